@@ -54,8 +54,9 @@ absl::StatusOr<std::unique_ptr<Device>> MakeDevice(const WorkerConfig& config) {
 // OpenMP's threads spin for milliseconds between parallel regions by default,
 // so an idle worker takes cores from the clients on its machine. A short spin
 // still catches the next operator. The runtime reads its settings when it is
-// loaded, so the program restarts itself with them; descriptors and the process
-// id stay. A policy that the environment sets takes precedence.
+// loaded, so the program restarts itself with these settings; descriptors and
+// the process id stay. A wait policy that is set in the environment takes
+// precedence.
 void RestartWithDrowsyThreads(char** argv) {
   constexpr char kPolicy[] = "OMP_WAIT_POLICY";
   if (std::getenv(kPolicy) != nullptr) return;

@@ -1,5 +1,5 @@
 // Tests the public functions without a cluster: errors of arguments, and calls
-// while no session, or a session that only records, is open.
+// while no session, or a session that only keeps the calls, is open.
 #include <torch/torch.h>
 
 #include <cstdlib>

@@ -15,8 +15,8 @@ namespace djinn {
 
 struct PendingTensor::State {
   at::Tensor value;
-  // Null for a tensor without elements. Destroyed before `value`, to whose
-  // memory it writes.
+  // Null for a tensor without elements. It is destroyed before `value`, because
+  // it writes to the memory of `value`.
   std::unique_ptr<PendingRead> read;
 };
 

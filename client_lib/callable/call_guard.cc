@@ -117,8 +117,8 @@ size_t CountNodeHooks(const at::Tensor& tensor) {
   if (tensor.is_leaf()) {
     return count(torch::autograd::impl::try_get_grad_accumulator(tensor).get());
   }
-  // The node is read as it is. Asking a written view for its node would create
-  // another one without hooks, or throw.
+  // Reads the node without creating one. Asking a written view for its node
+  // would create another node without hooks, or throw.
   return count(torch::autograd::impl::grad_fn_unsafe(tensor));
 }
 
@@ -149,8 +149,8 @@ std::string CallGuard(const std::string& key,
     }
     Put(tensor.device().index(), &guard);
     PutGeometry(tensor, &guard);
-    // Put the first argument with the same memory, and the first that is the
-    // same tensor.
+    // Write two positions: that of the first argument with the same memory, and
+    // that of the first argument that is the same tensor.
     size_t same_memory = 0;
     while (StorageOf(arguments[same_memory]) != StorageOf(tensor)) {
       ++same_memory;
@@ -177,10 +177,10 @@ std::string CallGuard(const std::string& key,
       return "";
     }
     if (tensor.requires_grad() && !tensor.is_leaf()) {
-      // The function may read grad_fn. A new node may have the address of one
-      // that was destroyed, so the guard contains the node's number as well. A
-      // view that was written gets its next node when it is asked for; until
-      // then its version distinguishes it.
+      // The function may read grad_fn. A new node may have the address of a
+      // destroyed one, so the guard contains the node's number as well. A view
+      // that was written gets its next node when the program asks for it; until
+      // then the view's version distinguishes it.
       const torch::autograd::Node* const node =
           torch::autograd::impl::grad_fn_unsafe(tensor);
       Put(node, &guard);

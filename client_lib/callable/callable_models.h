@@ -1,8 +1,8 @@
-// Registers, on each device's worker, the storages that one registered callable
-// captures. A worker counts them as a model against the tenant's budget, and
-// the callable's calls are replayed only within that budget.
+// Registers the storages that one registered callable captures with the worker
+// of each device. A worker counts them as a resident model against the tenant's
+// budget, and the callable's calls are replayed only within that budget.
 //
-// Thread-safe. It calls devices without holding its lock.
+// Thread-safe. Calls devices without holding its lock.
 #ifndef CLIENT_LIB_CALLABLE_CALLABLE_MODELS_H_
 #define CLIENT_LIB_CALLABLE_CALLABLE_MODELS_H_
 
@@ -30,11 +30,12 @@ class CallableModels {
   CallableModels& operator=(const CallableModels&) = delete;
 
   // Returns whether a call that captures the storages `captured` may be
-  // replayed. If the worker does not know `all` storages that the callable
-  // captures on the device, this registers them and waits for the answer. A
-  // refused set is asked for again if it changes, and once in 256 calls.
-  // Returns false while another thread asks. Returns true if the device fails,
-  // because the call will report that. Every storage must be live.
+  // replayed. `all` are the storages that all of the callable's calls on the
+  // device capture. If the worker does not know all of them, registers them and
+  // waits for the answer. A refused set is registered once more if it changes,
+  // and otherwise once in 256 calls. Returns false while another thread
+  // registers. Returns true if the device fails, because the call will report
+  // the failure. Every storage must be live.
   bool Admit(uint32_t lane, const std::shared_ptr<VirtualDevice>& device,
              const std::vector<StoragePtr>& captured,
              std::vector<StoragePtr> all);
@@ -51,8 +52,8 @@ class CallableModels {
   struct Model {
     std::shared_ptr<VirtualDevice> device;
     uint64_t id = 0;
-    // The ids of the storages that the worker knows, and of those that it
-    // refused last.
+    // The ids of the storages that the worker knows, and of the storages in the
+    // last refused set.
     Ids known;
     Ids refused;
     // The number of calls since the refusal that wanted the same storages.

@@ -81,8 +81,8 @@ TEST_F(CallableModelsTest, OtherStoragesAreAskedForAtOnce) {
 TEST_F(CallableModelsTest, AdmittedStoragesStayAdmitted) {
   cluster_.worker().Set(&FakeScript::model_bytes, 10);
   EXPECT_TRUE(Admit({a_}));
-  // The budget has no room for the other call's weights, but still holds the
-  // first one's.
+  // The budget has no room for the weights of the other call, but it still
+  // holds those of the first call.
   EXPECT_FALSE(Admit({b_}, {a_, b_}));
   EXPECT_TRUE(Admit({a_}, {a_, b_}));
   EXPECT_EQ(Asked(), 2);

@@ -81,8 +81,8 @@ at::Tensor MakeTensor(const TensorPlan& plan, const Tensors& arguments,
   return tensor;
 }
 
-// Raises the version as an in-place operator does, for tensors that autograd
-// has saved.
+// Raises the version as an in-place operator does, so that autograd detects
+// that a saved tensor has changed.
 void BumpVersion(const at::Tensor& tensor) {
   c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
   if (impl->version_counter().enabled()) impl->bump_version();
@@ -94,8 +94,9 @@ const RemoteGenerator& GeneratorOf(const VirtualDevice& device) {
            .unsafeGetGeneratorImpl());
 }
 
-// Holds the storages that a captured graph names, by the program's own handles,
-// so that none is released while the graph is bound to new inputs.
+// Holds the program's own handles of the storages that a captured graph names,
+// so that none of these storages is released while the graph is bound to new
+// inputs.
 class Pins {
  public:
   // Returns false if they are not the storages that the graph captured.
@@ -225,7 +226,7 @@ absl::Status Plan(const at::Tensor& tensor, const Tensors& arguments,
 }
 
 // Returns the first operator that uses a captured storage and, if call sites
-// are on, where the program called it.
+// are on, the call site.
 std::string FirstUserOf(const CapturedGraph& captured_graph,
                         uint32_t captured) {
   for (const CapturedPart& part : captured_graph.parts) {
@@ -247,8 +248,8 @@ std::string FirstUserOf(const CapturedGraph& captured_graph,
   return "";
 }
 
-// Returns the source of a captured storage. It must be one that every call
-// checks.
+// Returns the source of a captured storage. Fails if the guard does not check
+// that source at every call.
 absl::StatusOr<CallableRegistration::Captured> SourceOf(
     const CapturedCall& ended, const CapturedGraph& captured_graph,
     uint32_t captured, const StoragePtr& generator) {
@@ -306,8 +307,8 @@ absl::Status Complete(const CapturedCall& ended,
     registration->captured.push_back(*source);
     registration->captured_storages.insert(captured_graph.kept[i].get());
   }
-  // A gradient may share memory with an argument or parameter, and has the same
-  // version counter then.
+  // A gradient may share memory with an argument or parameter, and then has the
+  // same version counter.
   absl::flat_hash_set<const RemoteStorage*> counted;
   for (uint32_t i = 0; i < ended.arguments.size(); ++i) {
     if (written.contains(StorageOf(ended.arguments[i]))) {
@@ -334,9 +335,10 @@ absl::Status Complete(const CapturedCall& ended,
   return absl::OkStatus();
 }
 
-// Numbers autograd nodes as the captured call did. A backward pass processes
-// ready nodes by their numbers, which each thread counts for itself. In a graph
-// that several threads built, the order of a sum depends on these counts.
+// Sets the thread's count of autograd nodes to its value after the captured
+// call. A backward pass processes ready nodes in the order of their numbers,
+// and each thread numbers its own nodes. If several threads built a graph, the
+// order of a sum depends on these counts.
 void NumberNodes(uint64_t count) {
   for (; count > 0; --count) at::sequence_number::get_and_increment();
 }

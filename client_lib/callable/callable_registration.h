@@ -32,11 +32,11 @@ struct TensorPlan {
   c10::DimVector sizes;
   c10::DimVector strides;
   int64_t offset = 0;
-  // True if the tensor was created in inference mode, whatever mode the call is
-  // in.
+  // True if the tensor was created in inference mode, whatever the mode of the
+  // call.
   bool is_inference = false;
-  // True if the tensor was detached outside of inference mode since. In-place
-  // changes of it are then allowed and raise its version.
+  // True if an inference tensor was later detached outside of inference mode.
+  // In-place changes are then allowed and raise its version.
   bool is_detached = false;
 };
 
@@ -89,13 +89,14 @@ struct CapturedCall {
 };
 
 // Returns the parameters whose gradients become inputs of the next capture. If
-// one of the gradients that `before` captured was replaced, these are all
-// gradients that it used; otherwise there are none. This serves micro-batches
-// whose gradients accumulate after the optimizer has dropped the earlier ones.
+// any gradient that `before` captured was replaced, these are the parameters of
+// all gradients that it used; otherwise there are none. An example is
+// micro-batches that accumulate new gradients after the optimizer has dropped
+// the earlier ones.
 std::vector<uint32_t> GradientInputs(const CallableRegistration& before,
                                      const std::vector<at::Tensor>& parameters);
 
-// Ends the captured graph in every case. Returns FailedPrecondition
+// Ends the capture, even if it fails. Returns FailedPrecondition
 // (NOT_REGISTRABLE), with a human-readable reason, if the call cannot be
 // replayed.
 absl::StatusOr<std::shared_ptr<CallableRegistration>> Register(
@@ -105,8 +106,8 @@ absl::StatusOr<std::shared_ptr<CallableRegistration>> Register(
 // inputs.
 bool SameCalls(const CallableRegistration& a, const CallableRegistration& b);
 
-// Replays the call on these tensors, sets gradients, and returns the call's
-// outputs. Autograd numbers the thread's next nodes as it did after the
+// Replays the call on other tensors, sets their gradients, and returns the
+// call's outputs. Autograd numbers the thread's next nodes as it did after the
 // captured call. Returns FailedPrecondition (STALE_RECORDING) if the captured
 // graph does not fit the tensors, or a storage that it captured was released.
 absl::StatusOr<std::vector<at::Tensor>> ReplayCall(

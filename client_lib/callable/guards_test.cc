@@ -1,5 +1,5 @@
-// Tests, without a worker, what makes a call of a registered callable another
-// one, and which side effects keep it from being registered.
+// Tests, without a worker, which differences between calls of a registered
+// callable change the guard, and which side effects prevent registration.
 #include <torch/csrc/autograd/anomaly_mode.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/torch.h>

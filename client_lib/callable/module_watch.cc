@@ -11,12 +11,12 @@ namespace {
 
 using torch::nn::Module;
 
-// The number of known modules that are not in use, beyond which expired ones
-// are removed.
+// The limit on unused modules in the table. Expired modules are removed when
+// there are more.
 constexpr size_t kMaxUnused = 64;
 
-// Gives access to a module's parameters without copying them and their names. A
-// derived class may access its base's protected members.
+// Gives access to a module's parameters without copying the parameters and
+// their names. A derived class may access its base's protected members.
 struct Parameters : Module {
   static const torch::OrderedDict<std::string, at::Tensor>& Of(
       const Module& module) {

@@ -31,9 +31,9 @@ class ModuleWatch {
   // Throws c10::Error if a module is null.
   explicit ModuleWatch(Modules modules);
 
-  // Appends the tensors that the modules hold now. Appends to `key` bytes that
-  // are equal as long as the modules, their modes and the number of tensors of
-  // each are the same.
+  // Appends the tensors that the modules hold now to `tensors`. Appends bytes
+  // to `key` that stay equal as long as the modules, their modes and the number
+  // of tensors of each module do.
   void Inspect(std::vector<at::Tensor>* tensors, std::string* key);
 
  private:

@@ -29,19 +29,19 @@ using capture::CallableRegistration;
 using capture::CapturedCall;
 using Tensors = std::vector<at::Tensor>;
 
-// The number of failed captures of one guard after which it is not captured
-// again.
+// The limit on failed captures with one guard. Calls with that guard are not
+// captured after that.
 constexpr int kMaxFailures = 4;
-// The number of captures without a match, in excess of replays, after which
-// only one in kCallsPerRareCapture new calls is captured. For example, the
-// lengths of sequences may or may not recur.
+// The limit on captures without a match, in excess of replays. Above it, only
+// one in kCallsPerRareCapture new calls is captured: the calls may never recur,
+// for example if every sequence has another length.
 constexpr int kMaxUnmatchedCaptures = 64;
 constexpr uint64_t kCallsPerRareCapture = 256;
 
 // The call that this thread captures, or null.
 thread_local CapturedCall* capturing = nullptr;
 
-// Returns the live storages that the graph captured, without generators, which
+// Returns the live storages that the graph captured, except generators, which
 // belong to no callable.
 std::vector<StoragePtr> CapturedOf(const CallableRegistration& registration) {
   std::vector<StoragePtr> captured;
@@ -56,11 +56,12 @@ std::vector<StoragePtr> CapturedOf(const CallableRegistration& registration) {
   return captured;
 }
 
-// Clears autocast's cache of cast parameters, which lives until its outermost
-// block ends. A cast from before the capture would be an unknown tensor, and
-// one from within it a tensor that stays. Casting a parameter again costs
-// little. The cache stays if gradients are recorded, because gradients through
-// two casts add up in another order than through one.
+// Clears autocast's cache of cast parameters, which otherwise lives until the
+// outermost autocast block ends. A cast from before the capture would be an
+// unknown tensor, and a cast from within the capture would outlive the call.
+// Casting a parameter a second time costs little. The cache stays if gradients
+// are recorded, because gradients through two casts add up in another order
+// than through one cast.
 void ClearCastCache() {
   if (!at::GradMode::is_enabled() &&
       at::autocast::is_autocast_cache_enabled() &&
@@ -202,8 +203,9 @@ class RegisteredCallable::Impl {
     if (before != nullptr) {
       begun->input_gradients = capture::GradientInputs(*before, parameters);
     } else if (failed_before) {
-      // The failed call may have used gradients and then dropped them. Such
-      // gradients must be inputs, because captured storages have to stay.
+      // The failed call may have used gradients and then dropped them.
+      // Gradients that may be dropped must be inputs, because captured storages
+      // have to stay.
       for (uint32_t i = 0; i < parameters.size(); ++i) {
         const at::Tensor& gradient = begun->gradients_before[i];
         if (capture::IsRemote(gradient) && gradient.has_storage() &&
@@ -242,8 +244,9 @@ class RegisteredCallable::Impl {
         return 0;
       }
       if (ended->before.CpuGeneratorChanged()) {
-        // During the next call no other thread may draw, so this is no failure
-        // of the guard.
+        // This refusal does not count as a failure of the guard, because
+        // another thread may have drawn the numbers and may not do so in the
+        // next call.
         Refuse(
             "it seeds or draws from PyTorch's generator of this process, or "
             "another thread did so during the call");
@@ -306,7 +309,7 @@ class RegisteredCallable::Impl {
   }
 
  private:
-  // Returns whether the worker has admitted the storages that the entry's calls
+  // Says whether the worker has admitted the storages that the entry's calls
   // capture.
   enum class Budget {
     kUnknown,
@@ -399,7 +402,7 @@ class RegisteredCallable::Impl {
   }
 
   // Returns whether results of the call may belong to an autograd graph that
-  // continues outside.
+  // continues after the call.
   static bool NeedsGraph(const Tensors& arguments) {
     return at::GradMode::is_enabled() &&
            absl::c_any_of(arguments, [](const at::Tensor& tensor) {
@@ -408,8 +411,8 @@ class RegisteredCallable::Impl {
   }
 
   // Returns whether the call may use or extend an autograd graph that existed
-  // before, whose saved values are unknown. The graphs of leaves begin in the
-  // call.
+  // before the call, whose saved values are unknown. A graph of leaf tensors
+  // begins in the call.
   static bool LeadsToGraph(const Tensors& parameters) {
     return at::GradMode::is_enabled() &&
            absl::c_any_of(parameters, [](const at::Tensor& tensor) {
@@ -448,8 +451,8 @@ class RegisteredCallable::Impl {
     models_.Retain(DevicesInUse());
   }
 
-  // Returns whether a new call is captured, after `skipped_calls` for which
-  // this was not asked.
+  // Returns whether a new call is captured. The caller skipped the question for
+  // the last `skipped_calls` calls.
   bool MayCapture(uint64_t skipped_calls) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     if (unmatched_captures_ < kMaxUnmatchedCaptures) {
       ++unmatched_captures_;

@@ -1,6 +1,7 @@
-// Detects what a function does, while it is captured, besides calling operators
-// on its device. A replay does not run the function, so it would miss these
-// side effects; a function that has one is not registered.
+// Detects side effects of a function while it is captured: whatever it does
+// besides calling operators on its device. A replay does not run the function
+// and would miss its side effects, so a function that has one is not
+// registered.
 #ifndef CLIENT_LIB_CALLABLE_SIDE_EFFECTS_H_
 #define CLIENT_LIB_CALLABLE_SIDE_EFFECTS_H_
 
@@ -19,11 +20,11 @@
 namespace djinn::capture {
 
 // Observes the operators that the function calls, and reports the first one
-// that reads or writes a tensor of this process, uses another device, or
-// changes the shape of a tensor that existed before. A tensor that the function
-// created in this process from numbers alone counts as these numbers. It also
-// reports what the session refuses to record, because it knows which operator
-// did that and where the program called it. Belongs to one thread.
+// that reads or writes a CPU tensor, uses another device, or changes the shape
+// of a tensor that existed before. A CPU tensor that the function created from
+// numbers alone counts as these numbers. It also reports the calls that the
+// session refuses to record, because it knows their operators and call sites.
+// Belongs to one thread.
 class SideEffectObserver : public OperatorObserver {
  public:
   // The function may call operators on `device` alone. This thread records them
@@ -60,8 +61,8 @@ class SideEffectObserver : public OperatorObserver {
   const std::shared_ptr<VirtualDevice> device_;
   const uint32_t lane_;
   std::string refusal_;
-  // The memory that the function allocated in this process. Holding it keeps
-  // other memory from getting the same address.
+  // The CPU memory that the function allocated. Holding the memory keeps other
+  // memory from getting the same address.
   absl::flat_hash_map<const c10::StorageImpl*, c10::Storage> created_;
   // The remote tensors that the function created; some may be released.
   absl::flat_hash_map<const c10::TensorImpl*,
@@ -78,16 +79,16 @@ class SideEffectSnapshot {
  public:
   SideEffectSnapshot() = default;
   // `gradients` are those of the tensors that the function refers to; some may
-  // be undefined. The snapshot holds the memory of all that it remembers, so
-  // that nothing else gets the same address.
+  // be undefined. The snapshot holds all memory that it remembers, so that no
+  // other memory gets the same address.
   SideEffectSnapshot(const std::vector<at::Tensor>& arguments,
                      const std::vector<at::Tensor>& gradients);
 
   // Returns a human-readable description of the first change, or an empty
-  // string.
+  // string if there is none.
   std::string FirstChange(const std::vector<at::Tensor>& arguments) const;
-  // Returns whether PyTorch's default CPU generator has changed its state.
-  // Another thread may have done that.
+  // Returns whether the state of PyTorch's default CPU generator has changed.
+  // Another thread may have changed it.
   bool CpuGeneratorChanged() const;
 
  private:

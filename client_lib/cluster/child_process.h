@@ -1,9 +1,9 @@
 // Runs a program as a child process, with its output in a file.
 //
 // The child has a process group of its own, so that a Ctrl-C at the terminal
-// reaches only the parent. It inherits only a lifeline: the reading end of a
-// pipe, as descriptor kLifelineFd, which reaches end of file when this process
-// ends. Not thread-safe.
+// reaches only the parent. Of the parent's descriptors it inherits only a
+// lifeline: the reading end of a pipe, as descriptor kLifelineFd, which reaches
+// end of file when the parent ends. Not thread-safe.
 #ifndef CLIENT_LIB_CLUSTER_CHILD_PROCESS_H_
 #define CLIENT_LIB_CLUSTER_CHILD_PROCESS_H_
 
@@ -34,8 +34,8 @@ class ChildProcess {
                      const std::vector<std::string>& arguments, int lifeline,
                      const std::string& log_path);
 
-  // Returns the process id, or 0 before Start(). It stays after the child
-  // ended.
+  // Returns the process id, which stays valid after the child ended, or 0
+  // before Start().
   pid_t pid() const { return pid_; }
   // Returns whether the child runs. Notices an end that Stop() did not cause.
   bool Running();
@@ -66,8 +66,8 @@ struct ClusterPrograms {
 
 // Searches $DJINN_BIN_DIR if it is set. Otherwise searches the folder of the
 // library or program that contains this code, the folder of the running
-// program, and the build tree that either lies in. NotFound (PROGRAM_MISSING)
-// names the folders searched.
+// program, and the build tree that contains either of these folders. Returns
+// NotFound (PROGRAM_MISSING), which names the folders searched.
 absl::StatusOr<ClusterPrograms> FindClusterPrograms();
 
 }  // namespace djinn

@@ -52,8 +52,8 @@ TEST_F(ChildProcessTest, InheritsNothingElse) {
   ASSERT_TRUE(Run("ls /proc/self/fd | wc -l").ok());
   EXPECT_TRUE(child_.WaitForExit(absl::Seconds(10)));
   close(leaked);
-  // The descriptors are the three standard ones, the lifeline, and the folder
-  // that ls reads.
+  // `ls` sees five descriptors: the three standard ones, the lifeline, and the
+  // folder that it reads.
   EXPECT_NE(child_.LogTail().find("5\n"), std::string::npos)
       << child_.LogTail();
 }

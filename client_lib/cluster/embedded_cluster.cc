@@ -63,8 +63,8 @@ void RemoveFolder(const fs::path& folder) {
   }
 }
 
-// Removes folders of clusters whose process was killed: those of this user that
-// no process has locked.
+// Removes folders that belong to this user and that no process has locked,
+// because their cluster's process was killed.
 void RemoveAbandonedFolders(const fs::path& base) {
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(base, error)) {
@@ -136,8 +136,8 @@ absl::Status ClusterProcesses::RestartCoordinator() {
 }
 
 void ClusterProcesses::Stop() {
-  // A forked child has a copy of this object, but owns neither processes nor
-  // the folder.
+  // A forked child has a copy of this object, but owns neither the processes
+  // nor the folder.
   const bool owns = getpid() == owner_;
   for (const auto& worker : workers_) worker->Signal(SIGTERM);
   for (const auto& worker : workers_) worker->Stop(kStopGrace);
@@ -263,8 +263,7 @@ absl::Status ClusterProcesses::StartCoordinator() {
 
 absl::Status ClusterProcesses::WaitForWorkers() {
   const Deadline deadline(options_.start_timeout);
-  // A worker that was killed before may stay away when the coordinator
-  // restarts.
+  // A worker that was killed before the coordinator's restart may stay away.
   std::vector<size_t> expected;
   for (size_t i = 0; i < workers_.size(); ++i) {
     if (workers_[i]->Running() || !started_) expected.push_back(i);

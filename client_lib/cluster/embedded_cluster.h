@@ -3,9 +3,8 @@
 // with several processes use it.
 //
 // The children end with this object, and when this process ends in any way. The
-// next cluster removes the folder that a killed process left behind. Not
-// thread-safe, but any thread may hold it: nothing depends on the thread that
-// started it.
+// next cluster removes the folders that killed processes left behind. Not
+// thread-safe, but different threads may use it in turn.
 #ifndef CLIENT_LIB_CLUSTER_EMBEDDED_CLUSTER_H_
 #define CLIENT_LIB_CLUSTER_EMBEDDED_CLUSTER_H_
 
@@ -34,17 +33,17 @@ struct ClusterOptions {
   int worker_threads = 0;
   // If true, each worker measures its device's speed before it joins.
   bool calibrate = false;
-  // Bytes of contents that each worker keeps on disk for its next start; 0 for
-  // none.
+  // Bytes of contents that each worker keeps on disk for its next start; 0
+  // disables this.
   uint64_t worker_disk_bytes = 0;
   // Absolute paths of libraries that each worker loads besides PyTorch's
   // operators.
   std::vector<std::string> operator_libraries;
-  // Addresses that clients dial instead of the workers' own; empty for their
-  // own.
+  // Addresses that clients dial instead of the workers' own addresses; empty
+  // for the workers' own.
   std::vector<std::string> advertise;
-  // Times that sessions survive without their client, and workers without a
-  // message.
+  // How long a session survives without its client, and how long a worker
+  // counts as alive without a message.
   absl::Duration session_timeout = absl::Seconds(30);
   absl::Duration worker_timeout = absl::Seconds(10);
   // Limit on the start.

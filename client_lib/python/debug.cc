@@ -21,7 +21,7 @@ namespace {
 
 namespace py = pybind11;
 
-// The folders whose lines are not the program's own. Set once, at import, and
+// The folders with code that is not the program's own. Set once, at import, and
 // never freed, because threads may still issue calls while the interpreter
 // ends.
 const std::vector<std::string>* library_folders = nullptr;
@@ -41,7 +41,7 @@ std::string TextOf(PyObject* text) {
   return "?";
 }
 
-// Returns this thread's innermost line that is the program's own, such as
+// Returns this thread's innermost line of the program's own code, such as
 // "model.py:12 in Net.forward". Takes the GIL, which PyTorch's bindings have
 // released.
 std::string ProgramLine() {

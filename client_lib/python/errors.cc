@@ -21,8 +21,8 @@ PyObject* factory = nullptr;
   throw py::error_already_set();
 }
 
-// Runs below PyTorch's Python bindings, also on autograd's threads. The
-// bindings have released the GIL, and they raise error_already_set in the
+// Runs below PyTorch's Python bindings, and also on autograd's threads. The
+// bindings have released the GIL, and raise the error_already_set in their
 // caller. An interpreter that is ending grants the GIL to no other thread.
 void Translate(const Error& error) {
   if (factory == nullptr || !Py_IsInitialized() || _Py_IsFinalizing()) return;

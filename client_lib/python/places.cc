@@ -7,8 +7,8 @@ namespace {
 
 namespace py = pybind11;
 
-// Returns a borrowed element of an entry, which must be a tuple with at least
-// `index` + 1 elements.
+// Returns the element at `index` of an entry, as a borrowed reference. The
+// entry must be a tuple with at least `index` + 1 elements.
 PyObject* Part(PyObject* entry, Py_ssize_t index) {
   if (!PyTuple_Check(entry) || PyTuple_GET_SIZE(entry) <= index) {
     throw py::type_error("not a place");
@@ -16,8 +16,8 @@ PyObject* Part(PyObject* entry, Py_ssize_t index) {
   return PyTuple_GET_ITEM(entry, index);
 }
 
-// Returns the borrowed result of dict.get(), whatever methods the dictionary's
-// class has.
+// Returns the borrowed result of dict.get(), even if the dictionary's class
+// overrides its methods.
 PyObject* ItemOf(PyObject* dictionary, PyObject* key, PyObject* absent) {
   if (!PyDict_Check(dictionary)) throw py::type_error("not a dictionary");
   PyObject* const item = PyDict_GetItemWithError(dictionary, key);
@@ -40,7 +40,7 @@ bool AreEmpty(const py::list& collections) {
   return true;
 }
 
-// Returns whether dictionaries have their former items. `items` lists
+// Returns whether dictionaries have the same items as before. `items` lists
 // (dictionary, keys, things).
 bool HoldItems(const py::dict& items, py::handle absent) {
   Py_ssize_t position = 0;
@@ -71,8 +71,8 @@ py::object ContentsOf(PyTypeObject* kind) {
 #endif
 }
 
-// Returns whether classes have their former members in the same order. The list
-// has (class, names, members).
+// Returns whether classes have the same members as before, in the same order.
+// `classes` lists (class, names, members).
 bool HoldMembers(const py::list& classes) {
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(classes.ptr()); ++i) {
     PyObject* const entry = PyList_GET_ITEM(classes.ptr(), i);
@@ -100,8 +100,9 @@ bool HoldMembers(const py::list& classes) {
   return true;
 }
 
-// Returns whether dictionaries have exactly their former values. `places` lists
-// (dictionary, key), and `others` has further values to compare after them.
+// Returns whether dictionaries have exactly the same values as before. `places`
+// lists (dictionary, key); `others` holds further values that follow those of
+// `places`.
 bool HoldValues(const py::list& places, const py::list& others,
                 const py::tuple& values, const py::tuple& kinds,
                 py::handle absent) {
@@ -153,8 +154,8 @@ bool AreOf(const py::list& objects, const py::list& classes) {
   return true;
 }
 
-// Returns whether attributes have their former values. The list has (object,
-// name, thing).
+// Returns whether attributes have the same values as before. The list holds
+// (object, name, thing).
 bool HoldAttributes(const py::list& attributes) {
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(attributes.ptr()); ++i) {
     PyObject* const attribute = PyList_GET_ITEM(attributes.ptr(), i);
@@ -196,8 +197,8 @@ bool HasKeys(PyObject* mapping, PyObject* keys, py::handle is_other_key) {
     }
     if (index == length) return true;
   }
-  // This compares any collection in its own order, and accepts equal keys that
-  // are other objects.
+  // The following loop handles every other collection, in the collection's own
+  // order. It accepts other objects as keys if they are equal.
   index = 0;
   for (const py::handle key : py::reinterpret_borrow<py::object>(mapping)) {
     if (index == length) return false;
@@ -209,8 +210,8 @@ bool HasKeys(PyObject* mapping, PyObject* keys, py::handle is_other_key) {
   return index == length;
 }
 
-// Returns whether mappings and sets have their former keys in the same order.
-// The list has (mapping or set, keys).
+// Returns whether mappings and sets have the same keys as before, in the same
+// order. The list holds (mapping or set, keys).
 bool HoldKeys(const py::list& collections, py::handle is_other_key) {
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(collections.ptr()); ++i) {
     PyObject* const collection = PyList_GET_ITEM(collections.ptr(), i);

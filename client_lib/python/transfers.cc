@@ -18,8 +18,8 @@ namespace {
 
 namespace py = pybind11;
 
-// Passes the numbers of finished reads from the threads that finish them, which
-// never take the GIL, to the Python thread that runs the callbacks.
+// Passes the numbers of finished reads to the Python thread that runs the
+// callbacks. The threads that finish reads call it; they never take the GIL.
 class ReadyQueue {
  public:
   // Never destroyed, because reads may finish while the process ends.

@@ -31,8 +31,8 @@ Priority PriorityNamed(const std::string& name) {
 }
 
 void BindUrgency(py::module_& module) {
-  // Takes the deadline in seconds, or None for no deadline. Returns the former
-  // urgency.
+  // Takes the deadline in seconds, or None for no deadline. Returns the
+  // previous urgency.
   module.def("set_urgency", [](const std::string& priority,
                                std::optional<double> run_deadline) {
     Urgency urgency;

@@ -9,8 +9,8 @@
 namespace djinn {
 namespace {
 
-// Runs a loop of `range` operators on two inputs. As in inference, each has a
-// new result that is released an iteration later.
+// Runs a loop of `range` operators on two inputs. Each operator has a new
+// result, which is released in the next iteration, as in inference.
 void BM_RecordLoop(benchmark::State& state) {
   FakeCluster cluster;
   const auto session = cluster.Open();

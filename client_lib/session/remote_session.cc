@@ -22,9 +22,9 @@ namespace {
 
 // Time that a session dropped without Close() may take to flush.
 constexpr absl::Duration kDropTimeout = absl::Seconds(5);
-// Times beyond the deadline; together they stay below the two seconds that
-// Close() may add. They limit how long workers take to cancel unfinished work,
-// streams to end, and the coordinator to acknowledge the end.
+// Bounds on the time, after the deadline, that workers take to cancel
+// unfinished runs, streams to end, and the coordinator to acknowledge the end.
+// Their sum stays below the two seconds that Close() may add.
 constexpr absl::Duration kCancelTimeout = absl::Milliseconds(400);
 constexpr absl::Duration kStreamEndTimeout = absl::Milliseconds(400);
 constexpr absl::Duration kMinFarewell = absl::Milliseconds(800);
@@ -210,7 +210,7 @@ class RemoteSession final : public Session, private CoordinatorEvents {
   }
 
   // A forked child has neither the link's threads nor the devices'. Destroying
-  // what those threads waited for would block for ever.
+  // an object for which those threads waited would block for ever.
   void LeakEverything() ABSL_NO_THREAD_SAFETY_ANALYSIS {
     new std::shared_ptr<SessionContext>(context_);
     new std::vector<std::shared_ptr<DeviceRouter>>(std::move(devices_));

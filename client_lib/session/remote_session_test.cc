@@ -1,5 +1,5 @@
-// Tests recording, lifetimes and the errors that the program gets, with fake
-// workers.
+// Tests recorded calls, lifetimes, and the errors that the program gets, with
+// fake workers.
 #include "client_lib/session/remote_session.h"
 
 #include <algorithm>
@@ -88,8 +88,8 @@ TEST(RemoteSessionTest, ARepeatSaysTheFloatsThatChanged) {
   ExpectNoViolations(cluster.worker());
 }
 
-// Runs a program of `parts` that share a graph, with a dozen weights each.
-// Returns how many slots each run of the last round listed, by part.
+// Runs a program whose `parts` share one graph, each with a dozen weights.
+// Returns, by part, how many slots each run of the last round listed.
 std::vector<int> ListedByParts(int parts, int rounds) {
   FakeCluster cluster;
   const auto session = cluster.Open();
@@ -203,8 +203,8 @@ TEST(RemoteSessionTest, ALoopDefinesFewGraphsAndLeaksNothing) {
   ASSERT_TRUE(device->Synchronize().ok());
   const Statistics statistics = session->statistics();
   EXPECT_EQ(statistics.calls, 175u * 20);
-  // The graphs are a short one at the start, the loop's own, and the last one,
-  // which Synchronize() cuts.
+  // There are three graphs: a short one at the start, the loop's own, and the
+  // last one, which Synchronize() cuts.
   EXPECT_EQ(statistics.graphs_defined, 3u);
   EXPECT_EQ(cluster.worker().live_storages().size(), 2u);
   ExpectNoViolations(cluster.worker());
@@ -258,8 +258,8 @@ TEST(RemoteSessionTest, AForgottenGraphIsSuppliedUntilTheWorkerForgetsIt) {
   ASSERT_TRUE(Record(*device, 0, MakeCall(1, {{value, kWrites}})).ok());
   ASSERT_TRUE(Record(*device, 1, MakeCall(2, {{value, kWrites}})).ok());
   std::thread waits([&] { EXPECT_TRUE(device->Synchronize().ok()); });
-  // The run that needs the graph, the definition that forgets it, and another
-  // run.
+  // Three messages wait: the run that needs the graph, the definition that
+  // forgets it, and another run.
   cluster.worker().WaitWaiting(3);
   cluster.worker().Resume();
   waits.join();

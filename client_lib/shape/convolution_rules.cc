@@ -1,4 +1,4 @@
-// Rules for convolutions, whole and as the one operator below them, and their
+// Rules for whole convolutions, for the one operator below them, and for their
 // gradients.
 #include <algorithm>
 #include <optional>
@@ -103,8 +103,8 @@ DimVector OutputSizes(const Convolution& conv) {
 }
 
 // Returns the memory format of the output. The CPU's convolutions of images
-// write channels-last if the input or the weight is channels-last. Those of
-// volumes do so only in oneDNN, which does not support doubles.
+// write channels-last if the input or the weight is channels-last. Convolutions
+// of volumes do so only in oneDNN, which does not support doubles.
 MemoryFormat Format(const ResultMeta& input, const ResultMeta& weight,
                     bool in_onednn) {
   const MemoryFormat formats[] = {SuggestFormat(input), SuggestFormat(weight)};
@@ -122,9 +122,9 @@ bool AllOnes(const DimVector& values) {
 
 enum class Threads { kOne, kSeveral };
 
-// Returns whether oneDNN computes the convolution. The CPU avoids it for small
-// convolutions of a single sample and, with one thread, for those that are only
-// matrix products, because they are faster without it.
+// Returns whether oneDNN computes the convolution. The CPU avoids oneDNN for
+// small convolutions of a single sample and, with one thread, for convolutions
+// that are only matrix products, because these are faster without it.
 bool RunsInOneDnn(const Convolution& conv, Threads threads) {
   const auto& input = conv.input.sizes;
   const auto& weight = conv.weight.sizes;
@@ -177,8 +177,10 @@ ResultMeta InSpatialFormat(ScalarType dtype, const DimVector& sizes,
   return Squeeze(InFormat(dtype, image, format), 2);
 }
 
-// Returns the gradient of the weight. Outside of oneDNN its strides are those
-// that the weight suggests, once the weight is in the convolution's format.
+// Returns the gradient of the weight. If the weight is contiguous in the
+// convolution's format, a kernel outside of oneDNN writes the gradient in the
+// format that the weight's strides suggest, and otherwise in the convolution's
+// format.
 ResultMeta WeightGradient(const Convolution& conv, Threads threads) {
   MemoryFormat format = FormatOf(conv, threads);
   const bool sequence = conv.spatial_rank() == 1;
@@ -198,8 +200,9 @@ bool SameLayout(const ResultMeta& a, const ResultMeta& b) {
   return true;
 }
 
-// Returns the result of `layout` if it is the same for any number of threads,
-// and otherwise an unknown layout, because only the worker knows its threads.
+// Returns the result of `layout` if it is the same for every number of threads.
+// Otherwise returns an unknown layout, because only the worker knows its number
+// of threads.
 template <typename Layout>
 ResultMeta ForAnyThreads(Layout layout) {
   ResultMeta result = layout(Threads::kSeveral);
@@ -285,8 +288,8 @@ Results NamedPadding(const CallArguments& args, int64_t rank) {
               "Invalid padding string: '", padding, "'");
   if (padding == "valid") return Batched(std::move(conv), "convolution");
 
-  // If the total padding is odd, the input is first padded by one more at its
-  // end.
+  // If the total padding is odd, the input is first padded by one more element
+  // at its end.
   const bool batched =
       static_cast<int64_t>(conv.input.sizes.size()) == rank + 2;
   if (!batched) conv.input = Unsqueeze(conv.input, 0);
@@ -322,8 +325,8 @@ Results WholeTransposed(const CallArguments& args, int64_t rank) {
   return Batched(std::move(conv), "transposed convolution");
 }
 
-// Returns (grad_input, grad_weight, grad_bias). A gradient that is not asked
-// for is undefined.
+// Returns (grad_input, grad_weight, grad_bias). A gradient that the call does
+// not ask for is undefined.
 Results ConvolutionBackward(const CallArguments& args) {
   const at::Tensor& grad = args.Tensor(0);
   Convolution conv;

@@ -75,8 +75,8 @@ Results ArangeStep(const CallArguments& args) {
                   args.DtypeIfAny(3));
 }
 
-// The range includes `end`, unlike arange's, and the numbers do not decide the
-// dtype.
+// Returns a range that includes `end`, unlike arange's. The numbers do not
+// decide the dtype.
 Results RangeOf(const c10::Scalar& start, const c10::Scalar& end,
                 const c10::Scalar& step, ScalarType dtype) {
   at::native::arange_check_bounds(start, end, step);
@@ -98,8 +98,9 @@ Results RangeStep(const CallArguments& args) {
                  args.DtypeOr(3, DefaultType()));
 }
 
-// The rule for linspace(start, end, steps, ...) and logspace(start, end, steps,
-// base, ...) with tensors as bounds, whose values PyTorch reads.
+// Returns the result of linspace(start, end, steps, ...) or logspace(start,
+// end, steps, base, ...), whose bounds may be tensors. PyTorch then reads their
+// values.
 Results Spaced(const CallArguments& args, size_t dtype_index) {
   TORCH_CHECK(args.Integer(2) >= 0, "number of steps must be non-negative");
   return {

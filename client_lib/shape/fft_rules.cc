@@ -27,8 +27,9 @@ DimVector Sorted(const ResultMeta& self, DimVector dims, bool keep_last) {
   return dims;
 }
 
-// The transformed dimensions are contiguous in their order. The others surround
-// them in the order of the operand's strides.
+// Returns the result of a transform. Its transformed dimensions are contiguous
+// in their order, and the others surround them in the order of the operand's
+// strides.
 ResultMeta Transform(const ResultMeta& self, ScalarType dtype,
                      const DimVector& sizes, const DimVector& dims) {
   const int64_t rank = self.sizes.size();
@@ -36,8 +37,8 @@ ResultMeta Transform(const ResultMeta& self, ScalarType dtype,
   for (int64_t dim : dims) transformed[dim] = true;
   DimVector order(rank);
   std::iota(order.begin(), order.end(), 0);
-  // These are PyTorch's own algorithms. Neither is stable, so others could give
-  // another order.
+  // These algorithms are the ones that PyTorch uses. Neither is stable, so
+  // another algorithm could give another order.
   const auto batch_end =
       std::partition(order.begin(), order.end(),
                      [&](int64_t dim) { return !transformed[dim]; });

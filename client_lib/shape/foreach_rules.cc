@@ -1,5 +1,5 @@
-// Rules for functional operators over lists of tensors: each result is the
-// operator's result for one element.
+// Rules for functional operators over lists of tensors. Each result is what the
+// operator gives for one element of the list.
 #include <string>
 #include <utility>
 #include <vector>

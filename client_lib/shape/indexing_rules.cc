@@ -176,8 +176,8 @@ Results Flip(const CallArguments& args) {
   return {EmptyLike(self.scalar_type(), self)};
 }
 
-// Rolling one dimension concatenates two slices, and the result has their
-// common format.
+// Returns the result of rolling one dimension, which concatenates two slices
+// and has their common format.
 ResultMeta RollOne(const ResultMeta& meta, int64_t shift, int64_t dim) {
   TORCH_CHECK_INDEX(!meta.sizes.empty(), "Dimension specified as ", dim,
                     " but tensor has no dimensions");
@@ -305,9 +305,9 @@ Results UnfoldCopy(const CallArguments& args) {
   return {Contiguous(self.scalar_type(), sizes)};
 }
 
-// Returns the sizes of self indexed by tensors, of which some may be undefined.
-// The broadcast sizes of the indices replace the dimensions that they index.
-// They come first if those dimensions are not adjacent.
+// Returns the sizes of self indexed by tensors, some of which may be undefined.
+// The broadcast sizes of the indices replace the indexed dimensions. If the
+// indexed dimensions are not adjacent, the broadcast sizes come first.
 DimVector IndexedSizes(const at::Tensor& self,
                        const std::vector<at::Tensor>& indices) {
   TORCH_CHECK_INDEX(static_cast<int64_t>(indices.size()) <= self.dim(),

@@ -199,8 +199,8 @@ Results IntegerProduct(const CallArguments& args) {
   return {Contiguous(ScalarType::Int, {left.size(0), right.size(1)})};
 }
 
-// Multiplies activations by packed or narrow weights: (rows, inner) x (columns,
-// inner).
+// Returns the product of activations and packed or narrow weights: (rows,
+// inner) x (columns, inner).
 Results NarrowProduct(const CallArguments& args) {
   const at::Tensor& left = args.Tensor(0);
   const at::Tensor& weight = args.Tensor(1);
@@ -208,8 +208,8 @@ Results NarrowProduct(const CallArguments& args) {
   return {Contiguous(left.scalar_type(), {left.size(0), weight.size(0)})};
 }
 
-// Sums the product of three operands over the dimensions `summed`. Each operand
-// gets dimensions of size 1 where it has none.
+// Returns the sum, over the dimensions `summed`, of the product of three
+// operands. An operand gets dimensions of size 1 where it lacks them.
 Results Trilinear(const CallArguments& args) {
   DimVector sizes;
   for (size_t i = 0; i < 3; ++i) {

@@ -15,8 +15,8 @@ using c10::ScalarType;
 
 ResultMeta Scalar(ScalarType dtype) { return Contiguous(dtype, {}); }
 
-// Returns one loss for each sample, or a single one if it is reduced or the
-// target has no batch dimension.
+// Returns one loss for each sample, or a single loss if the losses are reduced
+// or the target has no batch dimension.
 ResultMeta PerSample(const at::Tensor& input, const at::Tensor& target,
                      int64_t reduction) {
   if (reduction != at::Reduction::None || target.dim() == 0) {
@@ -77,8 +77,8 @@ Results ContiguousGradient(const CallArguments& args) {
   return {Contiguous(args.Tensor(1).scalar_type(), args.Tensor(1).sizes())};
 }
 
-// The lengths are integers in this overload. In the other one they are tensors,
-// whose values are data.
+// The lengths are integers in this overload. In the other overload they are
+// tensors, and the shape depends on their values.
 Results CtcLoss(const CallArguments& args) {
   const at::Tensor& log_probabilities = args.Tensor(0);
   const DimVector input_lengths = args.Integers(2);
@@ -98,8 +98,8 @@ Results CtcLoss(const CallArguments& args) {
       Contiguous(dtype, {batch, log_probabilities.size(0), 2 * longest + 1})};
 }
 
-// The gradient starts as the product of target and exp(-target * self), and is
-// updated in place.
+// The kernel first computes the gradient as the product of target and
+// exp(-target * self), and then updates it in place.
 Results SoftMarginLossBackward(const CallArguments& args) {
   const at::Tensor& self = args.Tensor(1);
   const at::Tensor& target = args.Tensor(2);

@@ -156,8 +156,9 @@ Results NativeGroupNormBackward(const CallArguments& args) {
 
 // ---- Batch normalisation ----
 
-// Returns the output in the format that the kernel writes: the input's own if
-// it is contiguous in one, otherwise the one that its strides suggest.
+// Returns the output in the format that the kernel writes: the input's own
+// format if the input is contiguous in one, otherwise the format that its
+// strides suggest.
 ResultMeta BatchNormOutput(const at::Tensor& input) {
   MemoryFormat format = input.suggest_memory_format();
   for (const MemoryFormat own :
@@ -248,8 +249,8 @@ Results WholeBatchNorm(const CallArguments& args) {
     CheckBatchNorm(norm);
     return {BatchNormResults(norm)[0]};
   }
-  // An empty input is not checked. The result is a copy, times weight[0], plus
-  // bias[0].
+  // PyTorch does not check an empty input. The result is a copy, times
+  // weight[0], plus bias[0].
   ResultMeta result = EmptyLike(norm.input.scalar_type(), norm.input);
   for (const at::Tensor& parameter : {norm.weight, norm.bias}) {
     if (parameter.defined()) {

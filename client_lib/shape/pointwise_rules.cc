@@ -1,5 +1,5 @@
-// Rules for elementwise operators, and for losses, which are elementwise with a
-// reduction.
+// Rules for elementwise operators, and for losses, which are elementwise
+// operators with a reduction.
 #include "ATen/core/Reduction.h"
 #include "c10/core/DefaultDtype.h"
 #include "client_lib/shape/rule_table.h"
@@ -89,8 +89,8 @@ Results Hardtanh(const CallArguments& args) {
   return LikeSelf(args);
 }
 
-// The kernel compares the magnitude with a number, separately for both parts of
-// a complex number.
+// Returns the result of a kernel that compares the magnitude with a number; for
+// a complex number it compares each part.
 Results IsInfinite(const CallArguments& args) {
   const at::Tensor& self = args.Tensor(0);
   if (c10::isIntegralType(self.scalar_type(), /*includeBool=*/true)) {
@@ -251,8 +251,8 @@ Results WhereScalars(const CallArguments& args) {
   return {Elementwise(common, {Describe(condition), Number()})};
 }
 
-// The kernel receives a result like its first operand, and resizes it if its
-// sizes differ.
+// Returns the result of a kernel that receives a result like its first operand,
+// and resizes it if its sizes differ.
 ResultMeta LikeFirst(const at::Tensor& first, const at::Tensor& second,
                      std::optional<ScalarType> common = std::nullopt) {
   ResultMeta result = Elementwise(first.scalar_type(),
@@ -277,8 +277,8 @@ Results PreluKernelBackward(const CallArguments& args) {
   return {result, result};
 }
 
-// A separate kernel adds integer exponents to floating-point numbers. Any other
-// combination is a product.
+// Returns the result of ldexp. A separate kernel adds integer exponents to
+// floating-point numbers; every other combination is a product.
 Results Ldexp(const CallArguments& args) {
   const at::Tensor& self = args.Tensor(0);
   const at::Tensor& other = args.Tensor(1);
@@ -370,8 +370,8 @@ Results BinaryCrossEntropyWithLogits(const CallArguments& args) {
   const at::Tensor& input = args.Tensor(0);
   const at::Tensor& target = args.Tensor(1);
   CheckFloating("log_sigmoid_forward", input);
-  // The loss starts as 1 - target and is updated in place, so it keeps that
-  // layout.
+  // The kernel computes the loss from 1 - target in place, so the loss keeps
+  // that layout.
   TORCH_CHECK(target.scalar_type() != ScalarType::Bool,
               "Subtraction with a bool tensor is not supported.");
   ResultMeta loss = EmptyLike(target.scalar_type(), target);
@@ -410,8 +410,8 @@ Results RreluWithNoise(const CallArguments& args) {
   return {Contiguous(self.scalar_type(), self.sizes())};
 }
 
-// The kernels receive a contiguous result with the input's sizes, and resize it
-// if operands broadcast to other sizes.
+// Returns the result of kernels that receive a contiguous result with the
+// input's sizes, and resize it if operands broadcast to other sizes.
 Results LossBackward(const CallArguments& args) {
   const at::Tensor& grad = args.Tensor(0);
   const at::Tensor& self = args.Tensor(1);

@@ -85,8 +85,8 @@ Results AdaptiveAveragePool3dBackward(const CallArguments& args) {
   return ContiguousGradient(args);
 }
 
-// Returns a parameter for each dimension, of which the call has one for all,
-// one for each, or none; in the last case it is `absent`.
+// Returns a parameter for each dimension. The call may have one parameter for
+// all dimensions, one for each, or none; if it has none, each is `absent`.
 DimVector PerDimension(const CallArguments& args, size_t index, size_t rank,
                        const DimVector& absent = {}) {
   DimVector values = args.Integers(index);

@@ -24,8 +24,8 @@ void CheckHidden(const at::Tensor& hidden, int64_t layers, bool bidirectional,
               batch, ", got ", hidden.sizes());
 }
 
-// Returns the output of all steps. It is stored time first; if batch_first, it
-// is a view with the batch first.
+// Returns the output of all steps. It is stored time first. If batch_first is
+// true, the output is a view with the batch first.
 ResultMeta Sequence(const at::Tensor& input, int64_t width, bool batch_first) {
   TORCH_CHECK(input.dim() == 3, "RNN: expected a 3-D input, got ",
               input.sizes());
@@ -42,8 +42,8 @@ ResultMeta FinalState(const at::Tensor& hidden) {
   return Contiguous(hidden.scalar_type(), hidden.sizes());
 }
 
-// The rule for lstm(input, hx[], params[], has_biases, num_layers, dropout,
-// train, bidirectional, batch_first).
+// Returns the results of lstm(input, hx[], params[], has_biases, num_layers,
+// dropout, train, bidirectional, batch_first).
 Results Lstm(const CallArguments& args) {
   const at::Tensor& input = args.Tensor(0);
   const std::vector<at::Tensor> hidden = args.Tensors(1);

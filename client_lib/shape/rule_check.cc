@@ -121,8 +121,8 @@ void AppendResults(const IValue& value, Answer* answer) {
 
 Answer Run(const c10::OperatorHandle& op, std::vector<IValue> stack) {
   Answer answer;
-  // A kernel that returns several outputs uses them after the stack has
-  // released them.
+  // Keeps the arguments alive, because a kernel that returns several outputs
+  // uses them after the stack has released them.
   const std::vector<IValue> held = stack;
   try {
     op.callBoxed(stack);

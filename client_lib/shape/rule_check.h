@@ -16,16 +16,16 @@ namespace djinn {
 // are equal. Missing arguments at the end have the schema's defaults.
 void CheckRule(const std::string& name, std::vector<c10::IValue> arguments);
 
-// Checks like CheckRule() a rule that leaves a result's layout unknown if the
-// CPU's depends on the number of threads.
+// Checks a rule as CheckRule() does. The rule must leave a result's layout
+// unknown if the layout on the CPU depends on the number of threads.
 void CheckRuleForAnyThreads(const std::string& name,
                             std::vector<c10::IValue> arguments);
 
 // Fails the test unless both the operator and its rule throw.
 void CheckRejected(const std::string& name, std::vector<c10::IValue> arguments);
 
-// Fails the test unless the rule throws. Does not run the operator, whose CPU
-// kernel would read or write out of bounds.
+// Fails the test unless the rule throws. Does not run the operator, because its
+// CPU kernel would read or write out of bounds.
 void CheckRefused(const std::string& name, std::vector<c10::IValue> arguments);
 
 // Returns a contiguous CPU tensor of small positive values.
@@ -43,8 +43,8 @@ at::Tensor MakeNumber(double value);
 std::vector<at::Tensor> Layouts(at::IntArrayRef sizes,
                                 at::ScalarType dtype = at::kFloat);
 
-// Returns tensors of several shapes and layouts, with scalars and empty ones
-// among them.
+// Returns tensors of several shapes and layouts, including scalars and empty
+// tensors.
 std::vector<at::Tensor> Zoo(at::ScalarType dtype = at::kFloat);
 
 // Returns pairs that broadcast.

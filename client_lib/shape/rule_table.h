@@ -22,8 +22,8 @@
 namespace djinn {
 
 // Reads the arguments of one boxed call by position, in the types that shape
-// rules need. Refers to the values, which must outlive it. Reading a value in a
-// type that it does not have throws c10::Error.
+// rules need. Refers to the arguments, which must outlive this object. Reading
+// a value in a type that it does not have throws c10::Error.
 class CallArguments {
  public:
   explicit CallArguments(c10::ArrayRef<c10::IValue> values) : values_(values) {}

@@ -25,8 +25,8 @@ namespace djinn {
 // The metadata of a new, strided result. Its storage offset is 0, and its
 // storage ends with its last element.
 struct ResultMeta {
-  // False if the call leaves the result undefined, as a gradient that is not
-  // asked for.
+  // False if the call leaves the result undefined, as it does a gradient that
+  // was not asked for.
   bool defined = true;
   // False if the layout depends on the worker. Only `defined` is valid then.
   bool known = true;
@@ -36,18 +36,18 @@ struct ResultMeta {
 };
 
 // Returns the metadata of the results of one call, in return order with lists
-// flattened, without returns that alias a written argument. Returns an empty
-// list for an operator with results if PyTorch's own function knows the call
-// after all. Throws c10::Error if PyTorch would throw for these arguments, as
-// far as metadata tell.
+// flattened, without returns that alias a written argument. The list is empty,
+// although the operator has results, if PyTorch's own function can infer this
+// call. Throws c10::Error if the metadata show that PyTorch would throw for
+// these arguments.
 //
 // `arguments` are all arguments of the schema, in order, with defaults.
 using ShapeRule = std::function<std::vector<ResultMeta>(
     c10::ArrayRef<c10::IValue> arguments)>;
 
-// Returns the rule for an operator, which lives for the rest of the process, or
-// null if it has none. `name` is "aten::add.Tensor", or "aten::mm" for a
-// default overload.
+// Returns the rule for an operator, or null if it has none. The rule lives for
+// the rest of the process. `name` is the qualified name, followed by the
+// overload's name if that is not empty: "aten::mm", "aten::add.Tensor".
 const ShapeRule* FindShapeRule(const std::string& name);
 
 }  // namespace djinn

@@ -29,8 +29,8 @@ DimVector ContiguousStrides(IntArrayRef sizes) {
 }
 
 // The order in which at::TensorIterator visits the dimensions, fastest first.
-// It uses the same insertion sort with the same comparison, which is not always
-// transitive.
+// This class uses TensorIterator's insertion sort and its comparison, which is
+// not always transitive.
 class DimensionOrder {
  public:
   DimensionOrder(IntArrayRef shape, c10::ArrayRef<ResultMeta> operands)
@@ -56,8 +56,8 @@ class DimensionOrder {
     strides_.push_back(std::move(strides));
   }
 
-  // Returns a positive number to swap, a negative number if the dimensions are
-  // in order, and 0 if no operand decides.
+  // Returns a positive number if the two dimensions must be swapped, a negative
+  // number if they are in order, and 0 if no operand decides.
   int Compare(int64_t first, int64_t second) const {
     for (const DimVector& strides : strides_) {
       if (strides[first] == 0 || strides[second] == 0) continue;
@@ -97,7 +97,7 @@ DimVector StridesInOrder(IntArrayRef sizes, const DimVector& order) {
 }
 
 // Handles the case in which every operand has the result's shape and one layout
-// serves all. Returns false if the general order is needed.
+// suits all operands. Returns false if the general order is needed.
 bool SharedLayout(IntArrayRef shape, c10::ArrayRef<ResultMeta> operands,
                   ResultMeta* result) {
   bool contiguous = true, channels_last = true, dense = true;
@@ -231,8 +231,8 @@ ResultMeta Elementwise(ScalarType dtype, c10::ArrayRef<ResultMeta> operands,
   if (SharedLayout(result.sizes, inputs, &result)) return result;
 
   const DimVector order = DimensionOrder(result.sizes, inputs).order();
-  // The plain order gives contiguous strides, which differ from computed ones
-  // if a size is 0.
+  // An order that is already sorted gives contiguous strides. These differ from
+  // computed strides if a size is 0.
   const bool plain = std::is_sorted(order.rbegin(), order.rend());
   result.strides = plain ? ContiguousStrides(result.sizes)
                          : StridesInOrder(result.sizes, order);

@@ -1,5 +1,6 @@
 // Computes the strides that PyTorch gives to new results: contiguous, in a
-// memory format, like another tensor, or as its elementwise iterator would.
+// memory format, like those of another tensor, or as its elementwise iterator
+// chooses them.
 #ifndef CLIENT_LIB_SHAPE_STRIDE_INFERENCE_H_
 #define CLIENT_LIB_SHAPE_STRIDE_INFERENCE_H_
 
@@ -40,9 +41,9 @@ bool IsDense(const ResultMeta& meta);
 c10::DimVector Broadcast(c10::IntArrayRef left, c10::IntArrayRef right);
 
 // Returns the metadata of the result that at::TensorIterator allocates for an
-// elementwise operator over `operands`, in the order in which the operator adds
-// them. If `common` is given, operands of another dtype are first copied to it,
-// as on a CPU.
+// elementwise operator over `operands`, which are in the order in which the
+// operator adds them. If `common` is given, operands of another dtype are first
+// copied to that dtype, as on a CPU.
 ResultMeta Elementwise(c10::ScalarType dtype,
                        c10::ArrayRef<ResultMeta> operands,
                        std::optional<c10::ScalarType> common = std::nullopt);

@@ -31,8 +31,8 @@ c10::ScalarType FloatingOrDefault(c10::ScalarType dtype);
 // Returns the dtype of sums and products of `dtype`.
 c10::ScalarType SumType(c10::ScalarType dtype);
 
-// Throws unless the tensor is floating-point, or complex if `complex_too`, as
-// kernels do that support no other dtypes.
+// Throws if the tensor is not floating-point. If `complex_too`, it may also be
+// complex. Kernels that support no other dtypes throw in the same way.
 void CheckFloating(const char* op, const at::Tensor& tensor,
                    bool complex_too = false);
 

@@ -1,5 +1,5 @@
 // Queues graphs for the coordinator in the order in which they were defined. It
-// bounds the program's memory that a slow or absent coordinator takes.
+// bounds the memory of queued graphs while the coordinator is slow or absent.
 //
 // Not thread-safe.
 #ifndef CLIENT_LIB_TRANSPORT_GRAPH_QUEUE_H_
@@ -18,10 +18,10 @@ class GraphQueue {
   explicit GraphQueue(size_t max_graphs = 1024, size_t max_bytes = 64 << 20)
       : max_graphs_(max_graphs), max_bytes_(max_bytes) {}
 
-  // Appends a request of `bytes` encoded bytes. If there is no room, drops and
-  // counts the request and returns false.
+  // Appends a request whose encoding has `bytes` bytes. If there is no room,
+  // drops and counts the request and returns false.
   bool Push(v1::SessionRequest request, size_t bytes);
-  // Returns the first request, or null. It stays the first one until Pop() or
+  // Returns the first request, or null. The request stays first until Pop() or
   // Clear().
   const v1::SessionRequest* Front() const;
   // Removes the first request, if there is one.

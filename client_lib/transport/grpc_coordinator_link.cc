@@ -35,14 +35,14 @@ namespace {
 
 constexpr char kMethod[] = "/djinn.v1.Session/Attach";
 
-// Limit on returned leases that the link repeats after it attaches: several for
-// each virtual device.
+// Limit on returned leases that the link sends once more after it attaches:
+// several for each virtual device.
 constexpr size_t kMaxReturnedLeases = 256;
 
 constexpr absl::Duration kMinBackoff = absl::Milliseconds(50);
 constexpr absl::Duration kMaxBackoff = absl::Seconds(2);
-// Interval at which a thread that waits for a connection checks whether it is
-// still wanted.
+// Interval at which a thread that waits for a connection checks whether the
+// connection is still wanted.
 constexpr absl::Duration kConnectingSlice = absl::Milliseconds(50);
 
 // Returns whether session.proto declares the error final, because another
@@ -109,8 +109,8 @@ class GrpcCoordinatorLink : public CoordinatorLink {
   void KeepAttached();
   // Returns when the stream ended. Sets `attached` if the session was attached.
   absl::Status AttachOnce(bool* attached);
-  // Returns OK when the stream ended by itself, otherwise the coordinator's
-  // breach of the protocol.
+  // Returns OK if the stream ended without a fault of the coordinator,
+  // otherwise the coordinator's breach of the protocol.
   absl::Status ServeCall(BoundedCall* call, bool* attached);
   absl::Status CheckOpened(const v1::SessionResponse& response)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -149,8 +149,9 @@ class GrpcCoordinatorLink : public CoordinatorLink {
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
   std::optional<Opened> opened_ ABSL_GUARDED_BY(mu_);
   absl::Status last_error_ ABSL_GUARDED_BY(mu_);
-  // The coordinator refused to open the session, or the session may not attach
-  // again. last_error_ says why, and the link makes no further attempt.
+  // True if the coordinator refused to open the session, or the session may not
+  // attach again. last_error_ gives the reason, and the link makes no further
+  // attempt.
   bool refused_ ABSL_GUARDED_BY(mu_) = false;
   // The error that was logged last as the reason why the session cannot attach.
   absl::Status logged_ ABSL_GUARDED_BY(mu_);
@@ -374,8 +375,8 @@ bool GrpcCoordinatorLink::OnDetached(const absl::Status& status) {
 }
 
 bool GrpcCoordinatorLink::Pause(absl::Duration* backoff) {
-  // Adds up to a half, so that the clients of a restarted coordinator do not
-  // all come at once.
+  // Adds up to one half to the pause, so that the clients of a restarted
+  // coordinator do not all return at the same time.
   const double jitter =
       1 + static_cast<double>(RandomSource::Real()->NonZero64() % 1024) / 2048;
   const Deadline pause(*backoff * jitter);
@@ -386,8 +387,8 @@ bool GrpcCoordinatorLink::Pause(absl::Duration* backoff) {
       if (stopped_ || closing_) return true;
       if (pause.passed()) return false;
     }
-    // gRPC advances a connection while a thread waits in it, and otherwise only
-    // every few seconds.
+    // The thread waits in gRPC, which advances a connection at once only while
+    // a thread waits for it, and otherwise every few seconds.
     const bool connected = channel_->WaitForConnected(absl::ToChronoTime(
         absl::Now() + std::min(pause.left(), kConnectingSlice)));
     if (!connected) continue;
@@ -570,8 +571,8 @@ void GrpcCoordinatorLink::WriteRequests() {
 std::optional<v1::SessionRequest> GrpcCoordinatorLink::NextRequest() {
   if (!attached_ || farewell_said_) return std::nullopt;
   v1::SessionRequest request;
-  // Outcomes come first, because later messages may be about the lease that the
-  // device uses now.
+  // Outcomes of migrations come first, because later messages may be about the
+  // lease that the device uses now.
   for (auto& [device, migrated] : migrated_) {
     if (migrated.sent) continue;
     migrated.sent = true;

@@ -14,15 +14,15 @@ namespace djinn {
 
 // Makes a link to the coordinator at `address` ("host:port" or "unix:PATH")
 // with the tenant's token. The link attaches when it is opened. When the stream
-// breaks it attaches again under the same session, with growing pauses, until
-// it is closed. Lease requests survive a break. Graphs sent just before one may
-// be lost, which is why CoordinatorEvents reports each new attachment. After
-// the errors that session.proto calls final, the link gives up and lease
-// requests fail with that error.
+// breaks, the link attaches again under the same session, with growing pauses,
+// until it is closed. Lease requests survive a break. Graphs sent just before a
+// break may be lost, which is why CoordinatorEvents reports each new
+// attachment. After the errors that session.proto calls final, the link gives
+// up and lease requests fail with that error.
 //
-// The link sends the priority in `urgency`, now and after each change, unless
-// it is null. It sends `placement_policy` unless that is empty, which means the
-// tenant's policy.
+// If `urgency` is not null, the link sends its priority now and after each
+// change. If `placement_policy` is not empty, the link sends it; if it is
+// empty, the tenant's policy applies.
 //
 // Returns MakeChannel()'s errors.
 absl::StatusOr<std::unique_ptr<CoordinatorLink>> MakeGrpcCoordinatorLink(

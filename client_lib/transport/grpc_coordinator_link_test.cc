@@ -105,8 +105,8 @@ class TestSessions : public v1::Session::Service {
     return grpc::Status::OK;
   }
 
-  // Leases of devices with at least this index do not end. Each is granted the
-  // set number of times.
+  // The lowest index of the devices whose leases do not end. GrantTimes() sets
+  // how often each of these leases is granted.
   static constexpr uint32_t kLasting = 10;
   void GrantTimes(int times) {
     MutexLock lock(&mu_);
@@ -460,8 +460,8 @@ TEST_F(GrpcCoordinatorLinkTest, CancelledRequestsReturn) {
 TEST_F(GrpcCoordinatorLinkTest, ClosingWithoutACoordinatorSaysSo) {
   ASSERT_TRUE(Open().ok());
   Kill();
-  // The request times out, by which time the link has noticed that its stream
-  // broke. A farewell written before that would count as sent.
+  // When the request times out, the link has noticed that its stream broke. A
+  // farewell written earlier would count as sent.
   EXPECT_FALSE(Request(0, absl::Milliseconds(200)).ok());
   EXPECT_EQ(ErrorReason(link_->Close(absl::Milliseconds(50))),
             "COORDINATOR_UNREACHABLE");

@@ -13,20 +13,20 @@ namespace djinn {
 // Default number of bulk connections per stream. Each costs a connection and a
 // thread on this side. On one host with two busy cores, 128 MiB took 174, 175
 // and 171 ms down and 364, 307 and 320 ms up over 1, 2 and 4 connections
-// (medians): there the limit is copies and checksums, not connections. The
-// second connection is for networks, where the window or the loss of one
-// connection limits the rate.
+// (medians): on one host, copies and checksums limit the rate. The second
+// connection helps on networks, where the window of one connection, or its
+// losses, limit the rate.
 inline constexpr int kDefaultBulkChannels = 2;
 
-// Returns the process's channels to workers, including idle ones kept for the
-// next session. Never destroyed. A forked child cannot use it, because the
-// connections and threads are its parent's; fork_guard.h keeps the child from
-// opening a session.
+// Returns the process's channels to workers, including idle channels that are
+// kept for the next session. Never destroyed. A forked child cannot use the
+// channels, because their connections and threads are its parent's;
+// fork_guard.h keeps the child from opening a session.
 ChannelPool* WorkerChannels();
 
-// Makes a connector. Its Connect() fails with MakeChannel()'s errors. Tensors
-// move over `bulk_channels` connections at once. `channels` must outlive the
-// connector and its streams.
+// Makes a connector, whose Connect() fails with MakeChannel()'s errors. A
+// transfer uses up to `bulk_channels` bulk connections at the same time.
+// `channels` must outlive the connector and its streams.
 std::unique_ptr<WorkerConnector> MakeGrpcWorkerConnector(
     const ChannelSecurity& security = {},
     int bulk_channels = kDefaultBulkChannels,

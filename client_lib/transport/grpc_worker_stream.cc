@@ -18,8 +18,8 @@ namespace {
 // Time that a worker may take to end a stream that was closed cleanly.
 constexpr absl::Duration kCleanEndTimeout = absl::Seconds(2);
 
-// Time that a bulk connection that ended without a reason waits for Control to
-// end with one.
+// Time that a bulk connection which ended without a reason waits for Control,
+// whose end has a reason.
 constexpr absl::Duration kControlsWord = absl::Milliseconds(200);
 
 // Number of checks by the watcher during the time that a write may take.
@@ -98,9 +98,9 @@ absl::Status GrpcWorkerStream::SendAll(
 absl::Status GrpcWorkerStream::SendBulk(uint64_t transfer_id, uint64_t offset,
                                         SharedBytes payload) {
   if (!EnsureBulk()) return StreamClosed();
-  // The program may write to its tensor before gRPC reads it. A chunk with a
-  // checksum is therefore a copy, because a later write would invalidate the
-  // checksum.
+  // The program may write to its tensor before gRPC reads the tensor. A chunk
+  // with a checksum is therefore a copy, because a later write would invalidate
+  // the checksum.
   const grpc::Slice body =
       options_.encrypted
           ? SliceOf(payload)
@@ -231,7 +231,7 @@ void GrpcWorkerStream::RunLane(Lane* lane) {
   const grpc::Status end = lane->call.Finish();
   if (status.ok()) status = FromGrpcStatus(end);
   {
-    // The end of Control ends the bulk connections, too, and then Control's
+    // The end of Control also ends the bulk connections, and then Control's
     // status counts.
     MutexLock lock(&mu_);
     if (!closing_ && ErrorReason(status).empty()) {

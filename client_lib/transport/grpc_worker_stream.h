@@ -1,22 +1,22 @@
 // Combines the client's ends of Execution.Control and Execution.Bulk into one
 // stream.
 //
-// The sending thread writes each call itself. One message at a time is on its
-// way, and the next one waits until it has left. Bulk consists of bulk
-// connections (Lane), each with one call. The connections are established at
-// once, and their calls start when the first tensor moves in either direction,
-// which then need not wait for connections. The chunks of an upload are
-// distributed over the bulk connections, so that one is prepared while others
-// leave. Frames are raw: payload slices point at the caller's memory and keep
-// its owner until gRPC is done with them, and received slices are passed on in
-// place. The end of any call ends all.
+// The sending thread itself writes to each call. One message at a time is on
+// its way, and the next one waits until this one has left. Bulk consists of
+// bulk connections (Lane), each with one call. The connections are established
+// at once, so that the first tensor need not wait for them. The calls start
+// when the first tensor moves, in either direction. The chunks of an upload are
+// distributed over the bulk connections, so that one chunk is prepared while
+// others leave. Frames are raw: payload slices point at the caller's memory and
+// keep its owner until gRPC is done with them, and received slices are passed
+// on in place. The end of any call ends all calls.
 //
-// A peer that takes nothing ends the stream after a while. Senders, the
-// destructor and the end of the process never wait for it without a bound
-// (bounded_call.h).
+// The stream ends if the peer stops reading for a while. Senders, the
+// destructor and the end of the process wait for the peer only for a bounded
+// time (bounded_call.h).
 //
-// Threads: one reads Control and closes the stream. One reads each bulk
-// connection. One checks that no write is stuck.
+// Threads: one thread reads Control and closes the stream. Each bulk connection
+// has a thread that reads it. One thread checks that no write is stuck.
 #ifndef CLIENT_LIB_TRANSPORT_GRPC_WORKER_STREAM_H_
 #define CLIENT_LIB_TRANSPORT_GRPC_WORKER_STREAM_H_
 
@@ -40,8 +40,8 @@ namespace djinn {
 
 class GrpcWorkerStream : public ClientStream {
  public:
-  // A message that does not leave within this time breaks the stream. A ping
-  // may stay unanswered for as long.
+  // The limit on the time that a message may take to leave, and that a ping may
+  // stay unanswered. Exceeding it breaks the stream.
   static constexpr absl::Duration kStuckWrite = absl::Seconds(20);
 
   // Returns an error that explains why a call ended without an answer from the
@@ -53,14 +53,15 @@ class GrpcWorkerStream : public ClientStream {
     // against corruption.
     bool encrypted = false;
     ExplainFunction explain = [](absl::Status status) { return status; };
-    // Called when the stream ends for a reason that the worker did not give,
-    // because its connections may be unusable.
+    // Called when the stream ends for a reason that the worker did not give.
+    // The stream's connections may then be unusable.
     std::function<void()> broke = [] {};
     absl::Duration stuck_write = kStuckWrite;
   };
 
-  // The channels need not be connected yet. `hello` opens each bulk connection.
-  // There must be at least one bulk channel, and each gets one connection.
+  // `hello` opens each bulk connection. There must be at least one bulk
+  // channel; each gets one bulk connection. The channels need not be connected
+  // yet.
   GrpcWorkerStream(std::shared_ptr<grpc::Channel> control_channel,
                    std::vector<std::shared_ptr<grpc::Channel>> bulk_channels,
                    v1::BulkHello hello, Options options);
@@ -92,7 +93,7 @@ class GrpcWorkerStream : public ClientStream {
   // Makes the bulk channels connect, without waiting for it.
   void WarmBulk();
   // Starts the calls of the bulk connections unless they have started. Returns
-  // false when the stream is over.
+  // false if the stream has ended.
   bool EnsureBulk();
   // Ends every call for a reason found on this side. The first reason counts.
   void Break(absl::Status status);
@@ -106,8 +107,8 @@ class GrpcWorkerStream : public ClientStream {
   const Options options_;
   ClientStreamReceiver* receiver_ = nullptr;
   BoundedCall control_;
-  // Used only by the thread that reads Control: whether the worker has
-  // answered, and the error in what it received.
+  // Used only by the thread that reads Control. They say whether the worker has
+  // answered, and hold the error in what this thread received.
   bool answered_ = false;
   absl::Status invalid_;
   std::atomic<bool> resuming_{false};    // the hello resumes a session

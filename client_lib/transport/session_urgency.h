@@ -33,9 +33,9 @@ class SessionUrgency {
   // Sets the tenant's highest class, which the coordinator announces.
   void SetMaxClass(v1::PriorityClass max_class);
   // Sets the function to call after every change; null for none. It runs under
-  // a lock of this object, after which it may take others. When Listen()
-  // returns, no call of the previous listener is running, so the caller must
-  // not hold a lock that the listener takes.
+  // a lock of this object and may take further locks. When Listen() returns, no
+  // call of the previous listener is running. The caller must therefore not
+  // hold a lock that the previous listener takes.
   void Listen(std::function<void()> listener);
 
  private:

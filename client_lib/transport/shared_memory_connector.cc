@@ -14,8 +14,8 @@ namespace {
 
 constexpr absl::Duration kGreetingTimeout = absl::Seconds(2);
 
-// Holds the worker incarnations that refused. It may outlive the connector,
-// because streams use it.
+// Holds the incarnations of the workers that refused shared memory. It may
+// outlive the connector, because streams use it.
 class Refusals {
  public:
   bool Contains(uint64_t incarnation) const {
@@ -87,8 +87,8 @@ class SharedMemoryConnector : public WorkerConnector {
         refusals_->Contains(lease.worker_incarnation())) {
       return absl::NotFoundError("not offered");
     }
-    // Fails if the worker is on another machine. If another process listens at
-    // that path here, the greeting detects it.
+    // Fails if the worker is on another machine. If another process of this
+    // machine listens at the worker's path, the greeting detects this.
     DJINN_ASSIGN_OR_RETURN(Descriptor socket,
                            DialSharedMemory(lease.shared_memory_socket()));
     const absl::Status user = CheckSameUser(socket.get());

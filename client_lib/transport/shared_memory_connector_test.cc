@@ -62,8 +62,8 @@ class Receiver : public ClientStreamReceiver {
 class SharedMemoryConnectorTest : public testing::Test {
  protected:
   SharedMemoryConnectorTest() {
-    // A socket's path has at most 107 characters, and a test's own folder may
-    // be longer.
+    // A socket's path has at most 107 characters, and the folder of a test may
+    // have a longer path.
     std::string folder = "/tmp/djinn-XXXXXX";
     path_ = std::string(mkdtemp(folder.data())) + "/w.shm";
     lease_.set_worker_id("w0");

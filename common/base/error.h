@@ -41,9 +41,9 @@ absl::Status StatusFromDetail(const v1::ErrorDetail& detail);
 // Fills code, reason and message of `detail` from `status`, which is not OK.
 void FillDetail(const absl::Status& status, v1::ErrorDetail* detail);
 
-// Returns `status` with a google.rpc.QuotaFailure payload, which gateways and
-// client libraries know: the tenant's quota is exceeded, with the message of
-// `status` as the description. OK stays OK.
+// Adds a google.rpc.QuotaFailure payload, which gateways and client libraries
+// know: it names the tenant, and describes the violation by the message of
+// `status`. OK stays OK.
 absl::Status WithQuotaFailure(absl::Status status, absl::string_view tenant);
 
 }  // namespace djinn

@@ -17,9 +17,9 @@ namespace djinn {
 //
 //   for (Patience patience; !came_;) patience.Wait(&changed_, &mu_);
 //
-// When the time is up, the program ends and prints where it waited. It cannot
-// continue, because a thread that hangs cannot be joined, and the time limit of
-// the test itself would print nothing.
+// When the time is up, prints where the program waited, and ends the program: a
+// thread that hangs cannot be joined. The time limit of the test itself would
+// print nothing.
 class Patience {
  public:
   // Shorter than the time limit that Bazel gives a small test.

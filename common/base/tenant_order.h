@@ -1,14 +1,14 @@
-// Decides which of the items that tenants keep in one place of limited size is
-// evicted first.
+// Decides which item is evicted first from a store of limited size that tenants
+// share.
 //
 // A tenant holds each item that it used. When room is needed, the tenant with
 // the greatest share releases the item that it used least recently. An item is
 // evicted when no tenant holds it. An item that several tenants hold counts in
 // full for each of them. Therefore
-//   - a tenant loses nothing to others while its share is at most its fair
-//     part, which is the limits divided equally among the tenants that hold
-//     something: where the items exceed a limit, the shares add up to more than
-//     one, so another tenant's share is greater;
+//   - a tenant loses nothing to others while its share is no larger than if the
+//     limits were divided equally among the tenants that hold something: when
+//     the items exceed a limit, the shares add up to more than one, so another
+//     tenant's share is greater;
 //   - a tenant cannot tell from its own items whether others hold them;
 //   - an item that one tenant releases remains with the others.
 // The share of a tenant is the larger of its share of the number of items and
@@ -107,7 +107,7 @@ class TenantOrder {
   }
 
   // Changes the size of an item: it counts `bytes(tenant)` for each tenant that
-  // holds it. This is no use of the item.
+  // holds it. Does not count as a use of the item.
   void Resize(Item* item,
               absl::FunctionRef<uint64_t(absl::string_view tenant)> bytes) {
     for (const auto& [tenant, hold] : item->holders.holds_) {
@@ -116,9 +116,9 @@ class TenantOrder {
   }
 
   // Makes the tenant with the greatest share release the item that it used
-  // least recently, and returns it. Never releases `keep`, which may be null;
-  // otherwise it has one holder, which used it last. Empty when there is
-  // nothing else.
+  // least recently, and returns that item. Never releases `keep`, which may be
+  // null; if it is not, one tenant holds it and used no other item since.
+  // Returns nothing when there is no other item.
   std::optional<LetGo> Release(const Item* keep) {
     for (auto next = by_share_.rbegin(); next != by_share_.rend(); ++next) {
       Tenant* const tenant = std::get<Tenant*>(*next);
@@ -173,11 +173,14 @@ class TenantOrder {
   std::set<Place> by_share_;
 };
 
-// Serves tenants one after another in the order of their names, so a tenant
-// without anything to serve need not be remembered to keep its position.
-// Returns the first entry after `last` for which `ready` is true, in a map
-// ordered by name. The search continues at the beginning after the end and
-// considers `last` itself at the very end. Returns end() when there is none.
+// Chooses the tenant to serve after `last`. Tenants take turns in the order of
+// their names, so a tenant with nothing to serve need not be stored to keep its
+// position.
+//
+// In a map ordered by name, returns the first entry after `last` for which
+// `ready` is true. After the last entry the search continues with the first,
+// and considers `last` itself at the very end. Returns end() when no entry is
+// ready.
 template <typename Tenants, typename Ready>
 typename Tenants::iterator NextInTurn(Tenants& tenants, const std::string& last,
                                       const Ready& ready) {

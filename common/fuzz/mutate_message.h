@@ -19,8 +19,9 @@ namespace djinn::fuzz {
 using Random = std::minstd_rand;
 
 // Changes one thing in the message or in a message within it: a value, the
-// presence of a field, the number or order of elements, or a part by another
-// part of the same type. Equal seeds change equal messages in the same way.
+// presence of a field, or the number or order of elements. May also replace a
+// part of the message by another part of the same type. Equal seeds change
+// equal messages in the same way.
 void MutateMessage(Random* random, google::protobuf::Message* message);
 
 // Implements LLVMFuzzerCustomMutator: changes the encoded message, mostly as a

@@ -12,8 +12,8 @@ namespace djinn::lease_internal {
 inline constexpr size_t kPublicKeyBytes = 32;
 inline constexpr size_t kSignatureBytes = 64;
 
-// Returns the bytes that are signed. No other message of Djinn begins like
-// them, whatever key it is signed with.
+// Returns the bytes to sign. Every other message of Djinn that any key signs
+// begins differently, so no signature fits two kinds of message.
 inline std::string SignedBytes(absl::string_view claims) {
   constexpr char kDomain[] = "djinn.v1.LeaseClaims";
   // The domain includes its terminating zero.

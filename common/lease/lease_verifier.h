@@ -1,7 +1,7 @@
 // Checks who signed a lease, with public keys only.
 //
-// Keys are learned and retired by name. A key is never forgotten because a
-// message does not list it. Beyond kMaxKeys, the key that was learned first is
+// Keys are learned and retired by name. A message that does not list a key
+// leaves the key known. Beyond kMaxKeys, the key that was learned first is
 // forgotten.
 //
 // Thread-safe. A check takes about ten microseconds and holds no lock.
@@ -31,8 +31,8 @@ class LeaseVerifier {
   void Retire(const std::string& key_id);
   bool Knows(const std::string& key_id) const;
 
-  // Returns the contents of the lease, or Unauthenticated (LEASE_UNKNOWN)
-  // unless a known key signed exactly these.
+  // Returns the contents of the lease. Returns Unauthenticated (LEASE_UNKNOWN)
+  // unless a known key signed exactly these contents.
   absl::StatusOr<v1::LeaseClaims> Verify(const v1::SignedLease& lease) const;
 
  private:

@@ -1,6 +1,6 @@
-// Gives the first kMost tenants that are asked for a label of their own, and
-// all others the label "_other", so that a cluster with thousands of tenants
-// does not have thousands of series per metric.
+// Gives each of the first kMost tenants its own label, and all other tenants
+// the label "_other", so that a cluster with thousands of tenants does not have
+// thousands of series per metric.
 //
 // Thread-safe. A tenant keeps its label.
 #ifndef COMMON_METRICS_TENANT_LABELS_H_

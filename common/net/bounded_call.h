@@ -56,8 +56,9 @@ class BoundedCall {
   bool EndWrites();
   // Waits for the next message. Returns false when nothing follows.
   bool Read(std::vector<grpc::Slice>* message);
-  // Waits for the next message. Also returns false when the bytes are not such
-  // a message; `invalid` then has ParseRawMessage()'s error.
+  // Waits for the next message and parses it. Returns false when nothing
+  // follows, or when the bytes are not such a message; `invalid` then has
+  // ParseRawMessage()'s error.
   bool ReadMessage(google::protobuf::Message* message, absl::Status* invalid);
   // Returns a header that the peer sent before its first message, once that was
   // read; empty if there is no such header.
@@ -73,8 +74,9 @@ class BoundedCall {
  private:
   struct State;
 
-  // Notes the end of the write under way. Waits for it unless the call is
-  // cancelled. Returns false while it is still under way.
+  // Takes note if the write in progress has ended. With `wait`, waits for that
+  // end unless the call is cancelled. Returns false while the write is in
+  // progress.
   bool Settle(bool wait) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mu_);
   // Begins a batch of operations with a message, or with the end if `message`
   // is empty.

@@ -39,8 +39,8 @@ class FrozenPeer {
            "getsockname");
       address_ = absl::StrCat("127.0.0.1:", ntohs(address.sin_port));
     } else {
-      // The test's own folder does not serve, because a socket's path must be
-      // short.
+      // A socket's path must be short, so the socket is not in the test's own
+      // folder.
       folder_ = "/tmp/djinn-frozen-XXXXXX";
       Must(mkdtemp(folder_.data()) != nullptr, "mkdtemp");
       sockaddr_un address = {};

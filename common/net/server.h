@@ -1,5 +1,5 @@
-// Starts a gRPC server in the way of every Djinn process: checked address,
-// common connection options, health v1, reflection and channelz.
+// Starts a gRPC server with all that every Djinn process has: a checked
+// address, common connection options, health v1, reflection and channelz.
 #ifndef COMMON_NET_SERVER_H_
 #define COMMON_NET_SERVER_H_
 

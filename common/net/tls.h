@@ -28,9 +28,10 @@ class ChannelSecurity {
 
   // Makes credentials. Returns CheckChannelTls()'s errors, or InvalidArgument
   // (CONTRADICTION) for TLS together with `insecure`, which allows peers on
-  // other hosts without encryption. While the credentials made last from the
-  // same files exist, and the files have not changed, the result counts as a
-  // copy of these.
+  // other hosts without encryption.
+  //
+  // The result counts as a copy of the credentials that were made last from the
+  // same files, as long as those exist and the files have not changed.
   static absl::StatusOr<ChannelSecurity> Make(
       const ChannelTls& tls, bool insecure,
       unsigned refresh_seconds = kTlsRefreshSeconds);

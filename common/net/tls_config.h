@@ -51,7 +51,8 @@ struct MonitoringConfig {
 //
 //   monitoring:
 //     listen: 127.0.0.1:9464
-//     insecure: false          # other hosts: it is never encrypted
+//     insecure: false    # true allows `listen` to face other hosts, although
+//                        # scrapes are never encrypted
 MonitoringConfig ReadMonitoring(ConfigMap* root);
 
 }  // namespace djinn

@@ -38,9 +38,10 @@ struct ChannelTls {
 };
 
 // Return FailedPrecondition (TLS_FILES; for a key also SECRET_FILE), which
-// names the file and the fault: missing, unreadable, not PEM, a key of another
-// certificate, a certificate that is not valid now; or fields that contradict
-// each other. OK without TLS.
+// names the file and the fault: missing, unreadable, not PEM, a key that
+// belongs to another certificate, or a certificate that is not valid now.
+// Return the same error for fields that contradict each other, and OK without
+// TLS.
 absl::Status CheckServerTls(const ServerTls& tls);
 absl::Status CheckChannelTls(const ChannelTls& tls);
 

@@ -54,9 +54,10 @@ void ForEachInteger(GraphType&& graph, Visitor&& visit) {
   }
 }
 
-// Returns the graph without the hole, in a run of this size. The result is not
-// validated beyond what `graph` was. Returns InvalidArgument (MALFORMED_GRAPH)
-// for an integer that leaves the range of its type.
+// Returns the graph without the hole, as a run of this size has it. Validates
+// nothing: the result may be invalid although `graph` is valid. Returns
+// InvalidArgument (MALFORMED_GRAPH) for an integer that leaves the range of its
+// type.
 absl::StatusOr<Graph> AtSize(Graph graph, int64_t size);
 
 // Checks that the hole names integers of the graph, each once. Returns

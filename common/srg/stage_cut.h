@@ -29,9 +29,9 @@ struct StageCut {
   std::vector<uint32_t> scalar_tensor_holes;
 };
 
-// Cuts one stage out. Values that earlier stages computed are bound in it.
-// `graph` has no size hole and was accepted by Validate(), and by
-// CheckStageOrder() with these stages.
+// Returns one stage as a graph of its own, in which the values that earlier
+// stages computed are bound. `graph` has no size hole and was accepted by
+// Validate(), and by CheckStageOrder() with these stages.
 StageCut CutStage(const Graph& graph, absl::Span<const uint32_t> stage_of_node,
                   uint32_t stage);
 

@@ -23,9 +23,9 @@ struct GraphCaps {
   size_t max_text_bytes = 4096;
 };
 
-// The most slots and float holes, over a session's graphs, whose bindings and
-// values a worker remembers, and the most remembered runs of one graph: see
-// Run.remember in execution.proto.
+// Limits of Run.remember (execution.proto): the slots and float holes that a
+// worker remembers over all graphs of a session, and the remembered runs of one
+// graph.
 inline constexpr size_t kMaxRememberedSlots = size_t{1} << 20;
 inline constexpr size_t kMaxRememberedRuns = 8;
 

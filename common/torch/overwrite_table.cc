@@ -58,8 +58,8 @@ std::optional<absl::string_view> FlagOf(absl::string_view name) {
       new absl::flat_hash_map<absl::string_view, absl::string_view>{
           {"aten::batch_norm", "training"},
           {"aten::native_batch_norm", "training"},
-          // Written in evaluation mode, too, with the mean of copies of
-          // themselves.
+          // Its running statistics are written in evaluation mode, too: each
+          // with the mean of copies of itself.
           {"aten::instance_norm", ""},
           {"aten::batch_norm_update_stats", ""},
           {"aten::batch_norm_gather_stats", ""},

@@ -10,11 +10,11 @@ namespace djinn {
 
 enum class DrawSource {
   kNone,
-  // The generator in an argument. None there means the default one, and a graph
-  // always names it.
+  // The call draws from the generator in an argument. None there means the
+  // default generator; a graph always names a generator.
   kGeneratorArgument,
-  // The device's default generator, which the schema does not mention, as with
-  // dropout. Such a node has an implicit_generator_slot.
+  // The call draws from the device's default generator, which the schema does
+  // not mention, as dropout does. The node has an implicit_generator_slot.
   kDefaultGenerator,
 };
 

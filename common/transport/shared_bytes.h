@@ -18,13 +18,14 @@ struct SharedBytes {
   std::shared_ptr<const void> owner;
 };
 
-// Payload of one bulk chunk, every transport: so small that the sender's
-// checksum, the network and the receiver's copy of a middling tensor overlap.
+// Size of the payload of one bulk chunk on every transport. It is so small that
+// the sender's checksum, the network and the receiver's copy overlap even for a
+// tensor of medium size.
 inline constexpr size_t kBulkChunkBytes = size_t{256} << 10;
 
-// The size of an eager upload (v1::Install.content), at most. The copies that a
-// message takes cost less than the round trips that they spare, unless the peer
-// is_near().
+// Largest size of an eager upload (v1::Install.content). Up to this size, the
+// copies that a message takes cost less than the round trips that they save,
+// unless the peer is_near().
 inline constexpr size_t kMaxContentBytes = size_t{2} << 20;
 
 }  // namespace djinn

@@ -167,8 +167,8 @@ void Explain(ClusterState& state, const Lease& lease,
   gate->set_unblocked_by(CreditUnblockedBy(state, lease));
 }
 
-// Adds how the tenant lost the device's last lease. That holds the device up as
-// long as it has no other lease.
+// Adds how the tenant lost the device's last lease. That loss holds the device
+// up as long as the device has no other lease.
 void Explain(ClusterState& state, const LostLease& lost,
              const std::string& tenant, v1::DeviceExplanation* device)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {

@@ -25,8 +25,8 @@ bool DescribeRunGate(const v1::RunRecord& run, const RunSurroundings& around,
 
 // Describes what a session's next message waits for, in human-readable form.
 struct WaitTexts {
-  // Completes "waits", such as "for its turn: session 1a2b3c4d of tenant red is
-  // served".
+  // A text that completes "waits", such as "for its turn: session 1a2b3c4d of
+  // tenant red is served".
   std::string what;
   std::string unblocked_by;
 };

@@ -1,6 +1,7 @@
-// Parses and formats the names of runs that operators use: "0:17" is run 17 of
-// virtual device 0, "2.1:5" is run 5 of member 1 of virtual device 2, and "17"
-// is run 17 of the only device that has one.
+// Parses and formats the names of runs that operators use: DEVICE:RUN;
+// DEVICE.REPLICA:RUN for a further replica of a multi-worker device; or RUN
+// alone if only one device has such a run. "2.1:5" is run 5 of replica 1 of
+// virtual device 2.
 #ifndef COORDINATOR_ADMIN_RUN_NAME_H_
 #define COORDINATOR_ADMIN_RUN_NAME_H_
 

@@ -31,16 +31,16 @@ bool HasLaterLease(ClusterState& state, const v1::LeaseClaims& reported,
       session.id, {reported.virtual_device(), reported.member()});
   if (other == nullptr || other->id == reported.migrates_from()) return false;
   // A lease that this process made itself is the later one: the client asked
-  // for it when it had no other.
+  // for that lease when it had no other.
   return !other->adopted || other->epoch >= reported.session_epoch();
 }
 
 // Returns whether an earlier process knew that the lease had ended.
 bool HadEnded(ClusterState& state, const v1::LeaseClaims& reported,
               const Session& session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
-  // Only the first lease of a virtual device leaves the epoch as it was. So
-  // every later lease up to the saved epoch was made before the save. So was
-  // the first lease, if the device was saved, too.
+  // The first lease of a virtual device leaves the epoch as it was; every later
+  // lease raises it. So every later lease up to the saved epoch was made before
+  // the save. The first lease was, too, if the device was saved.
   return session.devices.kept.has_value() &&
          reported.session_epoch() <= session.devices.kept->epoch &&
          (reported.member() > 0 ||

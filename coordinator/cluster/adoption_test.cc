@@ -314,7 +314,7 @@ TEST_F(ReboundDeviceTest, WhoWaitsForWorkersDoesNotKnowAllLeases) {
 
 TEST_F(ReboundDeviceTest, WhatAnIncompleteStoreDoesNotListIsAdopted) {
   // The store began with a process that knew the session only from a worker.
-  // Leases that it does not list may therefore be valid.
+  // Leases that the store does not list may therefore be valid.
   StartAnew({});
   there_ = Join(w1_);
   const Saved incomplete = persistence::Save(*cluster_);

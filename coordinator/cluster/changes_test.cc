@@ -137,8 +137,8 @@ TEST_F(ClusterChangesTest, EndedSessionIsNamedOnce) {
   const auto next = Desired(worker_);
   ASSERT_TRUE(next.has_value());
   EXPECT_THAT(next->drop_session_ids(), IsEmpty());
-  // Until the worker reports the lease as released, it gets no other lease of
-  // the session.
+  // The worker gets no other lease of the session until it reports the lease as
+  // released.
   v1::WorkerState report = Change({}, next->revision());
   EXPECT_EQ(workers::Report(*cluster_, worker_, report), absl::OkStatus());
   EXPECT_EQ(views::GetWorker(*cluster_, "w0")->session_count(), kSessions);

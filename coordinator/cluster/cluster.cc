@@ -38,8 +38,8 @@ void Tick(ClusterState& state) {
   state.keys.Update(state.clock->Now(), state.saving.saves + 1);
   if (now >= state.earlier.until) restored::GiveUp(state);
   credits::AdvanceRates(state, &wakes);
-  // Also ends leases of stopped queues that workers have reported since this
-  // process restarted.
+  // In every tick, because a worker may report a lease of a stopped queue only
+  // after this process restarted.
   tenants::DrainStopped(state, &wakes);
   placement::RetryUnplaced(state, &wakes);
   migration::Expire(state, now, &wakes);

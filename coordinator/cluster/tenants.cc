@@ -127,7 +127,7 @@ v1::ReloadConfigResponse Set(ClusterState& state, std::vector<Tenant> tenants,
   }
   if (state.tenants->NamesThat(&Tenant::share_contents) != sharing ||
       state.tenants->NamesThat(&Tenant::batch_with_others) != batching) {
-    // Wakes also workers without a lease of these tenants: contents outlive
+    // Also wakes workers without a lease of these tenants: contents outlive
     // leases.
     for (const auto& [id, worker] : state.workers.all()) {
       notices::Touch(worker.get(), &wakes);

@@ -63,9 +63,10 @@ void EndReported(ClusterState& state, const v1::EndedLease& ended,
     // The worker ended the lease because the coordinator was away for too long.
     leases::End(state, lease, "LEASE_EXPIRED", wakes);
   }
-  // An account stays until its worker reports the lease no more. So if an
-  // earlier process did not keep an account, the lease was made after its last
-  // save, unless this process has stopped waiting for the workers' reports.
+  // An account stays until its worker no longer reports the lease. So if an
+  // earlier process did not keep an account, that process made the lease after
+  // its last save, unless this process has stopped waiting for the workers'
+  // reports.
   const bool waits = state.earlier.until != absl::InfiniteDuration();
   if ((state.earlier.none || waits) &&
       state.billing.ledger.Find(lease_id) == nullptr) {

@@ -38,8 +38,8 @@ absl::Status Report(ClusterState& state, const StreamId& worker,
 void Leave(ClusterState& state, const StreamId& worker)
     ABSL_LOCKS_EXCLUDED(state.mu);
 
-// Marks workers as lost that have not reported for too long, ends their leases,
-// and forgets workers that were lost long ago.
+// Marks workers that have not reported for too long as lost, and ends their
+// leases. Forgets workers that were lost long ago.
 void LoseSilent(ClusterState& state, absl::Duration now, Wakes* wakes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 

@@ -338,8 +338,8 @@ std::vector<std::string> PendingSettings(const Config& running,
   };
   compare("listen", running.listen, read.listen);
   compare("insecure", running.insecure, read.insecure);
-  // The contents of these files are read again while it runs; a new name is
-  // not.
+  // The contents of these files are read again while the process runs; a new
+  // name of a file is not.
   compare("tls.certificate_file", running.tls.certificate_file,
           read.tls.certificate_file);
   compare("tls.private_key_file", running.tls.private_key_file,

@@ -2,16 +2,16 @@
 //
 // A tenant's credit is granted to its leases in slices, each with a new lease
 // revision. The part of a grant that a lease has not used counts as reserved.
-// It returns to the tenant when the lease ends, and to the rate that granted
-// it. Use beyond the grants is owed to that rate, even if it is reported after
-// the end. Workers report the total use of each lease, so a lost or repeated
-// report changes nothing: only growth is billed, once, whoever reports it
-// first.
+// When the lease ends, that part returns to the tenant and to the rate that
+// granted it. Use beyond the grants is owed to that rate, even if it is
+// reported after the end. Workers report the total use of each lease, so a lost
+// or repeated report changes nothing: only growth is billed, once.
 //
-// An account is opened with its lease. It stays, closed, until the worker has
-// reported the lease's end, because the last steps may still be measured then.
-// Where no report is expected any more, the account is retired: it is kept for
-// long in case the worker returns, so that its use is billed exactly once.
+// An account is opened with its lease. After the lease ends, the account stays,
+// closed, until the worker has reported the end, because the last steps may
+// still be measured then. An account for which no report is expected any more
+// is retired: it is kept for long in case the worker returns, so that its use
+// is billed exactly once.
 //
 // Not thread-safe; reads no clock.
 #ifndef COORDINATOR_CONFIG_CREDIT_LEDGER_H_
@@ -168,9 +168,9 @@ class CreditLedger {
   // with the rates.
   static void SettleGrants(const Rates& rates, Account* account);
   static int64_t PeriodOf(const CreditLimits& limits, absl::Time now);
-  // Enters the period of `now`. Credit is renewed by a period that begins when
-  // the last one has ended, or later. Where the length of periods changes, the
-  // use in the current period therefore counts until the next one begins.
+  // Enters the period of `now`. A new period renews the credit, and never
+  // begins before the last one has ended. If the length of periods changes, the
+  // use in the current period therefore counts until the next period begins.
   static void EnterPeriod(const CreditLimits& limits, absl::Time now,
                           Tenant* tenant);
 

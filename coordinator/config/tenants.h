@@ -101,8 +101,8 @@ class Tenants {
   void Replace(std::vector<Tenant> tenants);
 
   // Returns the tenant that owns the token, or Unauthenticated (TOKEN_UNKNOWN).
-  // The duration does not depend on the tenant, nor on how much of the token is
-  // right.
+  // The time that this takes depends neither on the tenant nor on how much of
+  // the token is right.
   absl::StatusOr<std::shared_ptr<const Tenant>> Authenticate(
       absl::string_view token) const;
 
@@ -126,8 +126,8 @@ v1::Urgency KnownUrgency(const v1::Urgency& said);
 // Returns `asked` with its class lowered to the highest one that the tenant's
 // sessions may have.
 v1::Urgency AllowedUrgency(const Tenant& tenant, const v1::Urgency& asked);
-// Does the same; null stands for a tenant that is not configured, without
-// limits.
+// Does the same for a tenant that may be null. Null stands for a tenant that is
+// not configured and has no limits.
 v1::Urgency AllowedUrgency(const Tenant* tenant, const v1::Urgency& asked);
 
 // Converts the configured quotas of tenants and cohorts to the forms with which

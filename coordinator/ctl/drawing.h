@@ -17,8 +17,9 @@ inline constexpr int kMaxDrawnNodes = 2000;
 // Returns the graph in the language of Graphviz.
 //
 // `info` is an answer to GetGraph. Returns FailedPrecondition
-// (DRAWING_TOO_LARGE) above kMaxDrawnNodes, with what else to do; Internal
-// (GRAPH_MALFORMED) for an answer that does not fit together.
+// (DRAWING_TOO_LARGE), whose text says what to do instead, above
+// kMaxDrawnNodes. Returns Internal (GRAPH_MALFORMED) for an inconsistent
+// answer.
 absl::StatusOr<std::string> ToDot(const v1::GraphInfo& info);
 
 }  // namespace djinn::ctl

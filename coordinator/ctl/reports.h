@@ -16,8 +16,9 @@ namespace djinn::ctl {
 std::string TopWorkers(const v1::ListWorkersResponse& workers);
 
 // Lists the tenants by the device time that they used between the two lists,
-// which are `passed` apart: the number of devices that this makes, the bytes
-// that they moved per second, and what they hold.
+// the second of which was made `passed` after the first. Shows, for each, how
+// many devices that time would keep busy, the bytes that it moved per second,
+// and what it holds.
 std::string TopTenants(const v1::ListTenantsResponse& before,
                        const v1::ListTenantsResponse& after,
                        absl::Duration passed);

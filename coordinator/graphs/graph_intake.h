@@ -30,8 +30,8 @@ class GraphIntake {
 
   // `store` must outlive the intake. `max_bytes` bounds the memory of the
   // queued graphs; a parsed message may have many times its encoded bytes. A
-  // tenant may have at most as much of that as it leaves free: half of it when
-  // it is alone, a third beside another that has as much as it may.
+  // tenant may use at most as many bytes as it leaves free: half of `max_bytes`
+  // when it is alone, a third when another tenant uses all that it may.
   explicit GraphIntake(GraphStore* store,
                        uint64_t max_bytes = uint64_t{256} << 20);
   // Drops the graphs that were not begun, without calling their `done`.

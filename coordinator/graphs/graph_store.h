@@ -52,11 +52,11 @@ class GraphStore {
   // errors of srg::FromProto() and srg::Validate(), or InvalidArgument
   // (MALFORMED_NOTES). New notes replace earlier ones, unless they are empty.
   //
-  // Analyses the graph once for each tenant, and again as long as something of
-  // its meaning is unknown. `program` is what the tenant's session defined
-  // before; the analysis uses it and adds the graph to it. It may be null, and
-  // must not be used by two threads at a time. When a second tenant defines the
-  // graph, it is also analysed by itself.
+  // Analyses the graph when a tenant first adds it, and at each later Add()
+  // while part of its meaning is unknown. `program` is what the tenant's
+  // session defined before; the analysis uses it and adds the graph to it.
+  // `program` may be null; one thread at a time uses it. The second tenant's
+  // Add() also analyses the graph without a program.
   absl::StatusOr<std::string> Add(absl::string_view tenant,
                                   const v1::Graph& graph,
                                   const v1::GraphNotes& notes = {},
@@ -65,8 +65,8 @@ class GraphStore {
   struct Works {
     // The work to the tenant; null when the tenant does not hold the graph.
     std::shared_ptr<const scheduler::Work> own;
-    // The work that the graph shows by itself; null as long as one tenant alone
-    // has defined it.
+    // The work that the graph shows without a program; null as long as one
+    // tenant alone has defined it.
     std::shared_ptr<const scheduler::Work> shown;
   };
   Works WorksOf(absl::string_view tenant, const std::string& fingerprint);
@@ -85,9 +85,10 @@ class GraphStore {
   Page<v1::GraphInfo> List(const PageRange& range = {});
   // Returns the graph with the fingerprint in lower-case hex, or with a unique
   // prefix of at least 8 digits. Includes graph, nodes and hints, but not what
-  // workers report. Shows the meaning to the graph's only tenant, or the one
-  // that the graph has by itself. Returns NotFound (GRAPH_UNKNOWN) or
-  // InvalidArgument (PREFIX_AMBIGUOUS).
+  // workers report. If one tenant alone has defined the graph, includes the
+  // meaning found for that tenant; otherwise the meaning found without a
+  // program. Returns NotFound (GRAPH_UNKNOWN) or InvalidArgument
+  // (PREFIX_AMBIGUOUS).
   absl::StatusOr<v1::GraphInfo> Get(absl::string_view hex);
 
  private:
@@ -106,8 +107,8 @@ class GraphStore {
     // The meaning to each holder.
     std::map<std::string, Found, std::less<>> found;
     bool shared = false;  // several tenants have defined it
-    // The meaning that the graph has by itself, once it is shared. Without
-    // `meaning`, which Get() finds again.
+    // The meaning found without a program, once several tenants have defined
+    // the graph. Without `meaning`, which Get() finds again.
     Found shown;
 
     // Returns the bytes that count for a holder.

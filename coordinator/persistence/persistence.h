@@ -20,9 +20,9 @@ namespace djinn::coordinator::persistence {
 std::map<std::string, std::string> Save(ClusterState& state)
     ABSL_LOCKS_EXCLUDED(state.mu);
 
-// Notes that the state which Save() returned last is where another process will
-// find it. Only now are workers told that their reports are settled, and do new
-// keys begin to sign.
+// Notes that the store now holds the state that Save() returned last, where
+// another process will find it. Only from then on do workers learn that their
+// reports are settled, and do new keys sign leases.
 void NoteKept(ClusterState& state) ABSL_LOCKS_EXCLUDED(state.mu);
 
 // Applies what an earlier process saved. Call it before the first stream. From

@@ -1,9 +1,10 @@
 // Keeps the keys that sign leases: the current one and the one before it.
 //
-// A key signs for its lifetime. Then another key takes over, once it is saved,
-// since the next process could not verify its signatures otherwise. The old key
-// is retired when every lease that it signed has been issued again or has
-// expired. Every message to a worker lists the keys and the retired ones.
+// A key signs for its lifetime. Then another key takes over, but only after
+// that key is saved: otherwise the next process could not verify its
+// signatures. The old key is retired when every lease that it signed has been
+// issued again or has expired. Every message to a worker lists the keys and the
+// retired ones.
 //
 // Not thread-safe; reads no clock.
 #ifndef COORDINATOR_TABLES_LEASE_KEYS_H_

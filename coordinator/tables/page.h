@@ -1,6 +1,6 @@
 // Pages of a list in the order of its keys, as AIP-158 defines them. A page
-// continues after the last key of the page before, so entries that come and go
-// meanwhile neither repeat nor hide others.
+// continues after the last key of the previous page. So if entries come and go
+// between two pages, no other entry is repeated or left out.
 #ifndef COORDINATOR_TABLES_PAGE_H_
 #define COORDINATOR_TABLES_PAGE_H_
 

@@ -46,7 +46,7 @@ class QueueStops {
   std::map<std::string, Stop, std::less<>> stops_;
 };
 
-// Returns Unavailable (QUEUE_STOPPED), for which requests of such a tenant
+// Returns Unavailable (QUEUE_STOPPED), the reason why requests of such a tenant
 // wait.
 absl::Status QueueStopped(const std::string& tenant);
 // Returns the command by which an operator resumes the tenant's queue.

@@ -64,8 +64,8 @@ struct PendingLease {
   // A text that says when quota may be taken back for the request; empty unless
   // that was put off.
   std::string put_off;
-  // Monotonic time before which neither memory nor quota to take back is
-  // searched again.
+  // Earliest monotonic time of the next search for memory or quota to take
+  // back.
   absl::Duration next_reclaim = -absl::InfiniteDuration();
 };
 

@@ -1,9 +1,9 @@
 // Records what is known of work: of each graph, of earlier runs of programs,
 // and of the time that devices really take for it.
 //
-// To each tenant, a graph is what the tenant's own sessions showed it to be.
-// Without a tenant, it is what all tenants that defined it agree on, or what it
-// shows by itself.
+// Each tenant sees a graph's work as the tenant's own sessions showed it. Work
+// that is asked for without a tenant is what all tenants that defined the graph
+// agree on, or else what the graph shows without a program.
 //
 // When there are more entries than the limits allow, the tenant with the most
 // loses the entry that it named least recently (common/base/tenant_order.h).

@@ -68,8 +68,8 @@ struct ReportedFacts {
 struct ReportedContents {
   // By tenant.
   absl::flat_hash_map<std::string, absl::flat_hash_set<ContentKey>> contents;
-  // The largest first, for tenants whose contents were requested since the last
-  // report.
+  // Contents by tenant, the largest first. Has the tenants whose contents were
+  // requested since the last report.
   absl::flat_hash_map<std::string, std::vector<ContentKey>> by_size;
   uint64_t content_bytes = 0;
   uint32_t content_count = 0;

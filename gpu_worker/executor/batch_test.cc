@@ -43,8 +43,8 @@ TEST_F(BatchTest, EachIsChargedItsPartAndThePartsAddUp) {
   ReleaseWith(3);
   Result(clients_[0].get());
   Result(clients_[1].get());
-  // The answers are sent before the turn is charged; the next turn comes after
-  // it.
+  // The answers are sent before the turn is charged. The next turn comes after
+  // the charge.
   clients_[0]->Meter();
   EXPECT_EQ(Order(), "aaJaa");
   // Each is charged half of the product's four seconds, and a second for each

@@ -85,9 +85,9 @@ class DeadlinesTest : public WorkerCoreTest {
       Run(client, nodes);
       client->Read(kSum, 1);
     }
-    // Answers are sent before the turn is charged, on which other sessions'
-    // turns depend, and before the turn ends. The executor waits once its time
-    // stands still.
+    // Answers are sent before the turn is charged and ends; other sessions'
+    // turns depend on the charge. Once the executor's time stands still, it
+    // waits, so the turn has ended.
     EXPECT_TRUE(WaitUntil([&] {
       const auto time = [this] {
         return FromProtoDuration(core_->Snapshot().executed().executor_time());

@@ -55,8 +55,8 @@ class Executor {
   const ServedTime* served() const { return &served_; }
   // Returns device time by phase.
   PhaseTimes busy() const { return metrics_.busy.Read(); }
-  // Returns how long the executor thread has worked. At least the busy() that
-  // was read before.
+  // Returns how long the executor thread has worked. Never less than a busy()
+  // that was read before.
   absl::Duration worked() const { return time_.WorkedBy(clock_.Monotonic()); }
 
   void Collect(Exposition* out) const;

@@ -87,8 +87,8 @@ class Preemption final : public NodeEdge {
   // ends it.
   void Begin(Step* step);
   void End(Step* step);
-  // Settles all time until `own_time`, by OwnTime(). Returns how long that is
-  // since the previous call.
+  // Settles the executor thread's time up to `own_time`, which is a value of
+  // OwnTime(). Returns the time since the previous call.
   absl::Duration Settle(absl::Duration own_time) {
     return own_time - std::exchange(settled_, own_time);
   }

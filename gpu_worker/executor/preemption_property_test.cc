@@ -128,8 +128,8 @@ class Trace {
                                            absl::Milliseconds(Draw(2000)),
             .pace = pace};
   }
-  // Draws short for a session whose steps have few nodes, and long for others,
-  // unless the pace is unknown.
+  // Draws kShort for a session whose steps have few nodes and kLong for other
+  // sessions, unless the pace is unknown.
   FairQueue::Pace DrawPace(const Session& session) {
     using Pace = FairQueue::Pace;
     if (Draw(3) == 0) return Pace::kUnknown;

@@ -109,8 +109,8 @@ class PreemptionTest : public WorkerCoreTest {
     EXPECT_TRUE(WaitReceived(before + 1, client));
   }
 
-  // Waits until the clients' turns are charged. Answers are sent before that;
-  // the next turn comes after it.
+  // Waits until the clients' turns are charged. Answers are sent before the
+  // charge; the next turn comes after it.
   static void Account(std::initializer_list<TestClient*> clients) {
     for (TestClient* const client : clients) client->Meter();
   }

@@ -85,7 +85,7 @@ class TurnQueue {
         metrics_(*metrics) {}
 
   // --- Any thread.
-  //
+
   // Join() adds a session with the tenant's weight and the priority class that
   // the lease declares, and Leave() removes it. No two sessions may have the
   // same key.
@@ -119,7 +119,7 @@ class TurnQueue {
   std::map<std::string, absl::Duration> OldestWaits(TenantLabels* labels) const;
 
   // --- The executor thread.
-  //
+
   // Takes the next turn, after its batching window if it has one. With `wait`,
   // waits for a turn and returns nothing when the queue stopped; without, also
   // returns nothing when no turn is ready.
@@ -141,8 +141,8 @@ class TurnQueue {
   // Returns sessions that wait with runs that may join the leader's turn. Sets
   // `contested` as FairQueue::Batch does.
   std::vector<Candidate> FindBatch(const Turn& leader, bool* contested) const;
-  // Adds all turns after the first one, the leader's, to that one; their runs
-  // begin at these places.
+  // Adds all turns but the first one to the first one, which is the leader's.
+  // Their runs begin at `places`.
   void JoinBatch(absl::Span<Turn> turns, absl::Span<const Place> places,
                  bool contested, absl::Duration now);
   // Notes how long a batch that began at the place took for what its runs

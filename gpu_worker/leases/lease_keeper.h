@@ -1,5 +1,5 @@
-// Keeps this worker's leases: verifies the coordinator's signatures, renews,
-// presents and ends leases, and keeps what ended ones used until the
+// Keeps this worker's leases: verifies the coordinator's signatures, and
+// renews, presents and ends leases. Keeps the use of ended leases until the
 // coordinator has settled it.
 //
 // Thread-safe. The keeper makes no callbacks; the caller that ends a lease ends

@@ -23,7 +23,7 @@ void LeaseMeter::SetCredits(const v1::LeaseClaims& claims) {
                        FromProtoDuration(credits.device_time()))))
           : kUnlimited;
   const uint64_t bytes = credits.has_bytes() ? credits.bytes() : kUnlimited;
-  // The same credits may arrive again: then the coordinator need not hear of
+  // The same credits may arrive again. The coordinator need not learn of their
   // low credit twice.
   if (nanoseconds != may_nanoseconds_) {
     may_nanoseconds_ = nanoseconds;

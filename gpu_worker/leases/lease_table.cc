@@ -233,8 +233,8 @@ void LeaseTable::Forget(absl::Time now) {
 void LeaseTable::ForgetFirst() {
   const auto first = ended_by_expiry_.begin();
   const auto forgotten = ended_.find(first->second);
-  // The client has this revision or an older one. Its expiry would keep it away
-  // as well, unless a clock is set back.
+  // The client has this revision or an older one. The revision's expiry would
+  // keep the client away as well, unless a clock is set back.
   forgotten_before_ = std::max(forgotten_before_,
                                forgotten->second.issue + absl::Nanoseconds(1));
   ended_.erase(forgotten);

@@ -54,9 +54,9 @@ struct Lease {
 
 class LeaseTable {
  public:
-  // The most ended leases that the table remembers by id. Beyond them, every
-  // lease issued before the oldest of these counts as ended, unless it is in
-  // force in the table.
+  // Maximum number of ended leases that the table remembers by id. Once the
+  // table has forgotten older ones, every lease issued before the oldest
+  // remembered one counts as ended, unless it is in force in the table.
   static constexpr size_t kMaxEnded = 65536;
 
   // Counts the bytes of all leases in `total`, which must outlive the table.
@@ -66,7 +66,8 @@ class LeaseTable {
         total_(total) {}
 
   // Returns whether the table has this very revision, as the newest one or as
-  // the one that a client presented last. It was verified then.
+  // the one that a client presented last. If so, the revision was verified
+  // before.
   bool Has(const v1::SignedLease& issue, const v1::LeaseClaims& claims) const;
 
   // Puts a lease that the coordinator lists in force. Errors: InvalidArgument
@@ -120,8 +121,9 @@ class LeaseTable {
   bool Ended(const v1::LeaseClaims& claims) const;
   void Add(const v1::SignedLease& issue, const v1::LeaseClaims& claims,
            const LeaseTime& now);
-  // Returns when the current listing's last renewal ends, if the lease is part
-  // of it: `valid_for` after it, within what the newest revision allows.
+  // If the lease is part of the current listing, returns when the listing's
+  // last renewal ends: `valid_for` after that renewal, within what the newest
+  // revision allows. Otherwise returns the infinite past.
   absl::Duration Renewed(const Lease& lease, absl::Duration valid_for) const;
   Lease Take(std::map<std::string, Lease>::iterator lease);
   void NoteEnd(const v1::LeaseClaims& claims);

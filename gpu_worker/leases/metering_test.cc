@@ -117,8 +117,8 @@ TEST_F(MeteringTest, LeasesAddUpToTheDevicesTimeAndThatToTheExecutors) {
     client->Define(1, Fill());
     for (int run = 0; run <= i; ++run) client->Run(1, {1}, {1});
     client->Read(1, 2);
-    // The answers are sent before the turn is charged; the next turn comes
-    // after it.
+    // The answers are sent before the turn is charged. The next turn comes
+    // after the charge.
     client->Meter();
     client->Break();
   }

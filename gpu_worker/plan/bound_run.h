@@ -23,8 +23,8 @@ class Run;
 
 namespace djinn::worker {
 
-// Says when the values that a run creates are destroyed, and how many of their
-// bytes live at a time at most. The run reserves that many at once.
+// Says when the values that a run creates are destroyed, and the peak of their
+// bytes, which the run reserves at once.
 struct Lifetimes {
   // The final slots with the last node that uses each: (last node, slot),
   // ascending.

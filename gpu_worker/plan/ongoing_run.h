@@ -55,7 +55,8 @@ class OngoingRun {
   virtual void RunProduct() = 0;
   // Prepares the product to be joined. Returns false if the product failed or
   // is skipped: the run has then advanced past it. Otherwise SettleProduct()
-  // must follow, which executes the product by itself unless the call was done.
+  // must follow. If the joined call was not done, SettleProduct() executes this
+  // product alone.
   virtual bool StageProduct(JoinedCall* call) = 0;
   virtual void SettleProduct(const JoinedCall& call) = 0;
 

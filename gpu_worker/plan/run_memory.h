@@ -2,11 +2,11 @@
 //
 // If there is room for the peak of all values that the run creates (Lifetimes),
 // the run reserves that *room* at once, and a value that outlives the run takes
-// its bytes out of it. Otherwise each value is reserved when it is created, so
-// that every run executes that fits at all. Before a node its operands are
-// filled, if nothing filled them before, and operands that it writes are copied
-// if others share them. The memory of results is reserved before the call, and
-// corrected to their real size after it.
+// its bytes out of the room. Otherwise each value is reserved when it is
+// created, so that every run that fits at all is executed. Before a node its
+// operands are filled, if nothing filled them before, and operands that it
+// writes are copied if others share them. The memory of results is reserved
+// before the call, and corrected to their real size after it.
 //
 // A slot that is known to be a cache is charged as one, and the storage that it
 // is bound to counts as one from then on.

@@ -14,13 +14,13 @@
 
 namespace djinn::worker {
 
-// Learns the socket at which workers on the peer's machine reach it, with every
-// call that the peer answers. Any thread calls it, without locks.
+// Receives the socket at which workers on a peer's machine reach that peer,
+// whenever the peer answers a call. Any thread calls it, without locks.
 using PullSocketListener =
     std::function<void(const v1::Peer& peer, const std::string& socket)>;
 
-// Leaves streams free on each channel: calls that wait for their offers must
-// not block other calls.
+// Maximum number of Pull calls on one channel. Leaves streams free, because
+// calls that wait for their offers must not block other calls.
 inline constexpr int kMaxPullsPerChannel = kMaxConcurrentStreams / 2;
 
 // Open() returns the errors of MakeChannel(). `channels`, whose channels have

@@ -67,9 +67,9 @@ class OfferTable {
  public:
   // 128 random bits.
   static constexpr size_t kTicketBytes = 16;
-  // Returns the ticket under which the state of a session that leaves is
-  // offered: its client's ticket and a mark. A worker that enters a state
-  // trusts it, so the ticket of a value must never lead to one.
+  // Returns the ticket under which the state of a migrating session is offered:
+  // the client's ticket with a mark. A worker trusts the state that it takes
+  // over, so the ticket of a value must never lead to a state.
   static std::string StateTicket(const std::string& ticket) {
     return ticket + 's';
   }
@@ -88,8 +88,8 @@ class OfferTable {
   // Whether the worker has the session, and whether the session has work.
   enum class Activity { kGone, kIdle, kBusy };
 
-  // Returns the error for a caller without a ticket, with one of another
-  // session, or with a used one. It is the same for all of them.
+  // Returns the error for a caller without a ticket, with another session's
+  // ticket, or with a used ticket. All three get the same error.
   static absl::Status Unknown();
 
   OfferTable(Options options, Clock* clock)

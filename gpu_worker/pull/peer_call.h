@@ -28,12 +28,15 @@ class PullReceiver {
   virtual void OnWaiting() = 0;
   // Receives the bytes at `offset`. An error stops the fetch.
   virtual absl::Status OnBytes(uint64_t offset, absl::string_view bytes) = 0;
-  // One of these is the last call, unless the fetch was cancelled: all bytes
-  // arrived; or a buffer with them, which others hold as well; or the root
-  // error in their place; or an error.
+  // One of the following four is the last call, unless the fetch was cancelled.
+  //
+  // All bytes arrived.
   virtual void OnComplete() = 0;
+  // All bytes are in `buffer`, which others hold as well.
   virtual void OnShared(std::shared_ptr<Buffer> buffer) = 0;
+  // The offer holds a root error instead.
   virtual void OnPoisoned(v1::ErrorDetail error) = 0;
+  // The fetch failed.
   virtual void OnFailed(absl::Status why) = 0;
 };
 

@@ -85,9 +85,8 @@ TEST(SendOrderTest, HigherPriorityArrivesFirst) {
   link.Carry(10);
   link.Send("urgent", {"u", kInteractive}, 40);
   link.Carry(1000);
-  // By turns the value would arrive after two chunks for each of its own, at
-  // 128. Each of the others gets one chunk for eight of it, and had one under
-  // way.
+  // If the senders took turns, the value would arrive at 128. Instead each of
+  // the others gets one chunk for eight of this value's, and had one under way.
   EXPECT_GE(link.arrived("urgent"), 50);
   EXPECT_LE(link.arrived("urgent"), 10 + 2 + 40 + 2 * (40 / 8));
   EXPECT_EQ(link.arrived("batch2"), 240);
@@ -149,8 +148,9 @@ TEST(SendOrderTest, WhatASessionOfferedFirstArrivesFirst) {
   link.Send("a", Offered(1), 40);
   link.Send("b", Offered(2), 40);
   link.Carry(1000);
-  // By turns all would arrive at the end, from 118 on. Each value that is held
-  // gets one chunk for eight of the preceding ones, and had one under way.
+  // If the senders took turns, all values would arrive at the end, from 118 on.
+  // Instead each value that is held gets one chunk for eight of the preceding
+  // ones, and had one under way.
   EXPECT_LE(link.arrived("a"), 40 + 2 * (40 / 8) + 2);
   EXPECT_LE(link.arrived("b"), 95);
   EXPECT_EQ(link.arrived("c"), 120);
@@ -189,7 +189,7 @@ TEST(SendOrderTest, WhatMoreWaitsForComesSoonHoweverManyWaitBehindIt) {
   link.Carry(5000);
   // Three more values get a share of the link, as in the test above. Each of
   // the others had one chunk under way, and another one after 64. If all had
-  // that share, it would be 40 * (1 + 14 / 8) and more.
+  // that share, the value would arrive at 40 * (1 + 14 / 8) or later.
   EXPECT_LE(link.arrived("v14"), 40 + 3 * (40 / 8) + 15 + 11);
   EXPECT_EQ(link.arrived("v0"), 15 * 40);
   for (int i = 5; i < 15; ++i) {

@@ -4,10 +4,10 @@
 // A worker names its socket in its answers (kPullSocketHeader). From the next
 // call on, this connector tries that socket. If the socket leads to no worker
 // or to another one, calls use the other transport, and the connector does not
-// try that worker again: it is on another machine, or only its sockets are.
-// After an error that may pass, such as too many connections, it tries again
-// after kPause. A call has a connection to itself, which then waits for the
-// next call.
+// try that worker again: the worker or its folder of sockets is on another
+// machine. After an error that may pass, such as too many connections, it tries
+// again after kPause. A call has a connection to itself, which then waits for
+// the next call.
 //
 // Thread-safe.
 #ifndef GPU_WORKER_PULL_SHARED_MEMORY_PEERS_H_
@@ -80,8 +80,8 @@ class SharedMemoryPeers : public PeerConnector {
   static void TakeIdle(absl::Duration since, Known* known, Connections* taken);
   // Forgets all peers. Returns their idle connections.
   Connections ForgetLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Ends the connections. Call it without the lock, because saying goodbye may
-  // take each connection some time. All say it before this waits for any.
+  // Ends the connections. Call it without the lock, because each peer may take
+  // some time to answer. Tells all peers before it waits for any of them.
   static void End(Connections connections);
 
   // Returns null when no connection can be had.

@@ -175,8 +175,8 @@ class PullConnections::Connection
   WorkerCore& core_;
   mutable Mutex mu_;
   CondVar changed_;
-  // Whether a call is open: from its request until the last bytes or word for
-  // it are sent.
+  // True while a call is open: from its request until its last bytes, or its
+  // last answer, are sent.
   bool asked_ ABSL_GUARDED_BY(mu_) = false;
   uint64_t call_ ABSL_GUARDED_BY(mu_) = 0;
   std::string session_id_ ABSL_GUARDED_BY(mu_);

@@ -29,8 +29,8 @@ class PullConnections {
   static constexpr RingSizes kRingSizes = {.control = 64 << 10,
                                            .bulk = 4 << 20};
 
-  // The core must outlive this. At the end, peers have `close_timeout` to
-  // acknowledge it.
+  // The core must outlive this. When this stops, peers have `close_timeout` to
+  // acknowledge the end.
   explicit PullConnections(WorkerCore* core,
                            absl::Duration close_timeout = absl::Seconds(2))
       : core_(core), close_timeout_(close_timeout) {}

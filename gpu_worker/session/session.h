@@ -83,7 +83,7 @@ class Session {
   SessionSteps& steps() { return steps_; }
 
   // --- Streams.
-  //
+
   // Returns InvalidArgument (PROTOCOL_VIOLATION) when the client's position is
   // impossible.
   absl::Status CheckResume(const v1::Resume& resume) const;
@@ -101,7 +101,7 @@ class Session {
                    absl::Span<const absl::string_view> pieces);
 
   // --- Life, for any thread.
-  //
+
   // Applies the new claims of the session's lease.
   void Apply(const v1::LeaseClaims& lease);
   // Gives up a transfer, a pull or a graph that does not arrive, and ends the

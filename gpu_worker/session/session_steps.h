@@ -50,8 +50,8 @@ class SessionSteps {
   void NoteOutOfCredit(absl::Duration now);
   // Ends a turn. Returns whether the session has more work.
   bool EndTurn(absl::Duration now);
-  // Ends the step that taking a message began, or that the end of an idle
-  // session gave to its caller.
+  // Ends a step: one that began by taking a message, or one that ending an idle
+  // session gave to the caller (MessageFlow::Cancel() and Drop()).
   void EndStep();
 
  private:

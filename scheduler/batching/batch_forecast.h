@@ -3,9 +3,10 @@
 //
 // A generating program loops: it reads the result of its last run and sends the
 // next one. A session whose runs followed each other regularly is expected at
-// the products that it shares (its place), as long after its last turn as it
-// recently took. Waiting delays the sessions that wait; missing an arrival
-// costs one more pass over the shared weights, which is the worth of the place.
+// the products that it shares (its place). It is due when as much time has
+// passed since its last turn as its recent pauses took. Waiting delays the
+// sessions that wait; missing an arrival costs one more pass over the shared
+// weights, which is the worth of the place.
 // The wait never exceeds that worth (the ski-rental bound): the device idles no
 // longer than the extra pass would take.
 //

@@ -23,8 +23,8 @@ class BatchForecastTest : public testing::Test {
     forecast_.NoteWorth(kSecond, Ms(50));
   }
 
-  // Plays rounds of a session: a run at the first place, directly followed by
-  // one at the second, each of which takes 10 ms, and then a pause.
+  // Plays rounds of session `key`. A round is a 10 ms run at kFirst, at once a
+  // 10 ms run at kSecond, and then `pause`.
   void GoRound(uint64_t key, int rounds, absl::Duration pause = Ms(4)) {
     for (int i = 0; i < rounds; ++i) {
       Run(key, kFirst);

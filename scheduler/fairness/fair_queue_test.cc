@@ -25,8 +25,8 @@ std::map<uint64_t, int> Serve(FairQueue* queue, int count,
   return turns;
 }
 
-// Takes turns until no session waits, without further work. Returns the
-// sessions in the order of their turns.
+// Gives every waiting session its turn. None has more work after it. Returns
+// the sessions in the order of their turns.
 std::vector<uint64_t> Drain(FairQueue* queue) {
   std::vector<uint64_t> order;
   while (!queue->empty()) {

@@ -19,9 +19,9 @@ struct Drop {
 };
 
 // Returns the first filter that the worker fails, or nothing. The memory filter
-// comes after all that free memory would not help, so a worker that fails it is
-// otherwise suitable. The filter "kept" (reserved for another request) comes
-// last, so a worker that fails it has enough memory.
+// comes after every filter that more free memory cannot pass, so a worker that
+// fails it is otherwise suitable. The filter "kept" (reserved for another
+// request) comes last, so a worker that fails it has enough memory.
 std::optional<Drop> Filter(const Request& request, const WorkerFacts& worker,
                            const Terms& terms);
 

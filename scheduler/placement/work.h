@@ -38,9 +38,10 @@ class Work {
   // Returns one part for each class and phase, at most 160.
   const std::vector<Part>& parts() const { return parts_; }
   // Returns the phase of most of the work whose phase is known. Returns
-  // unspecified without any, and for work that no model operator marks: calls
-  // between a model's steps got the phase of the step beside which they were
-  // found first, and may be beside another one the next time.
+  // unspecified if no phase is known, and for work without an operator that
+  // marks a model. Such work is calls between a model's steps: they got the
+  // phase of the step beside which they were found first, and may be beside
+  // another step the next time.
   semantics::Phase phase() const;
   // Returns the slots of one graph that are key/value caches, ascending. A
   // sum of several graphs has none.

@@ -4,9 +4,9 @@
 // A tenant's allowance grows with time at the rate that its cohort leaves it
 // (scheduler/quota/rate_shares.h) and shrinks by what its leases are granted.
 // It holds at most the growth of kBurst: over any time T a tenant is granted no
-// more than its rate times T + kBurst, and unused allowance expires. The demand
-// of a tenant is its recent use, unless one of its leases waits for credit:
-// then the tenant wants all it can get.
+// more than its rate times (T + kBurst), and unused allowance expires. The
+// demand of a tenant is its recent use, unless one of its leases waits for
+// credit: then the tenant wants all it can get.
 //
 // Not thread-safe; reads no clock.
 #ifndef SCHEDULER_QUOTA_RATE_BUDGET_H_
@@ -70,8 +70,9 @@ class RateBudget {
   // the total use of each tenant.
   void Advance(absl::Duration now, const std::map<std::string, double>& used);
 
-  // Returns the tenant's allowance; null without such a quota. The caller
-  // subtracts grants from it, and adds returned credit, up to Most().
+  // Returns the tenant's allowance; null if the tenant has no quota of this
+  // rate. The caller subtracts grants from the allowance, and adds returned
+  // credit, up to Most().
   double* Allowance(const std::string& tenant);
   // Returns the cap of the allowance; 0 for a tenant without such a quota.
   double Most(const std::string& tenant) const;

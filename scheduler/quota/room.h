@@ -23,9 +23,9 @@ namespace djinn::scheduler {
 // Returns the amounts of a lease that occupy memory at a worker.
 Amounts MemoryOf(Amounts asked);
 
-// Returns those of `in_order`, all at one worker, whose end frees `needed`
-// bytes there, and none that is unnecessary. Returns nothing when they do not
-// suffice.
+// Returns victims from `in_order`, all at one worker, whose end frees `needed`
+// bytes there. Leaves out victims that are not necessary. Returns nothing when
+// all together do not suffice.
 //
 // `shared` is the number of bytes of contents that sessions count beyond what
 // the worker holds; ending a session does not free them. No tenant gives back

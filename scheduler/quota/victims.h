@@ -34,14 +34,14 @@ struct Victim {
   std::string tenant;
   std::string session_id;
   std::string worker_id;
-  // Whether it is spared, its class, the device time that is lost with it, its
-  // age. A lower rank yields first.
+  // Whether the session is spared, its class, the device time that is lost with
+  // it, and its age. A lower rank yields first.
   std::tuple<bool, int, absl::Duration, absl::Duration> rank;
   absl::Duration lost;
   // Quota that its tenant gives back by ending it.
   Amounts quota = {};
-  // Memory that its end frees at the worker, without contents; and its
-  // contents, which become free unless other sessions share them.
+  // Memory that the session's end frees at the worker, without contents; and
+  // the session's contents, which become free unless other sessions share them.
   uint64_t bytes = 0;
   uint64_t content_bytes = 0;
 };
@@ -53,10 +53,10 @@ void SortByRank(std::vector<Victim>* victims);
 using Standing = std::pair<bool, int>;
 Standing StandingOf(const std::vector<Victim>& victims);
 
-// Returns the victims whose end lets the tenant have `asked` of its quota, and
-// none that is unnecessary. Returns nothing when they do not suffice, or when
-// none are needed. `victims_of` returns the sessions of a tenant that could
-// yield, in any order. `quotas` is unchanged when this returns.
+// Returns victims whose end lets the tenant have `asked` of its quota. Leaves
+// out victims that are not necessary. Returns nothing when they do not suffice,
+// or when none are needed. `victims_of` returns the sessions of a tenant that
+// could yield, in any order. `quotas` is unchanged when this returns.
 std::vector<Victim> VictimsForQuota(
     const std::string& tenant, const Amounts& asked,
     absl::FunctionRef<std::vector<Victim>(const std::string& tenant)>
@@ -71,11 +71,11 @@ struct ChosenVictims {
 };
 // Chooses victims within the tenants' limits on losses.
 //
-// Returns those that `choose` finds without limits, if what their tenants lose
-// is within the limits. Otherwise returns those that it finds within the
-// limits, unless they include sessions that should rather be spared or have a
-// higher class. Otherwise returns none and notes in `losses` that the reclaim
-// is put off.
+// Calls `choose` without limits, and returns those victims if their tenants
+// lose no more than the limits allow. Otherwise calls `choose` within the
+// limits, and returns those victims unless they include sessions that should
+// rather be spared or have a higher class. Otherwise returns none, and notes in
+// `losses` that the reclaim is put off.
 ChosenVictims ChooseVictims(
     absl::FunctionRef<std::vector<Victim>(const ReclaimLosses::Allowance&)>
         choose,

@@ -1,10 +1,11 @@
 // Plays a trace; simulator.h describes the rules.
 //
 // The state is one struct, and there is a file for each thing that happens to a
-// job: simulation_line.cc gives it a worker, simulation_reclaim.cc applies
-// memory quotas to that, simulation_credit.cc grants it device time there, and
-// simulation_turns.cc executes it. Future events are in a queue ordered by
-// time. A job is named by its index in the trace, and so is a worker.
+// job: simulation_line.cc gives the job a worker, simulation_reclaim.cc applies
+// memory quotas to that choice, simulation_credit.cc grants the job device time
+// at the worker, and simulation_turns.cc executes it. Future events are in a
+// queue ordered by time. A job is named by its index in the trace, and so is a
+// worker.
 #ifndef SCHEDULER_SIMULATOR_SIMULATION_H_
 #define SCHEDULER_SIMULATOR_SIMULATION_H_
 

@@ -115,8 +115,8 @@ TEST_F(SharedRowsTest, BothWorkersExecuteTheirPart) {
   ASSERT_EQ(plan.parts_size(), 2);
   EXPECT_NE(plan.parts(0).worker_id(), plan.parts(1).worker_id());
   EXPECT_GT(plan.stage_seconds(), 0);
-  // In every call some rows go to the other worker and their results come back.
-  // The weights were sent before.
+  // In every call, some rows go to the other worker and their results return.
+  // The weights moved there earlier.
   const uint64_t copies = GetStatistics().device_copies;
   const uint64_t replays = compiled.statistics().replays;
   for (int i = 0; i < 4; ++i) Check(compiled, local);
@@ -133,9 +133,9 @@ TEST_F(SharedRowsTest, BothWorkersExecuteTheirPart) {
   EXPECT_EQ(compiled.statistics().replays, replays + 5);
 }
 
-// Each worker can have two of four layers, which takes as long as half of the
-// rows, and then not both workers need all weights. The layers are large, so
-// that the bytes that cross hardly matter.
+// Each worker can have two of the four layers. A stage of two layers takes as
+// long as all layers with half of the rows, and neither worker needs all
+// weights. The layers are so large that the transferred bytes hardly matter.
 TEST_F(SharedRowsTest, RowsFollowOneAnotherThroughTheStages) {
   constexpr int64_t kMany = 512, kWide = 2048;
   weights_.clear();
@@ -145,8 +145,8 @@ TEST_F(SharedRowsTest, RowsFollowOneAnotherThroughTheStages) {
     remote_weights_.push_back(weights_.back().to(Device()));
   }
   const auto forward = [](at::Tensor x, const Tensors& weights) {
-    // The result of the first stage is used twice, and written by the second
-    // stage.
+    // The result of the first stage is used twice, and the second stage writes
+    // it.
     x = at::relu(at::linear(x, weights[0]));
     at::Tensor between = at::linear(x, weights[1]);
     x = at::linear(between, weights[2]);

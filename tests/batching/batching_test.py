@@ -138,8 +138,9 @@ class BatchingTest(unittest.TestCase):
             return busy > 0 and abs(billed / busy - 1) < 1e-3
 
         eventually(adds_up, "what tenants are billed is what the device was busy")
-        # The executor thread measures its own busy time. Some of it is charged
-        # to no tenant, such as finding that all sessions wait for credit.
+        # The executor thread measures its own busy time. Some of this time is
+        # charged to no tenant, such as the time in which the thread finds that
+        # all sessions wait for credit.
         busy, _ = eventually(self.settled_times, "all is quiet")
         nobody = self.metric("w0", "djinn_worker_housekeeping_seconds_total")
         worked = self.metric("w0", "djinn_worker_executor_seconds_total")

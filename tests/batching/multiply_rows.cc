@@ -1,9 +1,9 @@
-// A program whose runs may be batched. It uploads a weight, the same one as all
-// other such programs, and prints "loaded". For a line "issue" of its standard
-// input, it issues 64 further layers on rows of its own without waiting for
-// any, and prints "issued". For "read", it reads the last one, and prints
-// "right" if the value is correct. It finds its cluster in the environment. An
-// error is its last line.
+// A program whose runs may be batched. It uploads a weight, which is the same
+// in every process that runs it, and prints "loaded". For each input line
+// "issue", it issues 64 further layers on rows of its own without waiting for
+// them, and prints "issued". For an input line "read", it reads the last
+// result, and prints "right" if the value is correct. It finds its cluster in
+// the environment. If it fails, the error is its last line.
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 

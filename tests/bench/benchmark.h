@@ -41,9 +41,9 @@ EmbeddedClusterOptions ClusterOptions(const Options& options);
 // Returns the worker's transport, which a row's variant names: "shared memory".
 absl::StatusOr<std::string> Transport();
 
-// A benchmark. The runner calls MeasureAlone(), Measure() and the destructor.
-// Both functions may throw PyTorch's exceptions, which the runner reports as
-// failures.
+// A benchmark. The runner calls MeasureAlone() and Measure(), and then the
+// destructor. The two functions may throw PyTorch's exceptions, which the
+// runner reports as failures.
 class Benchmark {
  public:
   virtual ~Benchmark() = default;
@@ -57,8 +57,8 @@ class Benchmark {
   // Measures the local baselines, while no Djinn process is alive.
   virtual absl::Status MeasureAlone() { return absl::OkStatus(); }
 
-  // Appends rows. A wrong output is an error in its row. Returns the error that
-  // prevents the measurement.
+  // Measures and appends rows. A wrong output is an error in its row. Returns
+  // the error that prevents the measurement.
   virtual absl::Status Measure(std::vector<Row>* rows) = 0;
 };
 
@@ -78,9 +78,9 @@ std::unique_ptr<Benchmark> MakeDecodeBatch(const Options& options);
 std::unique_ptr<Benchmark> MakeInteractive(const Options& options);
 std::unique_ptr<Benchmark> MakeDistance(const Options& options);
 
-// Parts of benchmarks that run in processes of their own. The runner's first
-// argument selects one. Each reads the arguments after it, writes its result to
-// standard output and returns the exit status.
+// The following benchmarks' helpers run in processes of their own. The runner's
+// first argument selects one. A helper reads the arguments after it, writes its
+// result to standard output and returns the exit status.
 
 // Arguments: COORDINATOR TOKEN_FILE TRANSPORT SEED MEBIBYTES. Connects, moves a
 // model of that size to the device, computes with it and prints the time, the
@@ -90,8 +90,9 @@ int LoadModel(int argc, char** argv);
 
 // Arguments: COORDINATOR TOKEN_FILE LAYERS. Connects, moves the decoder to the
 // device in fast mode and prints "ready". For an input line "PROMPT TOKENS" it
-// reads a prompt of that many tokens and prints "prompt". For the next line it
-// generates, and prints each token's seconds and the tokens.
+// reads a prompt of that many tokens and prints "prompt". For the next input
+// line it generates, and prints the seconds that each token took, and the
+// tokens.
 inline constexpr char kDecode[] = "--decode_session";
 int DecodeSession(int argc, char** argv);
 
@@ -111,8 +112,9 @@ absl::Status MeasureRounds(int rounds, Side side);
 absl::Status InSession(const ConnectOptions& connect,
                        absl::FunctionRef<absl::Status()> work);
 
-// Calls `work` in a session whose device 0 has `workers` workers of one thread
-// each, and whose device 1 is on one of them. Local operators use one thread.
+// Calls `work` in a session. Its device 0 has `workers` workers of one thread
+// each, and its device 1 is on one of these workers. Local operators use one
+// thread.
 absl::Status WithDeviceOf(int workers, absl::FunctionRef<absl::Status()> work);
 
 // Runs rounds of two sides in turn. The sides alternate in who is first, too.

@@ -1,5 +1,5 @@
-// Measures the cost of an operator call for the program, in its own thread and
-// in total, beside the same call on the CPU.
+// Measures the cost of an operator call for the program, on the calling thread
+// and in total, beside the same call on the CPU.
 #include <cstdint>
 #include <map>
 #include <string>
@@ -58,8 +58,9 @@ class CaptureAndShipBenchmark : public Benchmark {
 
   absl::string_view name() const override { return "capture_and_ship"; }
 
-  // Measures with one thread and with several. The faster one is the baseline,
-  // because some operators use several threads even for so few values.
+  // Measures with one thread and with several threads. The faster run is the
+  // baseline, because some operators use several threads even for so few
+  // values.
   absl::Status MeasureAlone() override {
     for (const auto& [gradients, chain] : Measured()) {
       Local& best = alone_[{gradients, chain.op}];
@@ -184,8 +185,7 @@ class CaptureAndShipBenchmark : public Benchmark {
     return absl::OkStatus();
   }
 
-  // One chain has a fixed number of calls and one small read. A view is
-  // neither.
+  // A chain has a fixed number of calls and one small read. Views do not count.
   static void CheckTraffic(const Chain& chain, const Statistics& delta,
                            std::string* error) {
     ExpectAtMost("synchronous calls", delta.synchronous_calls, 0, error);

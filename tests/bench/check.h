@@ -20,12 +20,12 @@ class Agreement {
   // on one side, is infinite.
   void Add(const at::Tensor& expected, const at::Tensor& actual);
 
-  // Returns "12 results, equal bits" or "12 results, within 3e-07". `what` is
-  // the plural noun.
+  // Returns a text such as "12 results, equal bits" or "12 results, within
+  // 3e-07". `what` is the plural noun.
   std::string Describe(absl::string_view what) const;
 
-  // Appends the fault unless there were results and each was within `tolerance`
-  // times the larger of 1 and its largest expected value.
+  // Appends the fault to `error`, unless there were results and each was within
+  // `tolerance` times the larger of 1 and its largest expected value.
   void ExpectWithin(double tolerance, absl::string_view what,
                     std::string* error) const;
 
@@ -38,9 +38,9 @@ class Agreement {
 // Returns the changes between two readings of the counters.
 Statistics operator-(const Statistics& after, const Statistics& before);
 
-// Appends "WHAT is VALUE, not at least LEAST" (or "at most") to `error` if that
-// is so. Adds nothing to a long text, because one cause often shows in every
-// round.
+// If the value is below the limit (or above it), appends "WHAT is VALUE, not at
+// least LEAST" (or "at most") to `error`. Appends nothing to a long text,
+// because one cause often shows in every round.
 void ExpectAtLeast(absl::string_view what, uint64_t value, uint64_t least,
                    std::string* error);
 void ExpectAtMost(absl::string_view what, uint64_t value, uint64_t most,

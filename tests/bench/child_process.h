@@ -1,5 +1,5 @@
-// Runs a helper program beside the benchmark, in a process of its own as
-// Djinn's worker is.
+// Runs a helper program in a process of its own beside the benchmark, as
+// Djinn's worker runs.
 #ifndef TESTS_BENCH_CHILD_PROCESS_H_
 #define TESTS_BENCH_CHILD_PROCESS_H_
 
@@ -33,8 +33,8 @@ class ChildProcess {
   ChildProcess(const ChildProcess&) = delete;
   ChildProcess& operator=(const ChildProcess&) = delete;
 
-  // Returns the next line of its output, or Unavailable when it has ended, or
-  // after ten seconds.
+  // Returns the next line of the output. Returns Unavailable when the output
+  // has ended, or after ten seconds.
   absl::StatusOr<std::string> ReadLine();
 
   // Writes a line to its input. Returns Unavailable when it reads no more.

@@ -1,5 +1,5 @@
-// Measures generation by a decoder, token by token. Each token is read as it
-// comes.
+// Measures generation by a decoder, token by token. The program reads each
+// token before it generates the next one.
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -60,8 +60,8 @@ struct Generated {
   Statistics moved;
 };
 
-// Generates from another prompt in every round. It is so much longer that each
-// token is the first one at its position.
+// Generates from another prompt in every round. The prompt grows by so much
+// that no earlier round had a token at the same position.
 Generated Generate(const Decoder& decoder, const Variant& variant, int round,
                    at::Device device) {
   const c10::InferenceMode inference;
@@ -143,8 +143,8 @@ class DecodeBenchmark : public Benchmark {
                              const Generated& actual) {
       if (expected.tokens != actual.tokens) ++differences;
     };
-    // Every second sequence has positions of its own, until graphs with size
-    // holes are known.
+    // Every second sequence has new positions, until graphs with size holes are
+    // known.
     uint64_t unsettled = 0;
     const Generated first = Generate(local, variant, -1, LocalDevice(options_));
     for (int i = 0; i < kSettlingSequences; ++i) {

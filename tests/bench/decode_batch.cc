@@ -1,5 +1,6 @@
-// Measures eight programs of two tenants that generate with one model at the
-// same time, each at another position, with batched products and without.
+// Measures eight programs of two tenants that generate with the same model at
+// the same time, each at another position. Compares batched products with
+// products that are not batched.
 
 #include <algorithm>
 #include <exception>
@@ -51,7 +52,7 @@ std::string Join(const std::vector<int64_t>& tokens) {
   return text;
 }
 
-// Returns the tokens that one program generates by itself with the CPU's
+// Returns the tokens that one program generates on this machine with the CPU's
 // kernels.
 std::string GenerateLocally(const Decoder& decoder, int session) {
   const c10::InferenceMode inference;
@@ -93,9 +94,9 @@ class Side {
     return side;
   }
 
-  // Generates in all programs together, and compares their tokens with
-  // `expected`. Returns the seconds from the beginning of the first token to
-  // the end of the last one.
+  // Generates in all programs at the same time, and compares their tokens with
+  // `expected`. Returns the seconds from the start of the first token to the
+  // end of the last one.
   absl::StatusOr<double> Generate(const std::vector<std::string>& expected) {
     // Prompts run one after the other, tokens together.
     for (int i = 0; i < kSessions; ++i) {

@@ -34,8 +34,8 @@ namespace {
 
 // Time of the round trip.
 constexpr absl::Duration kRoundTrip = absl::Milliseconds(30);
-// The most round trips that a token or a step may take at best: one, and less
-// than another half, which would be a second one.
+// The most round trips that the best token or step may take: one, and less than
+// another half. A second round trip would exceed this.
 constexpr double kMaxRoundTrips = 1.5;
 constexpr int kTimes = 32;
 constexpr int kMaxRounds = 5;
@@ -98,7 +98,7 @@ Program TrainOn(at::Device device) {
 }
 
 // Moves tensors that are too large for a message, with other bytes each time,
-// as a program does before it uses a model, or with a batch of images.
+// as a program does with a model's weights or with a batch of images.
 Program MoveTo(at::Device device) {
   return [device](int round) {
     at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(
@@ -197,8 +197,8 @@ class DistanceBenchmark : public Benchmark {
     // From far away, and from near.
     double fastest[2] = {std::numeric_limits<double>::infinity(),
                          std::numeric_limits<double>::infinity()};
-    // A program with a state of its own, which takes the same steps in both
-    // places.
+    // A program with a state of its own, which takes the same steps on the CPU
+    // and on the device.
     const auto run = [&](int round, absl::Duration distance, Series* series) {
       network->Delay(distance / 2);
       const Statistics before = GetStatistics();

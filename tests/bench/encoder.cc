@@ -1,5 +1,5 @@
-// Measures a real sentence encoder that is moved to the device as a program
-// would do it.
+// Measures a real sentence encoder, moved to the device as a program would move
+// it.
 #include "client_lib/examples/sentence_similarity/encoder.h"
 
 #include <cstddef>
@@ -56,8 +56,8 @@ constexpr const char* kWords[] = {
     "market", "price", "rises",   "after", "rain",  "light",  "green", "field",
 };
 
-// Returns the same sentences for the same seed, each of at least `words`
-// tokens, so that an encoder that cuts off there sees exactly as many.
+// Returns the same sentences for the same seed. Each has at least `words`
+// tokens, so that an encoder which cuts off there sees exactly that many.
 std::vector<std::string> MakeSentences(uint64_t seed, size_t sentences,
                                        size_t words) {
   std::mt19937_64 generator(seed);
@@ -165,7 +165,7 @@ class EncoderBenchmark : public Benchmark {
   }
 
   // Notes the cost of the first answer after loading, and checks that the
-  // weights crossed the wire, once.
+  // weights crossed the wire exactly once.
   void NoteLoad(bool again, const Statistics& moved, double seconds, Row* row) {
     const uint64_t weights = std::filesystem::file_size(options_.model_folder +
                                                         "/model.safetensors");

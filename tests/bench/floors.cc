@@ -35,8 +35,8 @@ uint64_t Word(uint64_t seed, size_t offset) {
   return Mix(Mix(seed + 0x9e3779b97f4a7c15) + offset);
 }
 
-// First words of a message: a mark, which the answer repeats, and the size of
-// the answer.
+// The first words of a message: a mark, which the answer repeats, and the size
+// of the answer.
 struct Header {
   uint32_t mark;
   uint32_t reply_bytes;
@@ -202,7 +202,7 @@ class GrpcPingPong::Impl {
         grpc::InsecureChannelCredentials(), arguments));
     context_.set_wait_for_ready(true);
     stub_->PrepareBidiStreamingCall(&context_, kMethod, {}, &stream_);
-    // The hold keeps the stream until the last operation, because writes
+    // The hold keeps the stream alive until the last operation, because writes
     // overlap with reads.
     stream_.AddHold();
     stream_.StartCall();
@@ -221,7 +221,7 @@ class GrpcPingPong::Impl {
   absl::Status Exchange(size_t request_bytes, size_t reply_bytes, int count,
                         std::vector<double>* seconds) {
     for (int i = 0; i < count; ++i) {
-      // Each answer differs from the one before, so that a stale one is
+      // Each answer differs from the previous one, so that a stale answer is
       // detected.
       const Header header = {++marks_, static_cast<uint32_t>(reply_bytes)};
       grpc::ByteBuffer request = Message(header, request_bytes), reply;

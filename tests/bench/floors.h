@@ -1,6 +1,6 @@
-// Measures the least time of a round trip and of a transfer without Djinn: a
-// bare gRPC stream and a raw TCP socket. The other end of each answers in this
-// process.
+// Measures the shortest time of a round trip and of a transfer without Djinn,
+// over a bare gRPC stream and over a raw TCP socket. This process also runs the
+// other ends.
 #ifndef TESTS_BENCH_FLOORS_H_
 #define TESTS_BENCH_FLOORS_H_
 
@@ -22,8 +22,8 @@ void Fill(uint64_t seed, void* bytes, size_t size);
 // Returns whether Fill(seed) gives these bytes.
 bool IsFilled(uint64_t seed, const void* bytes, size_t size);
 
-// Measures a gRPC stream of bytes to a callback server that echoes. Not
-// thread-safe.
+// Measures a gRPC stream of bytes to a callback server that returns each
+// message. Not thread-safe.
 class GrpcPingPong {
  public:
   // `address` is "unix:PATH" or "127.0.0.1:0".
@@ -31,9 +31,9 @@ class GrpcPingPong {
       const std::string& address);
   ~GrpcPingPong();
 
-  // Sends a message of `request_bytes` and waits for one of `reply_bytes`,
-  // `count` times; both have at least 8 bytes. Appends each round trip's
-  // seconds. Returns DataLoss for a wrong answer.
+  // Sends a message of `request_bytes` and waits for an answer of
+  // `reply_bytes`, `count` times. Both sizes are at least 8. Appends the
+  // seconds of each round trip. Returns DataLoss for a wrong answer.
   absl::Status Exchange(size_t request_bytes, size_t reply_bytes, int count,
                         std::vector<double>* seconds);
 
@@ -51,8 +51,8 @@ class RawSocket {
   static absl::StatusOr<std::unique_ptr<RawSocket>> Start();
   ~RawSocket();
 
-  // Moves Fill(seed) of this size and returns the seconds until the receiver
-  // has all of it. Returns DataLoss when the receiver has other bytes.
+  // Sends `size` bytes from Fill(seed), and returns the seconds until the
+  // receiver has all of them. Returns DataLoss if the receiver has other bytes.
   absl::StatusOr<double> Move(uint64_t seed, size_t size);
 
  private:

@@ -1,11 +1,12 @@
 // Opens many idle sessions on a running coordinator and worker, each with a
-// lease and a stream to the worker, and prints its progress. It is a process of
-// its own, because it speaks the protocol itself.
+// lease and a stream to the worker, and prints its progress. It runs in a
+// process of its own, because it links the protos, which the benchmarks' client
+// library also contains.
 //
 // usage: idle_sessions_peer COORDINATOR TOKEN_FILE SESSIONS
 //
-// Prints now and then how many sessions are open, and once all are. Then it
-// waits for the end of its input.
+// Prints from time to time how many sessions are open, and once more when all
+// are open. Then waits for the end of its input.
 #include <fstream>
 #include <iostream>
 #include <memory>

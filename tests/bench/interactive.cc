@@ -1,7 +1,8 @@
-// Measures small requests of one tenant while another one trains on the same
-// worker: with runs that yield to the requests, and without, when both have the
-// same class; with a training that declares itself batch work, and with one
-// that does not.
+// Measures small requests of one tenant while another tenant trains on the same
+// worker. One comparison is between a training whose runs yield to the
+// requests, and one whose runs do not yield because they have the same class.
+// Another is between a training that declares itself batch work, and one that
+// declares nothing.
 
 #include <algorithm>
 #include <atomic>
@@ -31,8 +32,8 @@
 namespace djinn::bench {
 namespace {
 
-// A training step is one product of these sizes per layer forward, and two
-// backward: many nodes, each of some milliseconds.
+// A training step has, for each layer, one product of these sizes forward and
+// two backward. It thus has many nodes, each of which takes some milliseconds.
 constexpr int64_t kWidth = 512;
 constexpr int64_t kExamples = 512;
 constexpr int kLayers = 12;
@@ -42,7 +43,7 @@ constexpr char kUndeclared[] = "undeclared";
 constexpr int kRequests = 100;
 constexpr int kMaxRounds = 7;
 // The most that the slowest requests may take while the training yields,
-// relative to their time while it does not.
+// relative to their time while the training does not yield.
 constexpr double kMaxRatio = 0.5;
 // A single 99th percentile shows only the machine's worst moment.
 constexpr int kRoundsToJudge = 3;

@@ -6,16 +6,16 @@
 
 namespace djinn::bench {
 
-// Returns the processor, the cores that this process may use, memory and
-// kernel.
+// Returns the processor, the number of cores that this process may use, the
+// memory and the kernel.
 nlohmann::json DescribeMachine();
 
-// Returns the versions of the libraries and the compiler, and how this was
-// built.
+// Returns the versions of the libraries and the compiler, and the options of
+// this build.
 nlohmann::json DescribeVersions();
 
-// Returns load averages over 1, 5 and 15 minutes. Above 0 before a run, other
-// programs are running.
+// Returns the load averages over 1, 5 and 15 minutes. If they are above 0
+// before a run, other programs are running.
 nlohmann::json LoadAverages();
 
 }  // namespace djinn::bench

@@ -1,7 +1,7 @@
 // Measures the time until a program has a small result: one operator and a read
-// of its result, as plain calls or as a registered callable, and a registered
-// callable that copies its argument. It also measures a bare gRPC stream with
-// as many bytes.
+// of its result, as plain calls and as a registered callable. Also measures a
+// registered callable that copies its argument, and a bare gRPC stream with as
+// many bytes.
 #include <unistd.h>
 
 #include <algorithm>
@@ -40,8 +40,8 @@ enum class Work {
 };
 
 constexpr int kTripsPerRound = 300;
-// Sizes of a run of a small segment with a read, and of one with some more
-// values.
+// The size of a run of a small segment with a read, and the size of one with
+// some more values.
 constexpr size_t kMessageBytes[] = {200, 4096};
 
 std::string UnixAddress() {
@@ -218,8 +218,7 @@ class ReadBackBenchmark : public Benchmark {
   }
 
   static double Argument(int i) { return i * 3; }
-  // Returns another value every time, so that no answer can be an earlier
-  // one's.
+  // Returns another value every time, so that a stale answer is detected.
   static double Summand(int round, int i) {
     return round * kReadsPerRound + i + 0.5;
   }

@@ -69,8 +69,8 @@ std::string FormatLine(const Cells& cells, const std::array<size_t, 7>& width) {
   std::string line;
   for (size_t i = 0; i < cells.size(); ++i) {
     if (i > 0) line += "  ";
-    // Text is aligned to the left, figures to the right. The last column is
-    // ragged.
+    // Text is aligned to the left, and figures to the right. The last column
+    // has no fixed width.
     if (i < 2) {
       absl::StrAppendFormat(&line, "%-*s", static_cast<int>(width[i]),
                             cells[i]);

@@ -29,8 +29,8 @@ struct Row {
   // Djinn's times. Absent in rows that only measure a floor.
   std::optional<Series> djinn;
 
-  // Name and times of the same without Djinn, in rounds that alternated with
-  // Djinn's.
+  // The name and the times of the same measurement without Djinn, in rounds
+  // that alternated with Djinn's.
   std::string baseline_name;
   std::optional<Series> baseline;
   // Times measured earlier, while no Djinn process was alive.
@@ -56,18 +56,18 @@ struct Row {
 // Baselines that differ by more are not considered equal.
 inline constexpr double kBaselineTolerance = 0.05;
 
-// Fills `ratio` from the series. The baseline is the alternating one, unless
-// the one measured alone differs by more than kBaselineTolerance. Then Djinn's
-// processes may have disturbed the former, the faster one is the baseline, and
-// a note states both. Does nothing without Djinn's series or without a
-// baseline.
+// Fills `ratio` from the series. The baseline is the alternating one, unless it
+// differs by more than kBaselineTolerance from the one measured alone. In that
+// case Djinn's processes may have disturbed the alternating one; the faster of
+// the two is then the baseline, and a note states both. Does nothing without
+// Djinn's series or without a baseline.
 void SetRatio(Row* row);
 
 // Returns a summary row: the geometric mean of the ratios, which all rows have.
 Row GeometricMeanRow(const std::vector<const Row*>& rows);
 
 // Returns the table. Times are medians of rounds. p50 and p99 are over all
-// samples, Djinn's if the row has any. Ends with a newline.
+// samples: Djinn's samples if the row has any. The table ends with a newline.
 std::string FormatTable(const std::vector<Row>& rows);
 
 // Returns {"machine", "versions", "conditions" as given, "results": one per

@@ -2,8 +2,9 @@
 //
 //   runner [--json=FILE] [--rounds=N] [NAME...]
 //
-// Prints a table and writes the same data and more as JSON. Exits with status 1
-// if a benchmark failed or had a wrong output, and 2 for wrong arguments.
+// Prints a table, and writes the table's data and further data as JSON. Exits
+// with status 1 if a benchmark failed or had a wrong output, and 2 for wrong
+// arguments.
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -140,8 +141,8 @@ class Runner {
 
   void Fail(std::unique_ptr<Benchmark>* benchmark, const absl::Status& status) {
     AddFailure((*benchmark)->name(), status);
-    // A benchmark that needs no session may have left one of its own open,
-    // which other benchmarks must not use.
+    // A benchmark that needs no session may have left a session of its own
+    // open. Other benchmarks must not use that session.
     if (!(*benchmark)->needs_session() && IsConnected()) {
       Close(absl::ZeroDuration()).IgnoreError();
     }

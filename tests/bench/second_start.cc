@@ -1,7 +1,7 @@
-// Measures the start of a program with a model that the worker has: a second
-// process, a second tenant that shares contents, and a worker that was killed
-// and started again with its disk. Each is compared with the first start of the
-// same model.
+// Measures the start of a program with a model that the worker already has. The
+// cases are a second process, a second tenant that shares contents, and a
+// worker that was killed and restarted with its disk. Each is compared with the
+// first start of the same model.
 
 #include <algorithm>
 #include <filesystem>

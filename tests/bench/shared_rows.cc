@@ -1,7 +1,7 @@
 // Measures a registered callable on a device of several workers of one thread
-// each, with some rows of its batch on each of them, or with all rows in
-// micro-batches through the workers' stages, beside the same on a device of one
-// of these workers.
+// each. Its batch is divided into rows, with some rows on each worker, or
+// passes through the workers' stages in micro-batches. The baseline is the same
+// callable on a device of one such worker.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -26,9 +26,9 @@ namespace djinn::bench {
 namespace {
 
 constexpr int kWorkers = 2;
-// With three equal layers, one of two stages would have two, so rows are
-// divided more evenly. Four layers are halved and run in stages when the bytes
-// that cross hardly matter.
+// With three equal layers, one of two stages would have two layers, so dividing
+// the rows is more even. Four layers have two equal stages, and run in stages
+// if the transferred bytes hardly matter.
 struct Case {
   int layers;
   int64_t width;

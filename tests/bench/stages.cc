@@ -24,8 +24,8 @@ namespace {
 constexpr int kRequests = 200;
 constexpr int kWarmUp = 20;
 constexpr int64_t kWidth = 64;
-// Share of the caller's time that the components must explain. The rest is the
-// caller's two readings of the clock.
+// The share of the caller's time that the components must explain. The caller
+// spends the remaining time on reading the clock twice.
 constexpr double kLeastExplained = 0.95;
 
 class StagesBenchmark : public Benchmark {

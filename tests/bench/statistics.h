@@ -2,7 +2,7 @@
 //
 // Machines are noisy, so nothing here takes a mean of times. A measurement is
 // repeated in rounds, and each round has a median. A report has the median of
-// those, with the interval in which the true one lies.
+// these medians, with the interval in which the true median lies.
 #ifndef TESTS_BENCH_STATISTICS_H_
 #define TESTS_BENCH_STATISTICS_H_
 
@@ -31,8 +31,8 @@ Times Now();
 // Returns the wall time only, which costs less.
 double WallNow();
 
-// Waits until threads that spin for a while after their work (OpenMP's) sleep,
-// so that they do not slow down the next measurement.
+// Waits until threads that spin for a while after their calls, such as
+// OpenMP's, sleep. They would slow down the next measurement.
 void Settle();
 
 // Returns the value below which `percent` of the samples lie, interpolated
@@ -50,8 +50,9 @@ struct Interval {
   double high = 0;
 };
 
-// Returns the median with its 95 % confidence interval, from the ranks of the
-// samples alone. All of fewer than six samples lie in the interval.
+// Returns the median with its 95 % confidence interval, which is computed only
+// from the ranks of the samples. With fewer than six samples, the interval
+// contains all of them.
 Interval MedianInterval(std::vector<double> samples);
 
 // The samples of one measurement, in rounds.
@@ -75,13 +76,13 @@ class Series {
   std::vector<std::vector<double>> rounds_;
 };
 
-// Returns the median of the rounds' quotients, each round of `numerator` by the
-// same round of `denominator`. Both have the same number of rounds, at least
-// one.
+// Returns the median of the quotients of corresponding rounds: each round of
+// `numerator` divided by the same round of `denominator`. Both series have the
+// same number of rounds, which is at least one.
 Interval PairedRatio(const Series& numerator, const Series& denominator);
 
-// Returns the rounds of `numerator` by the median round of `denominator`, for
-// series that were not measured together.
+// Returns the rounds of `numerator` divided by the median round of
+// `denominator`, for series that were not measured at the same time.
 Interval UnpairedRatio(const Series& numerator, const Series& denominator);
 
 }  // namespace djinn::bench

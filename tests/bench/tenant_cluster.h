@@ -1,6 +1,6 @@
 // Runs a coordinator and a worker on this machine with several tenants and
-// arbitrary settings, which EmbeddedCluster does not offer. Its programs come
-// from $DJINN_BIN_DIR, or from where Bazel puts them.
+// arbitrary settings, which EmbeddedCluster does not offer. It takes the
+// programs from $DJINN_BIN_DIR, or from Bazel's output.
 #ifndef TESTS_BENCH_TENANT_CLUSTER_H_
 #define TESTS_BENCH_TENANT_CLUSTER_H_
 
@@ -52,8 +52,8 @@ class TenantCluster {
 
   ConnectOptions connect_options(const std::string& tenant) const;
 
-  // Returns the sum over all lines of a metric that `process` ("coordinator" or
-  // "worker") exports now.
+  // Returns the present sum of a metric over all of its label values. `process`
+  // exports the metric, and is "coordinator" or "worker".
   absl::StatusOr<double> Metric(const std::string& process,
                                 const std::string& name) const;
 

@@ -1,6 +1,6 @@
-// Measures moving tensors to the device and back, in the session that all
-// benchmarks share, and over TCP, as from another machine, beside a raw TCP
-// socket.
+// Measures transfers of tensors to the device and back: in the session that all
+// benchmarks share, and over TCP, as from another machine. The baseline is a
+// raw TCP socket.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -82,8 +82,8 @@ class TransferBenchmark : public Benchmark {
                            std::vector<Row>* rows) {
     Transfers djinn, floor, ignored;
     std::string error;
-    // Downloads are kept until the end, because memory that is freed and
-    // allocated again would not be fresh.
+    // Keeps downloads until the end, because memory that is freed and allocated
+    // once more would not be fresh.
     std::vector<at::Tensor> kept;
     const auto move_remote = [&](int round, Transfers* transfers) {
       at::Tensor moved = MoveOnce(Seed(size, round), size, transfers, &error);
@@ -167,8 +167,8 @@ class TransferBenchmark : public Benchmark {
     rows->push_back(std::move(row));
   }
 
-  // The bytes differ in every round, because the worker would have them
-  // already.
+  // Returns another seed in every round, because the worker would already have
+  // the same bytes.
   static uint64_t Seed(size_t size, int round) {
     return size + static_cast<uint64_t>(round + 1);
   }

@@ -34,8 +34,8 @@ namespace {
 
 constexpr int kOperandsOfAKind = 4;
 
-// Calls `step(x, i)` repeatedly. It is inlined, so that every chain is the loop
-// that a program would write.
+// Calls `step(x, i)` repeatedly. This function is inlined, so that every chain
+// is the loop that a program would write.
 template <typename Step>
 at::Tensor Repeat(at::Tensor x, const ChainOperands& operands, Step step) {
   const c10::InferenceMode inference(!operands.gradients);
@@ -187,8 +187,8 @@ ChainOperands MakeChainOperands(const at::Device& device, bool gradients) {
 }
 
 at::Tensor MakeChainStart(int round, const at::Device& device, bool gradients) {
-  // In this range gelu() changes a value little. Elsewhere ten thousand of them
-  // would end in zero.
+  // In this range gelu() changes a value little. Elsewhere, ten thousand gelu()
+  // calls would make the values zero.
   return Random({kChainRows, kChainColumns}, 5, 8,
                 at::make_generator<at::CPUGeneratorImpl>(
                     static_cast<uint64_t>(1000 + round)))

@@ -21,9 +21,9 @@ inline constexpr int64_t kChainColumns = 16;
 inline constexpr int64_t kChainBytes =
     kChainRows * kChainColumns * static_cast<int64_t>(sizeof(float));
 
-// Operands of links: a few tensors of each kind, used in turn. With them,
-// values after the whole chain are neither huge nor independent of its start.
-// Otherwise a stale result might look right.
+// Operands of a chain's calls: a few tensors of each kind, used in turn. They
+// keep the values after the whole chain from being huge or independent of its
+// start, because then a stale result might look right.
 struct ChainOperands {
   std::vector<at::Tensor> summands;
   std::vector<at::Tensor> factors;     // each followed by its reciprocal
@@ -31,7 +31,7 @@ struct ChainOperands {
   std::vector<at::Tensor> row_biases;  // Small.
   std::vector<at::Tensor> row_signs;   // 1 and -1.
   at::Tensor row_zeros;
-  // Whether all of them require gradients. If none does, chains run in
+  // True if all operands require gradients. If none does, chains run in
   // inference mode.
   bool gradients = false;
 };
@@ -47,7 +47,7 @@ struct Chain {
   // Whether the chain has views only, which make no node and move no bytes.
   bool is_view;
   // Runs the chain. With gradients, everything that a backward pass would need
-  // stays until the result is released.
+  // stays alive until the result is released.
   at::Tensor (*run)(at::Tensor start, const ChainOperands& operands, int round);
 };
 
@@ -61,13 +61,13 @@ inline constexpr int64_t kMlpClasses = 10;
 // A network that starts from the same weights on every device. Not thread-safe.
 class Mlp {
  public:
-  // With `registered`, its step is a registered callable
+  // If `registered`, each training step is a call of a registered callable
   // (djinn::CompiledFunction).
   explicit Mlp(const at::Device& device, bool registered = false);
   ~Mlp();
 
   // Takes one step of SGD on these examples, which are on the CPU. Returns the
-  // loss before it, read back.
+  // loss before the step, read back.
   float Step(const at::Tensor& inputs, const at::Tensor& labels);
 
  private:

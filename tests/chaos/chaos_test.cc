@@ -46,15 +46,16 @@ namespace {
 constexpr absl::Duration kOperationTimeout = absl::Seconds(8);
 // Time that a call may take beyond its limit on a busy machine.
 constexpr absl::Duration kSlack = absl::Seconds(4);
-// An upload waits twice: for the decision and for its end. Between them, a
-// chunk that the peer does not read may block it until the stream is given up.
+// An upload waits twice: for the decision and for its own end. Between these
+// waits, it may be blocked by a chunk that the peer does not read, until the
+// stream is given up.
 const absl::Duration kLongestCall =
     2 * kOperationTimeout + GrpcWorkerStream::kStuckWrite + kSlack;
 constexpr absl::Duration kWorkerTimeout = absl::Seconds(2);
 constexpr absl::Duration kSessionTimeout = absl::Seconds(6);
 constexpr int kLanes = 2;
-// Twice the most that the lanes need. A worker keeps contents for reuse in up
-// to half of its memory.
+// Twice as much as the lanes need at most, because a worker keeps contents for
+// reuse in up to half of its memory.
 constexpr int64_t kWorkerMemory = 160 << 20;
 
 // A folder for the network's sockets.
@@ -150,8 +151,8 @@ class ChaosTest : public testing::Test {
     return OpenSession(options, *std::move(link), MakeGrpcWorkerConnector());
   }
 
-  // Causes the fault while a session is active, which may then continue for a
-  // while. Returns the results of the lanes.
+  // Causes the fault while a session is active. The session may then continue
+  // for a while. Returns the results of the lanes.
   template <typename Fault>
   std::vector<WorkloadResult> WorkThrough(Fault fault,
                                           absl::Duration afterwards) {
@@ -202,9 +203,9 @@ class ChaosTest : public testing::Test {
     })) << admin_->Tenant("local").ShortDebugString();
   }
 
-  // Expects that a process holds no more than before, except for noise.
-  // Attempts to connect that a fault left behind end by themselves after a
-  // while. `more_files` may stay open.
+  // Expects that a process holds no more than before, except for noise. First
+  // waits, because attempts to connect that a fault left behind end after a
+  // while. `more_files` more files may stay open.
   static void ExpectNoGrowth(const std::string& what, pid_t pid,
                              const ProcessUsage& before, int more_files = 0) {
     ProcessUsage after;
@@ -256,7 +257,7 @@ TEST_F(ChaosTest, Worker) {
       ASSERT_TRUE(restarted.ok()) << restarted;
       continue;
     }
-    // Short suspensions have no effect. After long ones the worker counts as
+    // Short suspensions have no effect. During long ones the worker is declared
     // lost.
     const bool is_long = i % 8 == 3;
     const absl::Duration stop =
@@ -287,7 +288,7 @@ TEST_F(ChaosTest, Coordinator) {
       // Sessions continue without the coordinator, and under the next one.
       ExpectUnharmed(WorkThrough(
           [&] {
-            // Waits until the session has its first lease, which needs a
+            // Waits until the session has its first lease, for which it needs a
             // coordinator.
             absl::SleepFor(absl::Milliseconds(100));
             kill(pid, SIGKILL);
@@ -363,7 +364,7 @@ TEST_F(ChaosTest, Network) {
   ExpectNoGrowth("coordinator", cluster_->coordinator_pid(), coordinator);
   ExpectNoGrowth("worker", cluster_->worker_pids()[0], worker);
   // In about one of fifteen of these faults, gRPC 1.51 keeps the socket of a
-  // connection that broke while it was being set up.
+  // connection that broke during its setup.
   ExpectNoGrowth("client", getpid(), self, Iterations() / 8);
 }
 

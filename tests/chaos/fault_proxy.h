@@ -1,5 +1,5 @@
-// A simulated network between two programs. It forwards connections on one Unix
-// socket to another, and breaks them as networks do.
+// Simulates a network between two programs. It forwards connections on one Unix
+// socket to another socket, and breaks them as networks do.
 //
 // One thread forwards everything. Thread-safe.
 #ifndef TESTS_CHAOS_FAULT_PROXY_H_
@@ -18,28 +18,28 @@ namespace djinn {
 
 class FaultProxy {
  public:
-  // Listens at `path` and forwards to the socket at `target`, which may come
-  // and go. Ends the process when it cannot listen.
+  // Listens at `path` and forwards to the socket at `target`, which may appear
+  // and disappear. Ends the process if it cannot listen.
   FaultProxy(std::string path, std::string target);
   ~FaultProxy();
 
   // Closes every connection, in the middle of any message.
   void Cut();
-  // Closes every connection after it carried this many more bytes, counted over
-  // both directions. This usually cuts a message in half.
+  // Closes every connection after this many further bytes, counted over both
+  // directions. This usually cuts a message in half.
   void CutAfter(uint64_t bytes);
-  // Does the same, but closes only the connection that carries the last of
-  // these bytes.
+  // Counts bytes as CutAfter() does, but closes only the connection that
+  // carries the last of them.
   void CutOneAfter(uint64_t bytes);
   // Closes new connections at once, or serves them again.
   void Refuse(bool refuse);
-  // Stops all bytes silently: what both sides send is held back until the
-  // network thaws.
+  // If `freeze`, silently holds back what both sides send. If not, forwards it,
+  // beginning with what was held back.
   void Freeze(bool freeze);
   // Forwards bytes this much later than they arrive.
   void Delay(absl::Duration delay);
-  // Limits the bytes per second over all connections and both directions. 0
-  // removes the limit.
+  // Limits the bytes per second over all connections and both directions in
+  // total. 0 removes the limit.
   void Throttle(uint64_t bytes_per_second);
   // Ends all faults.
   void Heal();

@@ -1,5 +1,6 @@
-// Suspends a coordinator for longer than a worker may be silent. Its own
-// absence ends nothing, and no active session notices it.
+// Suspends a coordinator for longer than a worker may be silent. The
+// coordinator's own absence must end no session, and no active session may
+// notice it.
 #include <signal.h>
 
 #include <algorithm>
@@ -94,8 +95,8 @@ class StandstillTest : public testing::Test {
         device_->Read(0, counter_.get(), FloatView(1), &value, sizeof(value)));
     return value;
   }
-  // Returns the median latency of a number of requests, over at least
-  // `at_least`.
+  // Returns the median latency of requests that are made one after the other
+  // for at least the time `at_least`.
   absl::Duration MedianLatency(absl::Duration at_least = {}) {
     std::vector<absl::Duration> taken;
     const absl::Time begin = absl::Now();

@@ -1,7 +1,7 @@
-// Runs calls whose right results are known in advance, for sessions on fake
+// Issues calls whose right results are known in advance, for sessions on fake
 // devices: uploads, chains of additions, and reads, small and large, of
-// storages that are created and released. Runs until it is stopped or a call
-// fails.
+// storages that are created and released. Continues until it is stopped or a
+// call fails.
 #ifndef TESTS_CHAOS_WORKLOAD_H_
 #define TESTS_CHAOS_WORKLOAD_H_
 

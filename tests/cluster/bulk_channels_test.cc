@@ -1,5 +1,5 @@
-// Tests tensors that move over several connections at once, to a worker
-// process.
+// Tests tensors that move to a worker process over several bulk connections at
+// the same time.
 #include <unistd.h>
 
 #include <cstdlib>

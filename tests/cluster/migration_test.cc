@@ -1,5 +1,5 @@
-// Tests programs, on processes, whose worker is drained while they run. Their
-// results are those of an undisturbed program.
+// Tests programs, with real processes, whose worker is drained while they run.
+// Their results equal those of an undisturbed program.
 #include <signal.h>
 
 #include <fstream>

@@ -1,5 +1,5 @@
-// Tests multi-worker devices on processes: virtual devices that need more room
-// than one worker has.
+// Tests multi-worker devices with real processes: virtual devices that need
+// more room than one worker has.
 #include <signal.h>
 
 #include <fstream>

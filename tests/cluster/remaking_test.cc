@@ -1,6 +1,5 @@
-// Tests that a value which one worker needs and another one has is
-// rematerialized when the network between them becomes slow, with the same
-// bits.
+// Tests that a worker rematerializes a value, with the same bits, when the
+// network to the worker that has the value becomes slow.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <c10/core/InferenceMode.h>
@@ -26,15 +25,15 @@ namespace djinn {
 namespace {
 
 constexpr uint64_t kWorkerMemory = uint64_t{112} << 20;
-// A product of two 16 MiB operands computes 8,192 operations for each byte of
-// its 256 KiB result.
+// A product of two 16 MiB operands takes 8,192 operations for each byte of its
+// 256 KiB result.
 constexpr int64_t kRows = 256, kInner = 16384;
 constexpr uint64_t kValueBytes = kRows * kRows * sizeof(float);
 // At this speed it takes eight seconds to fetch the value.
 constexpr uint64_t kSlow = 32 << 10;
 
-// Computes four products. On any processor they take much longer than the fast
-// network and much less than the slow one.
+// Computes four products. On any processor they take much longer than a
+// transfer over the fast network, and much less than one over the slow network.
 at::Tensor Make(const at::Tensor& left, const at::Tensor& right,
                 double factor) {
   at::Tensor value = at::mm(left, right);
@@ -106,8 +105,9 @@ TEST_F(RemakingTest, WhenTheLinkIsSlowedValuesAreRematerialized) {
   (void)(there.slice(0, 0, kRows) + remote_left).sum().item<float>();
   (void)(there.slice(0, 0, kRows) + remote_right.t()).sum().item<float>();
 
-  // Computes a value on the worker of `here` and uses it on that of `there`.
-  // Returns how many bytes the first worker sent and received meanwhile.
+  // Computes a value on the worker of `here` and uses the value on the worker
+  // of `there`. Returns how many bytes the first worker sent and received
+  // meanwhile.
   const auto use_there = [&](double factor) {
     (void)here.sum().item<float>();
     const uint64_t before = network.bytes();

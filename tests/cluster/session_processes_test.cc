@@ -1,5 +1,5 @@
-// Tests sessions on a coordinator and workers that are processes with fake
-// devices: what happens to runs when a process ends.
+// Tests what happens to a session's runs when a process ends. The coordinator
+// and the workers are processes, and the workers have fake devices.
 #include <sys/wait.h>
 #include <unistd.h>
 

@@ -1,5 +1,5 @@
-// Shows tests what an operator sees of a cluster, so that they can wait for it
-// to change.
+// Shows tests what an operator sees of a cluster, so that they can wait until
+// the cluster changes.
 #ifndef TESTS_E2E_ADMIN_CLIENT_H_
 #define TESTS_E2E_ADMIN_CLIENT_H_
 

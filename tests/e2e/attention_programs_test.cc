@@ -1,5 +1,5 @@
-// Tests scaled dot product attention as models call it: results, gradients and
-// strides equal the CPU's, with and without a gradient.
+// Tests scaled dot product attention as models call it. Results, gradients and
+// strides must equal the CPU's, with and without a gradient.
 #include <ATen/Context.h>
 
 #include <functional>
@@ -150,8 +150,8 @@ TEST_F(AttentionProgramsTest, DtypesScalesAndGroups) {
 
 TEST_F(AttentionProgramsTest, DropsWhatTheCpuDrops) {
   const Tensor q = Heads(4, 6), kv = Heads(4, 9), two = Heads(2, 9);
-  // The call without dropout comes first. It is the same call otherwise, but
-  // with another layout.
+  // The first call is the one without dropout. It equals the second call
+  // otherwise, but its result has another layout.
   ExpectSameAttention({q, kv, kv}, {});
   ExpectSameAttention({q, kv, kv}, {.dropout = 0.25});
   ExpectSameAttention({q, kv, kv, torch::randn({6, 9})}, {.dropout = 0.5});

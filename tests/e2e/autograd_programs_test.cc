@@ -120,8 +120,8 @@ TEST_F(AutogradProgramsTest, HooksReadValues) {
   });
 }
 
-// Keeps no intermediates: they are computed again for the gradient, with the
-// same draws.
+// Keeps no intermediates: the backward pass computes them a second time, with
+// the same draws.
 class Checkpointed : public torch::autograd::Function<Checkpointed> {
  public:
   static Tensor Inside(const Tensor& x, const Tensor& w) {
@@ -165,7 +165,7 @@ TEST_F(AutogradProgramsTest, Recomputation) {
   });
 }
 
-// A straight-through estimator, with a formula of its own that uses saved
+// A straight-through estimator with its own gradient formula, which uses saved
 // values.
 class Rounded : public torch::autograd::Function<Rounded> {
  public:

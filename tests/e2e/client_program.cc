@@ -27,14 +27,14 @@ bool is_child = false;
 
 }  // namespace
 
-// In a child, the memory that the parent's threads used looks leaked, because
-// the child has none of these threads.
+// In a forked child, memory that the parent's threads used looks leaked,
+// because the child does not have these threads.
 extern "C" int __lsan_is_turned_off() { return is_child ? 1 : 0; }
 
 namespace {
 
-// Returns weights above the inline limit, so that the worker keeps the bytes as
-// a content.
+// Returns weights that are larger than the inline limit, so that the worker
+// keeps the bytes as a content.
 at::Tensor Weights() {
   return at::arange(1 << 20, at::TensorOptions(at::kFloat));
 }

@@ -71,8 +71,8 @@ TEST_F(CostTest, RequestsAddUpToWhatTheTenantIsBilled) {
   }
   const absl::StatusOr<Cost> everything = all.Get();
   ASSERT_TRUE(everything.ok()) << everything.status();
-  // The total also has the messages between the requests: questions, and the
-  // answers to graphs.
+  // The total also contains the messages between the requests: the scopes'
+  // requests, and the answers to graphs.
   EXPECT_GE(everything->device_time, sum.device_time);
   EXPECT_GE(everything->bytes_up + everything->bytes_down,
             sum.bytes_up + sum.bytes_down);

@@ -1,5 +1,5 @@
-// Tests a decoder of GPT-2's shape that generates text: a prefill, then one
-// token per step, with its cache of keys and values on the worker.
+// Tests a decoder of GPT-2's shape that generates text: first a prefill, then
+// one token per step. The cache of keys and values stays on the worker.
 #include "tests/e2e/same_program.h"
 #include "tests/models/decoder.h"
 

@@ -188,8 +188,8 @@ TEST_P(FailingCallTest, StaysWithWhatDependsOnIt) {
   struct Good {
     at::Tensor parameter, unrelated, before, after, dropped;
   };
-  // Both devices get the same calls in the same order. The failing call, and
-  // those that need its result, fail on the remote device only.
+  // Both devices get the same calls in the same order. On the remote device,
+  // the failing call and the calls that need its result fail.
   at::Tensor bad, derived, patched, drawn;
   const auto program = [&](at::Device device) {
     at::manual_seed(7);
@@ -249,8 +249,8 @@ TEST_P(FailingCallTest, StaysWithWhatDependsOnIt) {
   EXPECT_EQ(ErrorMetadataValue(roots[0], "error_id"), first->error_id());
   EXPECT_EQ(GetStatistics().root_errors, 1u);
 
-  // After a partial write, a poisoned value stays poisoned. A whole overwrite
-  // clears it.
+  // A poisoned value stays poisoned after a partial write. A write of the whole
+  // value clears the poison.
   patched.select(0, 5).fill_(1);
   EXPECT_TRUE(Caught([&] { patched.cpu(); }).has_value());
   patched.fill_(3);
@@ -431,8 +431,8 @@ TEST(WorkerLostTest, EveryWaitEndsAndANewSessionUsesTheOtherWorker) {
   std::vector<std::thread> threads;
   const AdminClient admin = AdminOf(*cluster);
   threads.emplace_back([&] { wait(0, [&] { busy.cpu(); }); });
-  // Waits until the worker has the runs, because a read that overtook them
-  // would be answered.
+  // Waits until the worker has the runs, because a read that arrived before
+  // them would be answered.
   EXPECT_TRUE(Eventually([&] {
     return GetStatistics().reads == reads + 1 &&
            admin.Worker(worker).queued_runs() > 0;
@@ -475,7 +475,7 @@ TEST(WorkerLostTest, EveryWaitEndsAndANewSessionUsesTheOtherWorker) {
   EXPECT_TRUE(closed.ok()) << closed;
 }
 
-// Runs a program of its own on the shared cluster, which it finds through the
+// Runs client_program on the shared cluster, which it finds through the
 // environment.
 class ClientProgram {
  public:

@@ -1,5 +1,5 @@
 // Tests random numbers: a program's own generators and the default one, several
-// threads, and states that are copied both ways.
+// threads, and states that are copied in both directions.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 
@@ -158,8 +158,8 @@ TEST_F(GeneratorProgramsTest, ThreadsWithGeneratorsOfTheirOwn) {
   }
 }
 
-// The order between the threads is undefined, but every draw happens once:
-// together they draw what one thread would have drawn.
+// The order of draws between the threads is undefined, but every draw happens
+// once: the threads together draw the numbers that a single thread would draw.
 TEST_F(GeneratorProgramsTest, ThreadsShareTheDefaultGenerator) {
   constexpr int kThreads = 4, kRounds = 50;
   const auto draw = [](torch::Device device) {

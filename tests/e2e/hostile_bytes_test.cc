@@ -197,8 +197,8 @@ TEST_F(HostileWireTest, NoiseAfterAHelloEndsThatSessionAndIsLoggedAsIts) {
                       "of tenant local\" peer="));
 }
 
-// The peers send nothing, or nothing more, and do not hang up. They run
-// together, because the servers wait ten seconds.
+// The peers send nothing, or nothing further, and do not close the connection.
+// They run at the same time, because the servers wait ten seconds for each.
 TEST_F(HostileWireTest, PeersThatSayNothing) {
   const absl::Time began = absl::Now();
   std::vector<std::thread> peers;

@@ -189,8 +189,7 @@ std::vector<TypedError> BadValues() {
   const std::vector<std::string> numbers = {
       "limit", absl::StrCat(kWorkerMemory), "used", "asked", ten_terabytes};
   return {
-      // The plan is cached, so only the check of the run itself can detect
-      // this.
+      // The plan is cached, so only the check of the run can detect this.
       {"a view out of its storage in a later run",
        StatusCode::kInvalidArgument,
        "INVALID_VIEW",

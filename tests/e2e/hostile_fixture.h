@@ -1,6 +1,6 @@
 // Provides what hostile tests share: one cluster, a client that may send any
-// message, and two other tenants that must never notice it. One of them is
-// active, and the other only holds its storages.
+// message, and two other tenants that must not notice that client. One of these
+// tenants is active, and the other only holds its storages.
 #ifndef TESTS_E2E_HOSTILE_FIXTURE_H_
 #define TESTS_E2E_HOSTILE_FIXTURE_H_
 
@@ -220,8 +220,8 @@ class HostileWireTest : public testing::Test {
         [] { return HeldBy("bystander").use().storages().count() == 2; }));
   }
   static void TearDownTestSuite() {
-    // A report that has this storage is newer than everything that the tests
-    // did.
+    // A report that contains this storage is newer than everything that the
+    // tests did.
     bystander_->Send(Create(++last_storage_, 0, 8));
     EXPECT_TRUE(Eventually(
         [] { return HeldBy("bystander").use().storages().count() == 3; }));

@@ -182,8 +182,8 @@ TEST_F(HostileHellosTest, ANinthBulkStreamOnALease) {
   EXPECT_EQ(client.ValueOf(9, 1), std::string(16, 'x'));
 }
 
-// This test is last, because it waits until the worker stops waiting for the
-// right client.
+// This test is the last one, because it waits until the worker stops waiting
+// for the right client.
 TEST_F(HostileHellosTest, BulkUnderAnotherToken) {
   Client client;
   const auto bulk = client.session().OpenBulk();

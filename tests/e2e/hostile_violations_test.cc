@@ -1,5 +1,6 @@
-// Sends messages that end a stream to a real worker over the wire. Each ends it
-// with the status that the protos promise and does not affect other sessions.
+// Sends messages that violate the protocol to a real worker over the wire. Each
+// violation ends the stream with the status that the protos promise, and does
+// not affect other sessions.
 #include <functional>
 #include <string>
 #include <vector>
@@ -393,8 +394,8 @@ TEST_F(HostileViolationsTest, AFullWindow) {
                "WINDOW_EXCEEDED", {"granted are"});
 }
 
-// After a resume, a client may send a message twice because it does not know
-// what arrived.
+// After a resume, a client may send a message a second time because it does not
+// know what arrived.
 TEST_F(HostileViolationsTest, RepeatedMessageIsExecutedOnce) {
   Client client;
   const uint64_t sequence = client.Send(Create(9, 0, 8));

@@ -1,5 +1,5 @@
-// Tests convolutions in every layout, and matrix products: the results have the
-// CPU's bits and strides.
+// Tests convolutions in every layout, and matrix products. The results must
+// have the CPU's bits and strides.
 #include "tests/e2e/same_program.h"
 
 namespace djinn {
@@ -9,8 +9,8 @@ using torch::Tensor;
 
 using KernelProgramsTest = ProgramTest;
 
-// Returns the tensor in the layouts of models: contiguous, channels last, and
-// as a slice of a larger one.
+// Returns the tensor in the layouts that models use: contiguous, channels last,
+// and as a slice of a larger tensor.
 std::vector<Tensor> Layouts(const Tensor& x) {
   std::vector<Tensor> layouts = {x};
   if (x.dim() == 4) {
@@ -111,9 +111,9 @@ TEST_F(KernelProgramsTest, Convolutions) {
     }
     return results;
   });
-  // The layout of a 3-dimensional convolution with kernels of size 1, channels
-  // last, depends on the worker's threads. There are two forward calls and one
-  // backward call.
+  // Each of two forward calls and one backward call is synchronous, because the
+  // worker's threads decide the layout of a channels-last 3-dimensional
+  // convolution with kernels of size 1.
   EXPECT_EQ(GetStatistics().synchronous_calls, 3u);
 }
 

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Runs a test whose embedded cluster is reached over gRPC, as workers on other
-# machines are: over_grpc.sh TEST.
+# machines are. Usage: over_grpc.sh TEST.
 set -euo pipefail
 export DJINN_SHARED_MEMORY=0
 exec "$1"

@@ -17,8 +17,8 @@
 
 namespace djinn {
 
-// Sends the messages and then nothing. Returns the status with which the server
-// ends the call, or DeadlineExceeded when it does not.
+// Sends the messages and then nothing further. Returns the status with which
+// the server ends the call, or DeadlineExceeded if the server does not end it.
 inline absl::Status CallRaw(const std::string& address,
                             const std::string& method,
                             const std::vector<std::string>& messages,

@@ -1,5 +1,5 @@
-// Tests recurrent networks and cells in evaluation and in training: results,
-// gradients and strides equal the CPU's.
+// Tests recurrent networks and cells in evaluation and in training. Results,
+// gradients and strides must equal the CPU's.
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -29,8 +29,8 @@ void Append(const std::tuple<Tensor, State>& result, std::vector<Tensor>* to) {
   Append(std::get<1>(result), to);
 }
 
-// Returns the results of `run` without and with a gradient, in evaluation and
-// in training, and the gradients of the input and of every parameter.
+// Runs `run` in evaluation and in training, each without and with a gradient.
+// Returns the results, and the gradients of the input and of every parameter.
 template <typename Module, typename Run>
 std::vector<Tensor> UsedAndTrained(torch::Device device, Module module,
                                    Tensor input, Run run) {
@@ -41,8 +41,8 @@ std::vector<Tensor> UsedAndTrained(torch::Device device, Module module,
   torch::manual_seed(2);
   for (const bool train : {false, true}) {
     module->train(train);
-    // A product rounds differently if a matrix could have a gradient, which a
-    // worker does not see.
+    // A product rounds differently if one of its matrices could have a
+    // gradient, which a worker does not see.
     const auto require = [&](bool gradient) {
       for (Tensor& each : module->parameters()) each.requires_grad_(gradient);
     };

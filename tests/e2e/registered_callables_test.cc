@@ -394,8 +394,8 @@ TEST_F(RegisteredCallablesTest, AResultThatWasDetachedIsSoWhenReplayed) {
   EXPECT_EQ(function.statistics().replays, 2u);
 }
 
-// Earlier arguments may be freed, and other tensors may get their memory here
-// and on the worker.
+// The memory of earlier arguments may be freed. Other tensors may then get it,
+// in this process and on the worker.
 TEST_F(RegisteredCallablesTest, ArgumentsMayBeWhereFreedOnesWere) {
   CompiledFunction function(&AddAndMultiply);
   const at::Tensor stays = torch::randn({64});
@@ -414,8 +414,8 @@ TEST_F(RegisteredCallablesTest, ArgumentsMayBeWhereFreedOnesWere) {
 }
 
 // Returns the gradient of the weight that all layers of a chain share. One
-// thread begins the chain. Another thread adds the last layer after it has
-// executed a step of its own.
+// thread makes the first layers. Another thread, which has executed a training
+// step of its own, adds the last layer.
 at::Tensor GradientOfAChainOfTwoThreads(
     const at::Device& device, const CompiledFunction::Function& step) {
   torch::manual_seed(3);
@@ -438,8 +438,8 @@ at::Tensor GradientOfAChainOfTwoThreads(
   return weight.grad().cpu();
 }
 
-// A backward pass orders nodes by numbers that autograd counts in each thread,
-// and adds gradients in this order.
+// A backward pass processes nodes in the order of the numbers that autograd
+// counts in each thread. It adds gradients in this order.
 TEST_F(RegisteredCallablesTest, AutogradGoesOnCountingAsAfterACall) {
   const absl::Cleanup reset = [threads = at::get_num_threads()] {
     at::set_num_threads(threads);

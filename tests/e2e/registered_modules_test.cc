@@ -46,8 +46,9 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
-// Compares a net on the CPU with one on the device whose forward is registered.
-// Every change is made to both, and their results stay equal.
+// Compares a module on the CPU with the same module on the device, whose
+// forward() is registered. Every change is made to both modules, and their
+// results must stay equal.
 class ModulesTest : public SessionTest {
  protected:
   static constexpr int kSettled = 4;
@@ -254,8 +255,8 @@ TEST_F(ModulesTest, ReplacedReadParametersAreUsed) {
 
 TEST_F(ModulesTest, AModuleAloneIsRegisteredByItsForward) {
   CompiledFunction forward = Compile(remote_);
-  // After the second call, values that were passed each time are known as
-  // values that may change.
+  // From the second call on, a value that was passed in both calls is treated
+  // as one that may change.
   for (int i = 0; i < 2; ++i) {
     EXPECT_EQ(forward.WarmUp({Remote({4, 6})}), absl::OkStatus());
   }

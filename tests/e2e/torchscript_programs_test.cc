@@ -1,6 +1,6 @@
-// Tests TorchScript modules on remote devices. They are defined here, saved,
-// loaded again, and called often enough that the profiling executor has
-// specialised and fused them.
+// Tests TorchScript modules on remote devices. Each module is defined here,
+// saved and loaded, and is called often enough that the profiling executor
+// specialises and fuses it.
 #include <torch/script.h>
 
 #include <sstream>

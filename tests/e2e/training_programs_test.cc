@@ -144,8 +144,9 @@ TEST_F(TrainingProgramsTest, ResidualNetInChannelsLast) {
   });
 }
 
-// Statistics that share a content are copied before training writes them. Two
-// threads that train and evaluate stay in order.
+// Statistics that share a content are copied before training writes them. The
+// order between two threads, of which one trains and one evaluates, is
+// preserved.
 TEST_F(TrainingProgramsTest, RunningStatisticsAreWritesLikeOthers) {
   constexpr int64_t kChannels = 1 << 15;  // too many to go inline
   const Tensor zeros = torch::zeros({kChannels});

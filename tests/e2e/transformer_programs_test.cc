@@ -1,5 +1,5 @@
-// Tests modules of transformers in training and evaluation: results, gradients
-// and strides equal the CPU's.
+// Tests transformer modules in training and in evaluation. Results, gradients
+// and strides must equal the CPU's.
 #include <optional>
 #include <tuple>
 #include <vector>
@@ -16,9 +16,9 @@ using TransformerProgramsTest = ProgramTest;
 
 constexpr int64_t kWidth = 16, kHeads = 4, kRows = 6, kBatch = 3;
 
-// Returns the results of `run` for the module in training and in evaluation,
-// the gradients of the inputs and the parameters after each, and the result
-// without a gradient.
+// Runs the module in training and in evaluation. Returns, for each, the results
+// and the gradients of the inputs and parameters; then the result without a
+// gradient.
 template <typename Module, typename Run>
 std::vector<Tensor> TrainedAndUsed(torch::Device device, Module module,
                                    std::vector<Tensor> inputs, Run run) {

@@ -1,5 +1,5 @@
-// A client that uses the generated stubs and nothing of the client library, so
-// that it can send messages that the library never sends.
+// A client that uses only the generated stubs and no code of the client
+// library, so that it can send messages that the library never sends.
 #ifndef TESTS_E2E_WIRE_CLIENT_H_
 #define TESTS_E2E_WIRE_CLIENT_H_
 
@@ -77,9 +77,9 @@ class WireStream {
   void Send(const Request& request) { (void)call_->Write(request); }
   void Finish() { (void)call_->WritesDone(); }
 
-  // Returns the first response from position `*from` on that matches, and sets
-  // `*from` to the position after it. Empty when the stream ended or no such
-  // response came in time.
+  // Returns the first matching response from position `*from` on, and sets
+  // `*from` to the position after that response. Returns an empty result if the
+  // stream ended, or if no response matched in time.
   template <typename Matches>
   std::optional<Response> Wait(size_t* from, Matches matches) {
     MutexLock lock(&mu_);

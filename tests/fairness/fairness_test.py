@@ -126,8 +126,8 @@ class FairnessTest(unittest.TestCase):
         programs.append(self.issue("modest", 300))
         for program in programs:
             self.assertEqual(program.stdout.readline(), "issued\n")
-        # The last segment of each program is still open, because there is no
-        # reason to send it.
+        # The last segment of each program is still open, because nothing has
+        # sealed it.
         eventually(lambda: self.queued("greedy") >= 16 * 39, "all that is greedy waits")
         eventually(lambda: self.queued("modest") >= 299, "all that is modest waits")
         turns = self.turns()
@@ -139,9 +139,10 @@ class FairnessTest(unittest.TestCase):
             used, queued = self.used_and_queued()
             # Neither program has executed all of its runs.
             if queued > 0:
-                # A tenant that had a long turn waits until the other one had as
-                # much, so a turn before the interval counts in it. The worker
-                # reported each tenant's use before it is asked for its turns.
+                # A tenant that had a long turn waits until the other tenant had
+                # as much device time, so the bound includes turns before the
+                # interval. The turns are read after the use, so that they cover
+                # it.
                 samples.append((used, self.longest_turn_since(turns)))
             return queued <= 30
 
@@ -151,7 +152,7 @@ class FairnessTest(unittest.TestCase):
             for after, longest in samples[i + 1:]:
                 gained = [(after[name] - before[name]) / weight
                           for name, weight in zip(("greedy", "modest"), weights)]
-                # A turn may end while the worker reports, which adds one turn
+                # A turn may end during the worker's report, which adds one turn
                 # for each tenant.
                 bound = 2 * sum(longest / weight for weight in weights)
                 self.assertLessEqual(abs(gained[0] - gained[1]), bound)
@@ -200,8 +201,8 @@ class FairnessTest(unittest.TestCase):
 
         eventually(told, "the coordinator has heard of all")
         before = work()
-        # Measured by the clock around all that the worker's thread did, from
-        # one wait to the next.
+        # The bill equals the time, by the clock, of everything that the
+        # worker's thread did from one wait to the next.
         self.assertAlmostEqual(bills() / before, 1, delta=1e-3)
         self.assertEqual(work(), before)  # it was over
         nobody = self.metric("w0", "djinn_worker_housekeeping_seconds_total")
@@ -227,8 +228,8 @@ class FairnessTest(unittest.TestCase):
                       self.issue("greedy", 1, "read").stdout.readline())
         lender = self.issue("modest", 1, "read")
         self.assertEqual(lender.stdout.readline(), "issued\n")
-        # The session that had used less lost its lease, and its error says why.
-        # The other one continues.
+        # The session that had used less lost its lease, and that session's
+        # error gives the reason. The other session continues.
         borrowing.stdin.write("\n")
         borrowing.stdin.flush()
         self.assertIn("QUOTA_RECLAIMED", borrowing.stdout.readline())

@@ -1,8 +1,8 @@
-// A program that keeps a worker busy. It issues ROUNDS times 64 products of
-// matrices without waiting for any, or, with a second argument, reads the last
-// one. Then it prints "issued". It repeats this for every line of its standard
-// input, until that ends. It finds its cluster in the environment. An error is
-// its last line.
+// A program that keeps a worker busy. It issues ROUNDS times 64 matrix
+// products. Without a second argument it does not wait for them; with one, it
+// reads the last product. Then it prints "issued". It repeats this for every
+// line of its standard input. It finds its cluster in the environment. If it
+// fails, the error is its last line.
 #include <ATen/ATen.h>
 
 #include <cstdlib>

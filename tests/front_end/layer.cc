@@ -55,7 +55,7 @@ struct Argument {
 };
 
 // Returns the hash that names an operator's schema, as docs/design/protocols.md
-// describes it, for arguments that are not written and one result.
+// describes it. The operator writes none of its arguments and has one result.
 uint64_t SchemaHash(const std::string& name, const std::string& overload,
                     const std::vector<Argument>& arguments) {
   const auto text = [](const std::string& value) {
@@ -87,8 +87,8 @@ v1::TensorView View(uint32_t slot, const std::vector<int64_t>& sizes) {
   return view;
 }
 
-// The slots b, x and W existed before. The run creates the product and its
-// relu.
+// The slots b, x and W exist before the run. The run creates the product and
+// its relu.
 v1::Graph Layer() {
   v1::Graph graph;
   v1::Operator* const product = graph.add_operators();

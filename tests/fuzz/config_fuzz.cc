@@ -24,8 +24,8 @@ void CheckRefusal(const absl::Status& status) {
 }
 
 void TestOne(const std::string& text) {
-  // A program reads any file that its operator names, so inputs must not name
-  // devices.
+  // A configuration may name any file, which is then read. Inputs must
+  // therefore not name devices.
   if (absl::StrContains(text, "/dev") || absl::StrContains(text, "/proc")) {
     return;
   }

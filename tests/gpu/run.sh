@@ -11,8 +11,9 @@ die() {
   exit 2
 }
 
-# Needs a checkout. Writes an archive with the stripped programs, the plug-in for CUDA,
-# the Python package with the libraries that it needs, and the programs of this folder.
+# Writes an archive with the stripped programs, the plug-in for CUDA, the Python
+# package with the libraries that it needs, and the programs of this folder.
+# Needs a checkout.
 pack() {
   local root output=djinn-gpu.tar.xz headers= argument
   root=$(cd "$here/../.." && pwd)

@@ -13,8 +13,8 @@ from torch import nn
 
 # Calls before the measured ones. A registered callable is replayed after a few.
 SETTLING_CALLS = 8
-# Calls before a CUDA graph is captured. Every variant makes them, because a
-# training step changes its weights.
+# The number of calls before a CUDA graph is captured. Every variant makes these
+# calls, because a training step changes its weights.
 WARM_UP_CALLS = 3
 
 

@@ -113,8 +113,8 @@ def _whisper():
         decoder_start_token_id=3, pad_token_id=0, bos_token_id=1, eos_token_id=2,
         suppress_tokens=None, begin_suppress_tokens=None)
     model = transformers.WhisperForConditionalGeneration(config)
-    # The list of timestamps and languages of the released models needs a
-    # tokenizer.
+    # In the released models this list contains timestamps and languages, which
+    # need a tokenizer.
     model.generation_config.suppress_tokens = None
     model.generation_config.begin_suppress_tokens = None
     return model

@@ -67,8 +67,8 @@ class ModelsTest(RemoteCase):
     def test_generating_waits_once_a_token(self):
         family = next(f for f in models.FAMILIES if f.name == "llama")
         model = models.build(family).to(self.device)
-        # With padding, transformers reads one more value per token, and so does
-        # GPT-2's own code.
+        # With padding, transformers reads one more value per token, and GPT-2's
+        # own code reads another one.
         ids = family.prompt()["input_ids"].to(self.device)
         reads = []
         for tokens in (8, 16):
@@ -78,8 +78,8 @@ class ModelsTest(RemoteCase):
                                      eos_token_id=None)
             self.assertEqual(out.shape[1], ids.shape[1] + tokens)
             reads.append(djinn.statistics()["reads"] - before)
-        # generate() itself reads whether all sequences have ended. It reads
-        # everything else once, before the first token.
+        # For each token, generate() reads whether all sequences have ended. It
+        # makes all other reads once, before the first token.
         self.assertEqual(reads[1] - reads[0], 8)
         print(f"round trips: {reads[0] - 8} for a call, and 1 a token")
 

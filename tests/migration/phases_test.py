@@ -14,8 +14,8 @@ from tests.operating.cluster import PATIENCE, Cluster
 
 DJINNCTL = "coordinator/ctl/djinnctl"
 TOKENS = 40
-# By this token the coordinator has seen a step of decoding, and the other steps
-# run on the other worker.
+# Before this token, the coordinator has seen one step of decoding. From this
+# token on, decoding runs on the other worker.
 MOVED_BY = 12
 
 
@@ -62,8 +62,8 @@ class PhasesTest(unittest.TestCase):
                 self.until_it_decodes_there()
             sent[count] = djinn.statistics()["bytes_up"]
 
-        # Nothing is known of the program when it begins, so either worker would
-        # be suitable.
+        # Nothing is known of the program when it begins, so both workers would
+        # be suitable; this excludes one.
         self.control("cordon", "worker", "decodes")
         remote = model.to(djinn.device())
         self.assertEqual(djinn.where_is().worker_id, "reads")
@@ -79,7 +79,7 @@ class PhasesTest(unittest.TestCase):
         self.assertEqual(
             [(move["reason"], move["state"], move["from_worker_id"], move["to_worker_id"])
              for move in moves], [("phase", "DONE", "reads", "decodes")])
-        # The keys and values of every layer are moved once, in addition to the
+        # The keys and values of every layer move once, in addition to the
         # weights.
         token_bytes = 3 * 2 * 2 * 32 * 4
         cache_bytes = token_bytes * prompt.shape[1]
@@ -87,9 +87,9 @@ class PhasesTest(unittest.TestCase):
         moved = int(moves[0]["moved_bytes"]) + int(moves[0]["held_bytes"]) - weight_bytes
         self.assertGreaterEqual(moved, cache_bytes)
         self.assertLess(moved, 2 * cache_bytes)
-        # The cache does not pass through the client. After the first token the
-        # client sends only graphs, which the other worker does not know, and
-        # positions.
+        # The cache does not pass through the client. After the first token, the
+        # client sends only positions, and graphs that the other worker does not
+        # know.
         self.assertLess(sent[TOKENS] - sent[1], cache_bytes)
         self.assertEqual(djinn.root_errors(), [])
 

@@ -132,7 +132,7 @@ class ModelBudgetTest(unittest.TestCase):
         self.assertIn("MAX_MODELS: models of the tenant's sessions on this worker: limit 2, "
                       "used 2, asked 1", statistics["refusal"])
 
-        # When another model is removed, there is room, and the refused one is
+        # Removing another model makes room, so that the refused model is
         # registered.
         del first, compiled_first, module, compiled
         gc.collect()

@@ -30,8 +30,8 @@ enum class DecoderCache {
   kConcatenated,
   // Memory for max_tokens, written at the token's position.
   kPreallocated,
-  // The same memory, written by index and attended to as a whole, with a mask
-  // for positions that are not written yet.
+  // A cache of fixed size, which steps write by index and attention reads as a
+  // whole. A mask excludes positions that are not written yet.
   kIndexed,
 };
 
@@ -49,9 +49,8 @@ class Decoder {
    public:
     Sequence(const Decoder* decoder, DecoderCache cache, int64_t batch = 1);
 
-    // Appends the tokens (int64, [batch, n], on the decoder's device) and
-    // returns the scores of the next one ([batch, 1, vocabulary], on the
-    // device).
+    // Appends the tokens (int64, [batch, n], on the decoder's device). Returns
+    // the scores of the next token ([batch, 1, vocabulary], on the device).
     at::Tensor Scores(const at::Tensor& tokens);
     // Returns the token with the highest score ([batch, 1]).
     at::Tensor Next(const at::Tensor& tokens) {

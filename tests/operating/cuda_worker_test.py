@@ -24,8 +24,8 @@ class CudaWorkerTest(unittest.TestCase):
         with open(config, "w") as file:
             file.write("worker_id: w0\ncoordinator: 127.0.0.1:1\n"
                        "join_token_file: join.token\ndevice: %s\n" % device)
-        # Otherwise the worker starts itself again to set its threads. This
-        # saves a process.
+        # Without this variable the worker would execute itself a second time to
+        # set its threads. Setting it saves a process.
         done = subprocess.run(
             ["gpu_worker/djinn-worker", "--config=" + config], timeout=PATIENCE,
             env=dict(os.environ, OMP_WAIT_POLICY="passive"), stdout=subprocess.PIPE,

@@ -14,8 +14,8 @@ from tests.operating.cluster import PATIENCE, Cluster, eventually
 _TYPE = re.compile(r"^# TYPE (\w+) (\w+)$", re.MULTILINE)
 _ROW = re.compile(r"^\| `(\w+)(?:\{([\w,]*)\})?` \| (\w+) \| ([\w, ]+) \|", re.MULTILINE)
 _SAMPLE = re.compile(r"^(\w+)(?:\{(.*)\})? (\S+)$", re.MULTILINE)
-# Metrics with labels that nothing in this test increments. The tests beside
-# their code cover these.
+# Metrics whose labels nothing in this test increments. Unit tests beside their
+# code cover these metrics.
 _NOT_CAUSED = {"djinn_migrations_total", "djinn_pending_leases", "djinn_preemptions_total",
                "djinn_returned_leases_total", "djinn_run_deadlines_total",
                "djinn_worker_device_events_total"}

@@ -1,5 +1,6 @@
-// Does one kind of work on the cluster of its environment and the same in this
-// process. Prints on which worker it ran and whether the bits are equal.
+// Computes one kind of workload on the cluster that its environment names, and
+// once more in this process. Prints which worker computed it, and whether the
+// bits are equal.
 //
 // usage: place_work compute|transfer SEED
 //
@@ -37,8 +38,8 @@ int main(int argc, char** argv) {
   const std::string kind = argv[1];
   const auto work = kind == "compute" ? Compute : Transfer;
   djinn::ConnectOptions options;
-  // The work of a session predicts that of the next one with the same program
-  // name.
+  // The coordinator predicts the work of a session from the previous session
+  // with the same program name.
   options.program = "place_work " + kind;
   if (const absl::Status status = djinn::Connect(options); !status.ok()) {
     std::cerr << status << std::endl;

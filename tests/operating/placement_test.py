@@ -147,8 +147,8 @@ device: {memory: 1GiB, threads: 1}
         cost = {result["policy"]: result["cost"] for result in json.loads(done.stdout)}
         self.assertEqual(min(cost, key=cost.get), "minimize_cost")
         one = self.run_ctl("simulate", trace, "--policy=load_balance").stdout.splitlines()
-        # The output has a line of the policy, and one of each of its classes of
-        # jobs.
+        # The output has one line for the policy, and one for each of the
+        # policy's classes of jobs.
         self.assertEqual([line.split()[0] for line in one if line],
                          ["POLICY", "load_balance"] + ["POLICY"] + 2 * ["load_balance"])
         for arguments in (("simulate", "nowhere.yaml"),

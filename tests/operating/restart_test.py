@@ -81,8 +81,8 @@ class RestartTest(unittest.TestCase):
             self.assertEqual(back[field], lease[field])
         # Nothing is billed twice.
         self.assertLess(self.used(), used + 1)
-        # The program ends well: it read its last value before, and its storages
-        # exist.
+        # The program ends without an error, because it has read its last value
+        # and its storages still exist.
         holder.stdin.close()
         self.assertEqual(holder.wait(PATIENCE), 0)
         eventually(lambda: not self.get("sessions"), "the session ends")

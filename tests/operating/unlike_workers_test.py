@@ -7,8 +7,8 @@ import unittest
 
 from tests.operating.cluster import PATIENCE, Cluster, eventually
 
-# One worker computes a thousand times as fast, and its link is a hundred times
-# as slow.
+# The workers differ: one computes a thousand times as fast, and its link is a
+# hundred times as slow.
 _WORKERS = {
     "quick": ("{flops_per_second: 1e12, bytes_per_second: 1e11, seconds_per_call: 1us}",
               "100MB"),

@@ -43,8 +43,8 @@ class Checker:
         for index, sample in enumerate(samples):
             if task["limit"] is not None and index >= task["limit"]:
                 break
-            # The random numbers of the next sample must not depend on the runs
-            # of this one.
+            # The random numbers of the next sample must not depend on how often
+            # this sample runs.
             state = torch.get_rng_state()
             case = variants.Case(op, sample)
             for name in names:

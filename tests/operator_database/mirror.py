@@ -45,8 +45,8 @@ class Mirror:
         if tensor.layout != torch.strided:
             return tensor.detach().to(self.device)
         plain = tensor.detach()
-        # Removes the flags of lazy conjugation and negation, and sets them
-        # again.
+        # Removes the lazy conjugation and negation flags of the tensor, and
+        # sets them afterwards.
         if plain.is_conj():
             plain = plain.conj()
         if plain.is_neg():
@@ -70,8 +70,8 @@ class Mirror:
         key = storage.data_ptr() or id(storage)
         if key not in self._storages:
             source = torch.empty(0, dtype=torch.uint8).set_(storage)
-            # Copies all bytes of whole elements. It never uses the memory
-            # itself, not even on the CPU.
+            # Copies the bytes of all whole elements. The copy has memory of its
+            # own, even if the device is the CPU.
             whole = storage.nbytes() // tensor.element_size() * tensor.element_size()
             copy = torch.empty(whole, dtype=torch.uint8, device=self.device)
             copy.copy_(source[:whole])

@@ -7,8 +7,8 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 from tests.operator_database.mirror import Mirror
 
-# The results of these operators are uninitialised memory, so values are not
-# compared.
+# The results of these operators are uninitialised memory, so the test does not
+# compare values.
 _UNINITIALISED = {
     "empty",
     "empty_like",

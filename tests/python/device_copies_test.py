@@ -134,8 +134,8 @@ class LostWorkerTest(unittest.TestCase):
             there_already = value.to(there)
             djinn.synchronize(0)
             djinn.synchronize(1)
-            # The worker is suspended, so that it accepts the offer and does not
-            # answer the other one.
+            # The worker is suspended, so that it accepts this offer but does
+            # not answer the other worker.
             name = djinn.where_is(0).worker_id
             victim = cluster.worker_pids[int(name.rpartition("-")[2])]
             os.kill(victim, signal.SIGSTOP)

@@ -24,8 +24,8 @@ class ExecutionModeTest(RemoteCase):
         self.assertEqual(djinn.execution_mode(), "fast")
         x, w = torch.randn(8, 784), torch.randn(784, 128)
         remote_x, remote_w = x.to(self.device), w.to(self.device)
-        # Continues beyond the trials, so that both numbers of threads and the
-        # choice are tested.
+        # The loop continues beyond the trials, so that it tests both numbers of
+        # threads and the worker's choice.
         for _ in range(20):
             torch.testing.assert_close(
                 (remote_x @ remote_w).cpu(), x @ w, rtol=1e-4, atol=1e-4)
@@ -51,8 +51,8 @@ class WholeAttentionTest(RemoteCase):
         remote = copy.deepcopy(local).to(self.device)
         djinn.set_execution_mode("fast")
         with torch.inference_mode():
-            # Continues beyond the trials. The last sentence of each batch is
-            # padded.
+            # The loop continues beyond the trials. The last sentence of each
+            # batch is padded.
             for call in range(40):
                 ids = torch.randint(100, (2, 64))
                 mask = torch.ones_like(ids)

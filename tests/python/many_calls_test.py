@@ -42,7 +42,7 @@ class ManyCallsTest(RemoteCase):
 
     def test_what_cannot_be_found_any_more_is_not_kept(self):
         # Each form was captured twice, and the second captured graph replaced
-        # the first.
+        # the first one.
         self.assertLess(len(self.compiled._forms), 2 * WAYS)
 
     def test_what_was_met_last_is_still_replayed(self):

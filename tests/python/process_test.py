@@ -105,8 +105,9 @@ class ThreadsTest(RemoteCase):
         thread.join()
 
     def test_the_device_starts_no_compute_threads_of_its_own(self):
-        # OpenMP gives helpers the name of the thread that started them. It
-        # slows down every thread of a process that has more helpers than cores.
+        # OpenMP gives helper threads the name of the thread that started them.
+        # It slows down every thread of a process that has more helper threads
+        # than cores.
         def names():
             paths = glob.glob("/proc/self/task/*/comm")
             return sorted(open(path).read() for path in paths)

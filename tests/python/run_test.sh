@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs the unittest cases of one module, named as Python does, with the interpreter of
-# the environment that `./djinn setup python` makes.
+# Runs the unittest cases of one module with the interpreter of the environment
+# that `./djinn setup python` makes. The argument names the module as in Python.
 set -euo pipefail
 
 folder=$(<"$TEST_SRCDIR/python_environment/folder.txt")
@@ -18,9 +18,9 @@ export PYTHONDONTWRITEBYTECODE=1
 # No test may look for a model or a GPU elsewhere.
 export HF_HUB_OFFLINE=1 CUDA_VISIBLE_DEVICES=
 cd "$root"
-# Python is not instrumented, and does not free everything. The sanitizer's
+# Python is not instrumented, and does not free all memory. The sanitizer's
 # runtime must therefore be loaded first, together with the C++ runtime that
-# throws, and must not look for leaks.
+# throws exceptions, and must not look for leaks.
 runtime=$(ldd "$root/client_lib/python/package/djinn/_djinn.so" |
   awk '/libasan|libstdc/ { print $3 }' | sort)
 if [[ $runtime == *libasan* ]]; then

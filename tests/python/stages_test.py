@@ -97,9 +97,9 @@ class StagesTest(unittest.TestCase):
         before = self.copies()
         for _ in range(5):
             self.check(torch.randn(8, 3, 16, 16))
-        # Four parts cross from the first stage to the second and the third,
-        # with the values that bypass a block, and their results may meet on
-        # another worker.
+        # Four micro-batches move from the first stage to the second and the
+        # third, with the values that bypass a block. Their results may be put
+        # together on another worker.
         self.assertGreaterEqual(self.copies() - before, 5 * 4 * (_WORKERS - 1))
         self.assertLessEqual(self.copies() - before, 5 * 4 * (2 * (_WORKERS - 1) + 1))
         self.assertEqual(djinn.root_errors(), [])

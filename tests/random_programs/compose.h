@@ -8,8 +8,8 @@
 
 namespace djinn::random_programs {
 
-// Returns the program that belongs to a seed. Executes it on the CPU while
-// composing, so that most calls have operands that fit.
+// Returns the program that belongs to a seed. Composes it while executing it on
+// the CPU, so that most calls have suitable operands.
 Program Compose(uint64_t seed);
 
 }  // namespace djinn::random_programs

@@ -28,8 +28,8 @@ bool IsDeviceArgument(const c10::Argument& argument) {
   return type->kind() == c10::TypeKind::DeviceObjType;
 }
 
-// Returns the number of slots for a step's results; a list may turn out
-// shorter.
+// Returns the number of slots for a step's results. A list of results may turn
+// out shorter.
 int ResultSlots(const Step& step) {
   switch (step.kind) {
     case Step::Kind::kUpload:

@@ -1,5 +1,5 @@
-// Provides what the makers of steps share: random numbers, the program so far
-// and the tensors that are alive at this point of it.
+// Provides what the makers of steps share: random numbers, the program so far,
+// and the tensors that are alive after its last step.
 #ifndef TESTS_RANDOM_PROGRAMS_COMPOSER_H_
 #define TESTS_RANDOM_PROGRAMS_COMPOSER_H_
 
@@ -71,14 +71,14 @@ class Composer {
   bool alive(int slot) const { return tensor(slot).defined(); }
   const std::vector<int>& live() const { return live_; }
 
-  // Add steps. Each function returns its step's first result, or kNoTensor if
-  // the step raised or was left out.
+  // Adds a call. Returns its first result, or kNoTensor if the call raised or
+  // was left out.
   int Call(const std::string& name, std::vector<Argument> positional,
            Named named = {});
   int Upload(const at::Tensor& values);
   int Add(Step step);
-  // Adds a step. Returns all of its results, or none if it raised or was left
-  // out.
+  // Adds a step. Returns all of its results, or none if the step raised or was
+  // left out.
   std::vector<int> AddStep(Step step);
   void Drop(int slot);
 
@@ -92,9 +92,9 @@ class Composer {
   // Returns the number of the next callable.
   int NextCallable() { return callables_++; }
 
-  // Prepares for the next maker: drops tensors if there are many, and may
-  // change the lane of later steps and whether they are in a section of no_grad
-  // or inference_mode.
+  // Prepares for the next maker. Drops tensors if there are many. May change
+  // the lane of later steps, and may begin or end a section of no_grad or
+  // inference_mode.
   void BeginStep();
 
  private:

@@ -23,9 +23,9 @@ void LaneThread::Run(const std::function<void()>& work) {
 }
 
 void LaneThread::Loop() {
-  // OpenMP gives a new thread its default number of threads, and MKL follows:
-  // products would have other bits than with the number that
-  // at::set_num_threads() was given.
+  // OpenMP gives a new thread its default number of threads, and MKL does the
+  // same. Products would then have other bits than with the number that
+  // at::set_num_threads() set.
   at::init_num_threads();
   MutexLock lock(&mu_);
   for (;;) {

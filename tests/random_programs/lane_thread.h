@@ -1,10 +1,9 @@
-// A thread that executes work piece by piece.
+// A thread that executes functions one by one.
 //
+// Lanes are threads on the CPU as well, because their gradients depend on it:
 // PyTorch numbers autograd's nodes per thread, and a backward pass executes
-// ready nodes by their numbers. So the order in which it adds up gradients
-// depends on which thread made which node. A program's lanes are therefore
-// threads on the CPU, too; otherwise its gradients would have the sums of
-// another program.
+// ready nodes by their numbers. The order in which it adds gradients therefore
+// depends on which thread made which node.
 #ifndef TESTS_RANDOM_PROGRAMS_LANE_THREAD_H_
 #define TESTS_RANDOM_PROGRAMS_LANE_THREAD_H_
 
@@ -23,8 +22,8 @@ class LaneThread {
   LaneThread& operator=(const LaneThread&) = delete;
   ~LaneThread();
 
-  // Runs `work` and returns when it is done. `work` must not throw. One caller
-  // at a time.
+  // Runs `work` and returns when `work` has returned. `work` must not throw.
+  // Only one caller at a time.
   void Run(const std::function<void()>& work);
 
  private:

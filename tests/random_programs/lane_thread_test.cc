@@ -8,8 +8,8 @@
 namespace djinn::random_programs {
 namespace {
 
-// Returns the gradient of the weight of five layers in a chain. The thread
-// `last` makes the last layer.
+// Returns the gradient of the weight of a chain of five layers. The thread
+// `last` makes the last layer, and the thread `first` the others.
 at::Tensor GradientOfAChain(LaneThread* first, LaneThread* last) {
   at::manual_seed(3);
   const at::Tensor weight = at::randn({32, 32}).requires_grad_(true);
@@ -31,8 +31,8 @@ at::Tensor GradientOfTwoThreads() {
   return GradientOfAChain(&first, &last);
 }
 
-// The result does not depend on timing: each variant has the same bits every
-// time.
+// The result does not depend on timing: each variant has the same bits in every
+// run.
 TEST(LaneThreadTest, SumsOfGradientsDependOnWhichThreadMadeWhichNode) {
   const at::Tensor of_one = GradientOfOneThread();
   const at::Tensor of_two = GradientOfTwoThreads();

@@ -28,8 +28,8 @@ void MakeGrowth(Composer& c, Body* body) {
   if (longer != kNoTensor) body->carried[*grown] = longer;
 }
 
-// Adds a product with a weight that stays, large enough that a worker may pack
-// it.
+// Adds a product with a weight that does not change. The weight is so large
+// that a worker may pack it.
 void MakeLayer(Composer& c, int weight, Body* body, int input) {
   const int product = c.Call("linear", {Slot{input}, Slot{weight}});
   if (product == kNoTensor) return;
@@ -68,8 +68,9 @@ bool Repeats(const Step& step) {
   return step.kind == Step::Kind::kCall || step.kind == Step::Kind::kUpload;
 }
 
-// Carries tensors that the body made over to the next time, in place of tensors
-// of the same sizes and type that it used.
+// Chooses tensors that the body made, and carries them over to the next
+// iteration. They take the place of tensors of the same sizes and type that the
+// body used.
 void CarryOver(Composer& c, Body* body) {
   for (const int made : body->made) {
     if (!c.alive(made) || !c.Chance(0.3)) continue;
@@ -111,8 +112,8 @@ Body MakeBody(Composer& c) {
   int weight = kNoTensor, input = kNoTensor;
   if (c.Chance(0.3)) {
     const int64_t width = 16 * c.Int(2, 5);
-    // The elements are small, so that roundings do not grow from one time to
-    // the next.
+    // The elements are small, so that rounding errors do not grow from one
+    // iteration to the next.
     weight = c.Upload(c.Values(at::kFloat, {width, width}).mul(0.03));
     input = c.Upload(c.Values(at::kFloat, {c.Int(1, 5), width}));
   }

@@ -33,8 +33,8 @@ Body MakeBody(Composer& c);
 // Makes a body that ends in a loss, which may have gradients by its weights.
 Body MakeLearningBody(Composer& c);
 
-// Returns whether the argument is a number that may change from one time to the
-// next: an operand, or a bound or size along a dimension.
+// Returns whether the argument is a number that may change from one iteration
+// to the next: an operand, or a bound or size along a dimension.
 bool IsNumber(const Step& step, size_t argument);
 c10::IValue Changed(const c10::IValue& value, int time);
 
@@ -46,11 +46,11 @@ using Renamed = std::map<int, int>;
 int SlotIn(const Renamed& slots, int slot);
 std::set<int> SlotsIn(const Renamed& slots);
 
-// Makes the step use the slots of another time. Returns false if one is
-// missing.
+// Makes the step use the slots of another iteration. Returns false if one of
+// these slots is missing.
 bool Rename(const Renamed& slots, Step* step);
-// Replaces the slots of one time by those that the body carries over to the
-// next time.
+// Replaces the slots of an iteration by those that the body carries over to the
+// next iteration.
 void Advance(Composer& c, const Body& body, Renamed* slots);
 // Drops the slots that one time made, except `kept`.
 void DropMade(Composer& c, const std::vector<int>& made,

@@ -23,14 +23,14 @@ bool IsOptionalTensorList(const c10::Argument& argument) {
          list->getElementType()->kind() == c10::TypeKind::OptionalType;
 }
 
-// Returns whether a call only changes a tensor's view of its storage or lets
-// the storage grow, and writes no element.
+// Returns whether a call writes no element, and only changes a tensor's view of
+// its storage or lets the storage grow.
 bool OnlyResizes(const Step& step) {
   const std::string& name = step.op->schema().name();
   return name.starts_with("aten::resize") || name.starts_with("aten::set_");
 }
 
-// Zeroes the bytes by which a call lets a storage grow, on the CPU, even if the
+// Sets the bytes by which a call lets a CPU storage grow to zero, even if the
 // call raises.
 class ZeroGrowth {
  public:
@@ -54,8 +54,8 @@ class ZeroGrowth {
   size_t bytes_;
 };
 
-// Cuts the bytes behind the elements off a result's own memory, because a
-// remote storage ends with the elements.
+// Shrinks a result's own storage to its elements, because a remote storage ends
+// with its last element.
 void Trim(const at::Tensor& tensor) {
   if (!tensor.defined() || !tensor.is_cpu() ||
       tensor.storage().use_count() > 1) {
@@ -68,8 +68,8 @@ void Trim(const at::Tensor& tensor) {
 }
 
 // Returns whether autograd regards the result as a view although no other
-// tensor shares its memory. A composite made that view on its way, perhaps on
-// only one of the devices.
+// tensor shares its memory. A composite has made such a view of an
+// intermediate, perhaps on only one of the devices.
 bool IsPrivateView(const at::Tensor& result,
                    const std::vector<at::Tensor>& operands) {
   if (!result.defined() || !result.is_view() || result.requires_grad() ||

@@ -36,8 +36,8 @@ struct Given {
   c10::IValue attribute;
 };
 
-// Several lanes may use one machine concurrently if they order their use of
-// every slot.
+// Several lanes may use one machine concurrently, if they order their uses of
+// each slot.
 class Machine {
  public:
   // Returns another tensor for an operand of a call, or the same.
@@ -48,9 +48,8 @@ class Machine {
   using Invoke = std::function<std::vector<at::Tensor>(const Callable&,
                                                        const Given& given)>;
 
-  // Makes a machine for a program. Memory that PyTorch leaves uninitialized on
-  // the CPU is zero on a remote device, so the machine zeroes it on the CPU,
-  // too.
+  // Makes a machine for a program. On the CPU, the machine zeroes memory that
+  // PyTorch leaves uninitialized, because a remote device zeroes it.
   Machine(c10::Device device, int slots) : device_(device), slots_(slots) {}
   // Makes a machine for the steps of a callable.
   Machine(c10::Device device, const Callable& callable, const Given& given);
@@ -60,13 +59,13 @@ class Machine {
   void set_invoke(Invoke invoke) { invoke_ = std::move(invoke); }
 
   // Executes the step and returns its results. A read returns the value as a
-  // contiguous CPU tensor. Throws what PyTorch throws; then no slot has
-  // changed.
+  // contiguous CPU tensor. Throws whatever PyTorch throws; in that case no slot
+  // has changed.
   std::vector<at::Tensor> Execute(const Step& step,
                                   const Substitute* substitute = nullptr);
 
-  // Puts results into the slots that the step names, and empties slots without
-  // a result.
+  // Puts the results into the slots that the step names, and empties the named
+  // slots for which there is no result.
   void Store(const Step& step, const std::vector<at::Tensor>& results);
   void Fill(int slot, at::Tensor tensor) { slots_[slot] = std::move(tensor); }
   void Empty(int slot) { slots_[slot] = at::Tensor(); }
@@ -99,8 +98,8 @@ std::vector<at::Tensor> Perform(const Callable& callable, const Given& given,
 // Returns the slots that a step uses, in order, without kNoTensor.
 std::vector<int> SlotsOf(const Step& step);
 
-// Returns the message of a failed call, in lower case, without a backtrace and
-// with the name of any remote device replaced by the CPU's.
+// Returns the message of a failed call in lower case and without a backtrace.
+// The CPU's name replaces the name of any remote device.
 std::string MessageOf(const std::exception& error);
 
 }  // namespace djinn::random_programs

@@ -1,8 +1,9 @@
-// Runs random programs on the CPU and on an embedded cluster, and compares.
+// Runs random programs on the CPU and on an embedded cluster, and compares the
+// results.
 //
 // Prints the base seed and, for every difference, the program's seed and the
-// smallest program that still shows it. Exits with 0 if there was no
-// difference.
+// smallest program that still shows the difference. Exits with status 0 if
+// there was no difference.
 #include <ATen/Parallel.h>
 #include <c10/util/Exception.h>
 
@@ -79,8 +80,7 @@ struct Counts {
   }
 };
 
-// A cluster and a session on it, which are replaced when they cannot be used
-// any more.
+// A cluster and a session on it, which are replaced when they become unusable.
 class Cluster {
  public:
   void Renew() {
@@ -194,11 +194,11 @@ std::vector<ExecutionMode> Modes() {
 }
 
 int Main() {
-  // Both sides have the same number of threads, so that sums have the same
-  // order.
+  // The CPU and the worker use the same number of threads, so that sums have
+  // the same order.
   at::set_num_threads(absl::GetFlag(FLAGS_threads));
-  // Removes the time limit: if shape inference gave an operator up, the next
-  // programs would wait for it.
+  // Removes the time limit. If shape inference gave an operator up, later
+  // programs would wait for the worker.
   SetShapeInferenceLimits({.time = absl::InfiniteDuration(),
                            .failures = std::numeric_limits<int>::max()});
   // Turns off repeated warnings about outputs that are resized.

@@ -15,8 +15,8 @@ namespace {
 using Value = c10::IValue;
 
 constexpr size_t kMaxOutputs = 6;
-// The rate of an update: a power of two, so that the product is exact and only
-// the difference is rounded.
+// The rate of an update. It is a power of two, so that the product is exact and
+// only the difference is rounded.
 constexpr double kRate = 0.125;
 
 Step StepOf(Step::Kind kind, std::vector<Argument> arguments) {
@@ -31,10 +31,9 @@ bool MayLearn(const at::Tensor& tensor) {
          !tensor.is_inference();
 }
 
-// Makes calls of one callable. Between calls it changes what they depend on:
-// the tensors that the callable refers to and their elements, the arguments,
-// and modes. Some changes are undone later, so that a call is like one long
-// before.
+// Makes calls of one callable. Between calls, changes what the calls depend on:
+// the tensors to which the callable refers, their elements, the arguments, and
+// modes. Undoes some changes later, so that a call equals a much earlier one.
 class Calls {
  public:
   Calls(Composer& c, const Body& body) : c_(c), body_(body) {}
@@ -99,8 +98,8 @@ class Calls {
 
   std::vector<Parameter> parameters_;
   std::vector<int> first_parameters_;
-  // Map slots of the first time to those of another time, and to those that are
-  // passed instead.
+  // `slots_` maps slots of the first iteration to those of another iteration,
+  // and `varied_` maps them to slots that are passed instead.
   Renamed slots_;
   Renamed varied_;
   std::vector<Value> attributes_;
@@ -177,8 +176,8 @@ bool Calls::AddBodySteps() {
   return !callable_->steps.empty();
 }
 
-// Adds a backward pass from a tensor that the body made, and the steps that go
-// with it.
+// Adds a backward pass from a tensor that the body made, and the other steps of
+// learning.
 void Calls::AddLearning() {
   std::vector<int> roots;
   for (const int slot : body_.made) {
@@ -249,8 +248,9 @@ void Calls::PickAttribute() {
 
 void Calls::Require(int slot, bool gradient) {
   if (!MayLearn(c_.tensor(slot))) return;
-  // The count includes the oracle's reference. Skips views: a view becomes part
-  // of the graph only when its own graph is asked for, which no replay does.
+  // Skips gradients that are shared; one of the two references is the oracle's.
+  // Skips views, because a view becomes part of the graph only when its own
+  // graph is asked for, and no replay asks for it.
   if (gradient && c_.tensor(slot).storage().use_count() > 2) return;
   c_.Add(StepOf(Step::Kind::kRequiresGrad, {Slot{slot}, Value(gradient)}));
 }

@@ -7,7 +7,7 @@ namespace {
 
 using Value = c10::IValue;
 
-// Returns an output tensor of the right size, the wrong size, or without
+// Returns an output tensor, which has the right size, a wrong size, or no
 // elements.
 int PickOutput(Composer& c, int like) {
   const auto found = c.Pick([&](const at::Tensor& t) {
@@ -64,8 +64,8 @@ void MakeScalarCall(Composer& c, int self) {
 }
 
 void MakeTernary(Composer& c, int self) {
-  // These calls take no CPU tensor among tensors of another device; only calls
-  // of two tensors do.
+  // These calls refuse a CPU tensor among tensors of another device. Only calls
+  // of two tensors accept one.
   const Slot a = c.PickSlotPartner(self), b = c.PickSlotPartner(self);
   const std::string in_place = c.Chance(0.4) ? "_" : "";
   switch (c.Int(0, 4)) {

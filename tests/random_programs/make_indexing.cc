@@ -18,8 +18,8 @@ bool Missing(const Argument& argument) {
   return std::get<Slot>(argument).index == kNoTensor;
 }
 
-// Makes an index, index_put_ or index_put with one or two index tensors, or a
-// mask.
+// Makes a call of index, index_put_ or index_put, with one or two index tensors
+// or with a mask.
 void MakeAdvancedIndex(Composer& c, int self) {
   const std::vector<int64_t> sizes = c.tensor(self).sizes().vec();
   SlotList indices;
@@ -195,8 +195,8 @@ void MakeIndexing(Composer& c) {
       }
       return;
     default: {
-      // Skips views, for which these operators return as much memory as the
-      // view's storage has.
+      // Skips views, because for a view these operators return as much memory
+      // as the view's storage has.
       if (c.tensor(self).storage_offset() != 0 ||
           !c.tensor(self).is_contiguous()) {
         return;

@@ -210,8 +210,8 @@ void MakeStorageChange(Composer& c) {
     }
     case 3: {
       const auto source = c.Pick([&](const at::Tensor& t) {
-        // Both must be inference tensors, or neither: with the other's data a
-        // tensor would be of neither kind.
+        // Both tensors must be inference tensors, or neither: a tensor that got
+        // the data of the other kind would be of no kind.
         return t.is_inference() == c.tensor(self).is_inference() &&
                (t.scalar_type() == c.tensor(self).scalar_type() ||
                 c.Chance(0.05));

@@ -1,11 +1,11 @@
 // Disturbs the terms of sums slightly, as adding them up in another order
 // would.
 //
-// A sum taken in another order is that of terms that differ by at most as many
-// roundings as there are terms. So an oracle disturbs the operands of every
-// call that adds something up by more than that. It thereby shows how far the
-// values computed from such sums may differ, whatever follows: a difference of
-// two sums, a comparison, an index.
+// A sum in another order equals a sum whose terms differ by some roundings, at
+// most as many as there are terms. An oracle therefore disturbs the operands of
+// every call that sums by more than that. This shows how far the values
+// computed from such sums may differ, whatever follows from them: a difference
+// of two sums, a comparison, an index.
 #ifndef TESTS_RANDOM_PROGRAMS_NOISE_H_
 #define TESTS_RANDOM_PROGRAMS_NOISE_H_
 
@@ -28,9 +28,9 @@ class Noise {
   Noise(uint64_t seed, double roundings)
       : random_(seed), roundings_(roundings) {}
 
-  // While it lives, disturbs the operands of a step that adds up elements.
-  // Tensors' versions stay unchanged. The destructor restores everything except
-  // what the step wrote.
+  // While the scope lives, it disturbs the operands of a step that sums
+  // elements. The versions of tensors do not change. The destructor restores
+  // everything except what the step wrote.
   class Scope {
    public:
     // Does nothing if `noise` is null.

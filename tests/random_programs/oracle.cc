@@ -26,8 +26,8 @@ namespace {
 constexpr int kGeneratorResource = std::numeric_limits<int>::max();
 constexpr int SlotResource(int slot) { return -1 - slot; }
 
-// Returns whether the error depends on elements, or on what a kernel is
-// compiled for. The client knows neither when it captures a call.
+// Returns whether the error depends on elements, or on how a kernel was
+// compiled. The client knows neither when it captures a call.
 bool FoundByTheWorker(absl::string_view message) {
   for (const absl::string_view part :
        {"not implemented for", "zerodivisionerror", "out of range",
@@ -107,15 +107,15 @@ bool RepeatsElements(const at::Tensor& tensor) {
 }
 
 // Returns whether PyTorch promises no result of the step, so that nothing can
-// be compared.
+// be compared. The cases are:
 //
 // The CPU's median of an expanded tensor reads unwritten memory.
 //
-// Outside inference mode an inference tensor has no gradient, whether or not
-// one is asked for, unless a composite combines it with a tensor that it made
-// on its way, as dropout() does on the CPU.
+// Outside inference mode, an inference tensor has no gradient, even if one is
+// asked for. The exception is a composite that combines it with a tensor of its
+// own, as dropout() does on the CPU.
 //
-// If an output has several elements in one place, its value depends on the
+// The value of an output with several elements in one place depends on the
 // order in which they are written. Workers refuse such outputs.
 bool NothingIsPromised(const Step& step, const Machine& machine) {
   const std::string& name = step.op->schema().name();
@@ -186,8 +186,8 @@ bool WritesInferenceTensor(const Step& step, const Machine& machine) {
   return false;
 }
 
-// Saves the bytes that a call may write, to restore them if the call raises
-// midway.
+// Saves the bytes that a call may write, and restores them if the call raises
+// before its end.
 class WriteScope {
  public:
   WriteScope(const Step& step, const Machine& machine) {
@@ -473,14 +473,14 @@ void Oracle::ForgetOutputs(const Step& step, bool with_aliases,
 
 Poison Oracle::PoisonWrittenBy(const Step& step, bool failed,
                                Expectation* expected) {
-  // Checks again now that outputs have their new sizes, because an output of
-  // the right size may overwrite its memory wholly.
+  // Checks a second time now that outputs have their new sizes, because an
+  // output of the right size may overwrite the whole memory.
   Poison written = PoisonReadBy(step);
   if (failed) {
     expected->fails = written.empty();
     failed_ = true;
     // The device may compute an output's new value without reading the missing
-    // old one, and fail then.
+    // old value, and fail later.
     expected->may_fail =
         !written.empty() && (!written.certain || !Outputs(step).empty());
     if (expected->fails) {
@@ -501,7 +501,8 @@ Expectation Oracle::Call(const Step& step) {
   const Poison read = PoisonReadBy(step);
   const bool draws = MayDraw(step);
   // If it is uncertain whether a call reads a missing value, it is uncertain
-  // whether the call draws. A composite may also draw before it reads.
+  // whether the call draws. A composite may also draw before it reads the
+  // value.
   if (draws && !read.empty() &&
       (!read.certain || absl::StrContains(step.op->schema().name(), "_like") ||
        absl::StrContains(step.op->schema().name(), "dropout"))) {
@@ -553,8 +554,9 @@ Expectation Oracle::Call(const Step& step) {
       }
       expected.outcome = Expectation::Outcome::kRaises;
       expected.message = *message;
-      // An output may or may not have taken the result's size by then. If it
-      // has grown over operands, their values are uncertain, too.
+      // It is unknown whether an output had taken the result's size when the
+      // call failed. If the output has grown over operands, their values are
+      // uncertain as well.
       const bool grew = too_late && ResizedShared(step, before);
       ForgetOutputs(step, /*with_aliases=*/grew, &expected);
       machine_.Store(step, {});
@@ -709,8 +711,8 @@ Expectation Oracle::ApplyHere(const Step& step) {
           absl::StrContains(expected.message, "zerotensors are immutable") ||
           absl::StrContains(expected.message, "does not have a device")) {
         // The CPU cannot add to a gradient that it made without memory, and
-        // some of its formulas ask an unneeded gradient for its device. A
-        // remote device has no such tensors.
+        // some of its formulas ask a gradient that is not needed for its
+        // device. A remote device has no gradients without memory.
         expected.outcome = Expectation::Outcome::kSkipped;
         Forget([](const at::Tensor&) { return true; }, &expected);
       }

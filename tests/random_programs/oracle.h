@@ -3,10 +3,10 @@
 //
 // A call that raises on the CPU because of its operands' values raises nothing
 // when it is captured: the worker finds the error. From then on the tensors
-// that the call would have written or returned are poisoned. On the CPU they
-// hold placeholders, made by the same call on harmless operands: their metadata
-// is right, their values mean nothing, and everything computed from them is
-// poisoned, too.
+// that the call would have written or returned are poisoned. On the CPU these
+// tensors hold placeholders, which the same call makes from harmless operands.
+// Their metadata is right, their values mean nothing, and everything computed
+// from them is poisoned as well.
 #ifndef TESTS_RANDOM_PROGRAMS_ORACLE_H_
 #define TESTS_RANDOM_PROGRAMS_ORACLE_H_
 
@@ -49,8 +49,9 @@ std::string Describe(const Facts& facts);
 // step that failed.
 struct Poison {
   std::set<int> roots;
-  // False if the value may be either missing or the CPU's: metadata may suffice
-  // to compute it, or only parts of a step depend on the missing value.
+  // False if the value may be either missing or equal to the CPU's: metadata
+  // may suffice to compute the value, or only parts of a step depend on the
+  // missing value.
   bool certain = true;
 
   bool empty() const { return roots.empty(); }
@@ -77,7 +78,7 @@ struct Expectation {
   std::vector<Facts> results;
   // The value that a read returns.
   at::Tensor value;
-  // Resources that order steps of different lanes: storages, slots, the
+  // The resources that order the steps of different lanes: storages, slots, the
   // generator.
   std::set<int> reads;
   std::set<int> writes;
@@ -85,9 +86,9 @@ struct Expectation {
   bool barrier = false;
   // Slots whose values cannot be compared any more; emptied after the step.
   std::vector<int> forgotten;
-  // The number of nodes that autograd numbers for the step on any device, and
-  // the number of those that it numbered only here, for placeholders or for a
-  // step that was skipped in the end.
+  // The number of autograd nodes that the step numbers on any device, and the
+  // number of nodes that it numbered only on the CPU, for placeholders or for a
+  // step that was finally skipped.
   uint64_t nodes = 0;
   uint64_t more_nodes = 0;
 };
@@ -106,8 +107,9 @@ struct FinalValue {
 class Oracle {
  public:
   // Makes an oracle for a program. Without `failures`, it skips calls that
-  // would fail on a worker. With `noise`, which outlives this, it disturbs
-  // steps in fast mode. `fast` says that the program begins in fast mode.
+  // would fail on a worker. With `noise`, which outlives the oracle, it
+  // disturbs steps in fast mode. `fast` says that the program begins in fast
+  // mode.
   Oracle(const Program& program, bool failures, Noise* noise = nullptr,
          bool fast = false);
 
@@ -136,8 +138,8 @@ class Oracle {
   Poison PoisonWrittenBy(const Step& step, bool failed, Expectation* expected);
   void Forget(const std::function<bool(const at::Tensor&)>& forgotten,
               Expectation* expectation);
-  // Makes the call on harmless operands. Returns nothing if it raises all the
-  // same.
+  // Makes the call on harmless operands. Returns nothing if the call raises
+  // even then.
   std::optional<std::vector<at::Tensor>> ExecuteHarmlessly(const Step& step);
   void Propagate(const Step& step, const Poison& read,
                  const std::vector<at::Tensor>& results, bool fresh_only);

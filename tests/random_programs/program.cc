@@ -57,8 +57,8 @@ std::string ArgumentText(const Argument& argument) {
   return std::holds_alternative<Attribute>(argument) ? "attribute" : "device";
 }
 
-// Returns the call as text: positional arguments, then the others by name,
-// without defaults.
+// Returns the call as text: first positional arguments, then other arguments by
+// name, without those that equal their default.
 std::string CallText(const Step& step) {
   const c10::FunctionSchema& schema = step.op->schema();
   std::vector<std::string> texts;

@@ -39,8 +39,9 @@ struct Attribute {};
 using Argument =
     std::variant<c10::IValue, Slot, SlotList, ThisDevice, Attribute>;
 
-// The mode of a step. kNormal keeps the mode around the step: a step of a
-// callable has the mode of the call, and a step of a program records gradients.
+// The mode of a step. kNormal keeps the mode around the step: the mode of the
+// call for a step of a callable, and a mode that records gradients for a step
+// of a program.
 enum class Mode { kNormal, kNoGrad, kInference };
 
 struct Callable;
@@ -78,9 +79,9 @@ struct Step {
   std::string name() const;
 };
 
-// A function that is executed as a whole: calls over slots of its own. The
-// first slots take its arguments, the next ones the parameters that it refers
-// to. A remote device registers it.
+// A function that is executed as a whole. It consists of calls over slots of
+// its own. The first slots take its arguments, and the next ones the parameters
+// to which it refers. A remote device registers the function.
 struct Callable {
   // Distinguishes the callables of a program.
   int id = 0;
@@ -90,8 +91,8 @@ struct Callable {
   bool same_parameters = false;
   int slots = 0;
   std::vector<Step> steps;
-  // The slots that it returns, each detached from its autograd graph if
-  // `detached`.
+  // The slots that the callable returns. If `detached`, each result is detached
+  // from its autograd graph.
   std::vector<int> outputs;
   bool detached = false;
 

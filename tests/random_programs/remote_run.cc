@@ -66,8 +66,8 @@ bool SameElements(const at::Tensor& a, const at::Tensor& b) {
          at::equal(a.isnan(), b.isnan());
 }
 
-// Maps error ids to the steps that they may stand for, as far as reads have
-// shown.
+// Maps error ids to the steps for which they may stand, as far as reads have
+// shown this.
 class RootIds {
  public:
   // Returns false if the id cannot stand for any of the roots.
@@ -119,8 +119,8 @@ class RemoteRun {
     });
   }
 
-  // Judges the result of Run(). A difference may be excused if a step was in
-  // fast mode.
+  // Judges the result of Run(). A difference is allowed if a step in fast mode
+  // may have caused it.
   std::optional<std::string> Judge(std::optional<std::string> difference,
                                    Tally* tally) {
     for (const auto& [id, registered] : registered_) {
@@ -150,8 +150,8 @@ class RemoteRun {
     return std::nullopt;
   }
 
-  // Runs the program. Returns the first difference. `final_values` outlives
-  // this.
+  // Runs the program and returns the first difference. `final_values` outlives
+  // this object.
   std::optional<std::string> Run(const std::vector<FinalValue>& final_values) {
     // Root errors of an earlier program may not have arrived yet.
     (void)Synchronize();
@@ -400,13 +400,13 @@ class RemoteRun {
     return std::nullopt;
   }
 
-  // Compares the numbers of autograd's nodes. The order of sums depends on them
-  // if several threads made a graph: see LaneThread.
+  // Compares the numbers of autograd's nodes. If several threads made a graph,
+  // the order of sums depends on these numbers: see LaneThread.
   std::optional<std::string> CompareNodes(size_t index, uint64_t nodes) {
     const Expectation& expected = expectations_[index];
     if (expected.outcome == Outcome::kRaisesRoot) {
-      // The CPU did not start the call, so its numbering lags behind from here
-      // on.
+      // The CPU did not start the call, so its numbering lags behind from this
+      // step on.
       MutexLock lock(&mu_);
       over_ |= nodes > 0 && program_.lanes > 1;
       return std::nullopt;
@@ -421,16 +421,16 @@ class RemoteRun {
     return std::nullopt;
   }
 
-  // Returns whether the error occurs only on the CPU. PyTorch makes no views of
-  // an inference tensor that was given the data of a normal one. On the CPU the
-  // parts of some operators are such views; a remote device needs none because
-  // it receives the operator as a whole.
+  // Returns whether the error occurs only on the CPU. PyTorch does not make
+  // views of an inference tensor that got the data of a normal tensor. On the
+  // CPU, the parts of some operators are such views; a remote device does not
+  // need them, because it receives the operator as a whole.
   static bool IsNoErrorHere(absl::string_view error) {
     return absl::StrContains(error, "tensors do not track version counter");
   }
 
   // Ends the comparison after a backward pass that raised, because it is
-  // unknown how far it came.
+  // unknown which part of it was executed.
   void EndAfter(const Step& step) {
     MutexLock lock(&mu_);
     over_ |= IsBackward(step);
@@ -554,8 +554,8 @@ class RemoteRun {
   Mutex mu_;
   CondVar changed_;
   std::vector<bool> done_ ABSL_GUARDED_BY(mu_);
-  // Nothing is left to do: a difference was found, or none can be found any
-  // more.
+  // True if nothing is left to do, because a difference was found or can no
+  // longer be found.
   bool over_ ABSL_GUARDED_BY(mu_) = false;
   std::optional<std::string> difference_ ABSL_GUARDED_BY(mu_);
   // The following members are complete once the lanes have ended.

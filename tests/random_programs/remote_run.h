@@ -22,13 +22,13 @@ struct Comparison {
 
 // Adds up what happened in the programs that were compared.
 struct Tally {
-  // Values that differed from the CPU's within the tolerance of fast mode, and
-  // programs whose remaining steps were skipped.
+  // The number of values that differed from the CPU's within the tolerance of
+  // fast mode, and the number of programs whose remaining steps were skipped.
   uint64_t other_sums = 0;
   uint64_t left_out = 0;
-  // Calls of registered callables, those that were replays, and among the
-  // replays those of callables with parameters and those that may have left
-  // gradients.
+  // The number of calls of registered callables, and of those that were
+  // replays. Among the replays, the number with callables that have parameters,
+  // and the number that may have left gradients.
   uint64_t calls = 0;
   uint64_t replays = 0;
   uint64_t replays_with_parameters = 0;
@@ -36,14 +36,14 @@ struct Tally {
 };
 
 // Runs the steps of each lane in a thread of its own. A step waits only for
-// earlier steps in other lanes that touch the same resources, if one of the two
-// writes. Returns the first difference found, in words. A session must be open.
-// Unless `same_messages` is set, it suffices that PyTorch raises at the same
-// step, because a call with two mistakes may report either.
+// earlier steps of other lanes that use the same resource, if one of the two
+// steps writes it. Returns the first difference that it finds, as text. A
+// session must be open. If `same_messages` is false, errors may differ in their
+// text, because a call with two mistakes may report either.
 //
-// In fast mode sums may be taken in another order, and what may follow from
-// that is no difference. If other calls may follow from it, the rest of the
-// program is skipped. Leaves the execution mode as it was.
+// In fast mode, sums may have another order, and whatever may follow from the
+// order is not a difference. If it may lead to other calls, the remaining steps
+// are skipped. Restores the execution mode.
 std::optional<std::string> FindDifference(
     const Program& program, const std::vector<Expectation>& expectations,
     const std::vector<FinalValue>& final_values, const Comparison& comparison,

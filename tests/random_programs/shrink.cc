@@ -9,8 +9,8 @@
 namespace djinn::random_programs {
 namespace {
 
-// Returns the callable without one of its steps and without that step's
-// outputs.
+// Returns the callable without one of its steps and without the outputs of that
+// step.
 Callable WithoutStep(Callable callable, size_t step,
                      std::vector<size_t>* lost_outputs) {
   const std::vector<int> made = callable.steps[step].results;
@@ -67,8 +67,8 @@ Program Shrink(Program program, int attempts,
     one_lane.lanes = 1;
     keep_if_fails(std::move(one_lane));
   }
-  // Removes ever smaller stretches of steps. Starts from the end, because no
-  // other step depends on the last ones.
+  // Removes stretches of steps, first long ones and then ever shorter ones.
+  // Starts from the end, because no other step depends on the last ones.
   for (size_t stretch = std::max<size_t>(program.steps.size() / 2, 1);;) {
     bool smaller_found = false;
     for (size_t end = program.steps.size(); end > 0;) {

@@ -9,9 +9,9 @@
 
 namespace djinn::random_programs {
 
-// Returns a smaller program for which `fails` holds, as it must for `program`.
-// None of the program's own steps (as opposed to its callables') can be removed
-// from the result, unless `attempts` ran out.
+// Returns a smaller program for which `fails` still holds. `fails` must hold
+// for `program`. Unless `attempts` ran out, no further step of the program
+// itself (as opposed to its callables) can be removed from the result.
 Program Shrink(Program program, int attempts,
                const std::function<bool(const Program&)>& fails);
 

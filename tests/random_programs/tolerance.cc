@@ -11,19 +11,19 @@
 namespace djinn::random_programs {
 namespace {
 
-// Runs with each strength. If two values are equal on the CPU, the probability
-// that the other one comes first in none of the runs is 2^-48.
+// The number of runs with each strength. If two values are equal on the CPU,
+// the probability that no run puts the other one first is 2^-48.
 constexpr int kRuns = 16;
-// Strengths in roundings. The sums of these programs have up to some thousand
-// terms. In the narrower types only the strongest disturbance has an effect,
-// where it makes a value round the other way.
+// The strengths of disturbances, in roundings. The sums of these programs have
+// up to some thousand terms. In the narrower types, only the strongest
+// disturbance has an effect: it makes some values round the other way.
 constexpr double kStrengths[] = {16, 256, 4096};
-// The share of the largest element by which most elements must differ for a
-// value to be open. In some programs each step multiplies roundings so much
-// that even the weakest disturbance does this, and no bound is known.
+// A value is open if most of its elements differ by at least this share of the
+// largest element. In some programs each step multiplies roundings so much that
+// even the weakest disturbance has this effect, and no bound is known.
 constexpr double kOpen = 0.01;
-// The factor by which a value may be farther off than the farthest disturbed
-// one.
+// A value may differ from the expected one this many times as much as the
+// disturbed value that differs most.
 constexpr double kMargin = 4;
 
 // Returns the distances of the elements; infinite where only one is finite.
@@ -64,8 +64,8 @@ bool Allows(const at::Tensor& value, const at::Tensor& expected,
       strongest = std::max(strongest, mean);
     }
   }
-  // If disturbances were not multiplied, weaker ones would have a smaller
-  // effect.
+  // If the program did not multiply disturbances, weaker disturbances would
+  // have a smaller effect.
   if (open && expected.is_floating_point() && weakest > strongest / 4) {
     return true;
   }

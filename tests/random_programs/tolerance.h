@@ -3,13 +3,14 @@
 //
 // A fixed tolerance does not suffice: the difference of two nearly equal sums
 // is as large as its own rounding errors, and the results of comparisons,
-// roundings and sorting may differ entirely. So the program is run on the CPU
-// many times, each time with other and larger disturbances of what it adds up
-// (noise.h). A value may be a few times as far from the CPU's as the farthest
-// of those runs; an integer, a truth value or a shape may differ if one of
-// those runs differed. If even the weakest disturbances grow large, in feedback
-// that multiplies them, no bound is known. If no disturbance reaches a value,
-// and wherever all of them agree, only the CPU's own value is right.
+// roundings and sorting may differ entirely. The program is therefore run on
+// the CPU many times, each time with other disturbances of the terms of its
+// sums, of several strengths (noise.h). A value may differ from the CPU's a few
+// times as much as the disturbed run that differs most. An integer, a truth
+// value or a shape may differ if one of the disturbed runs differs. If even the
+// weakest disturbances grow large, because the program multiplies them, no
+// bound is known. Where all disturbed runs agree, only the CPU's own value is
+// right.
 #ifndef TESTS_RANDOM_PROGRAMS_TOLERANCE_H_
 #define TESTS_RANDOM_PROGRAMS_TOLERANCE_H_
 
@@ -23,13 +24,13 @@
 
 namespace djinn::random_programs {
 
-// Runs the program on first use, which seeds the generators of this process.
-// Not thread-safe.
+// Runs the program when it is first used, which seeds the generators of this
+// process. Not thread-safe.
 class Tolerance {
  public:
-  // `program` and `expectations`, the results of the undisturbed program,
-  // outlive this. `fast` says that the program begins in fast mode; no step in
-  // strict mode is disturbed.
+  // `program` and `expectations` must outlive this object. The expectations are
+  // the results of the undisturbed program. `fast` says that the program begins
+  // in fast mode; steps in strict mode are not disturbed.
   Tolerance(const Program& program,
             const std::vector<Expectation>& expectations, bool fast)
       : program_(program), expectations_(expectations), fast_(fast) {}
@@ -38,8 +39,8 @@ class Tolerance {
   bool AllowsRead(size_t step, const at::Tensor& value);
   // Returns whether a tensor that is alive at the end may hold the value.
   bool AllowsAtTheEnd(const FinalValue& expected, const at::Tensor& value);
-  // Returns whether the step may raise although it does not on the CPU, or the
-  // other way round, or return tensors of other shapes.
+  // Returns whether the outcome of the step may be another than on the CPU: it
+  // may raise or not raise, or return tensors of other shapes.
   bool AllowsAnotherOutcome(size_t step);
   // Returns whether any step may have another outcome.
   bool AllowsAnotherOutcome();

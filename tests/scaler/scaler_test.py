@@ -42,8 +42,7 @@ class ScalerTest(unittest.TestCase):
         with subprocess.Popen([_client(), self.scaler, rpc] + list(metadata),
                               stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE, text=True) as client:
-            # A stream ends when its input ends, or by itself when it is
-            # refused.
+            # A stream ends when its input ends, or earlier if it is refused.
             failed = client.wait(PATIENCE)
             return client.stderr.read() if failed else json.loads(client.stdout.read())
 

@@ -73,7 +73,7 @@ std::shared_ptr<worker::WorkerCore> Cluster::core() const {
 std::unique_ptr<Session> Cluster::Open(int index) {
   SessionOptions options;
   // The timeouts are long because client_clock_ skips the pauses between
-  // attempts to connect: together the pauses must not use up other waits, nor
+  // attempts to connect. The skipped pauses must neither use up other waits nor
   // make an attempt so short that it is skipped.
   options.resume_timeout = 3 * kPatience;
   options.connect_timeout = 3 * kPatience;
@@ -143,8 +143,8 @@ void Cluster::DropSession(const std::string& session_id) {
       if (granted.record.session_id() == session_id) granted.link = nullptr;
     }
   }
-  // The worker learns of a session that ends without faults from the session
-  // itself.
+  // Without faults, the worker learns of a session's end from the session
+  // itself, and needs no announcement.
   if (!setup_.faulty) return;
   v1::DesiredState desired;
   desired.add_drop_session_ids(session_id);

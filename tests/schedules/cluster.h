@@ -1,6 +1,5 @@
-// Runs a worker on a fake device, a coordinator that grants every lease it is
-// asked for, and in-process streams between the worker and any number of
-// sessions.
+// Runs a worker on a fake device, a coordinator that grants every requested
+// lease, and in-process streams between the worker and any number of sessions.
 #ifndef TESTS_SCHEDULES_CLUSTER_H_
 #define TESTS_SCHEDULES_CLUSTER_H_
 
@@ -27,10 +26,10 @@
 namespace djinn::schedules {
 
 // Runs in real time, except that short pauses end early: a wait for less than
-// kShort takes only kLittle, and then the rest counts as passed for that
-// thread. So clients retry at once, while the timeouts that detect a hang stay
-// long for other threads. Threads must not exchange deadlines, because each has
-// its own time.
+// kShort takes only kLittle, and the clock then counts the remaining time as
+// passed for that thread. Clients thus retry at once, while the timeouts that
+// detect a hang stay long for other threads. Threads must not exchange
+// deadlines, because each thread has its own time.
 class SkippingClock : public Clock {
  public:
   static constexpr absl::Duration kShort = absl::Seconds(3);
@@ -73,8 +72,8 @@ class Cluster : public Grantor {
   // Returns the worker. Null only during Restart().
   std::shared_ptr<worker::WorkerCore> core() const;
 
-  // Waits until the sessions have left nothing but contents. Returns an empty
-  // string, or what is left after a timeout.
+  // Waits until the sessions have left only contents on the worker. Returns an
+  // empty string, or after a timeout a description of what is left.
   std::string WaitUntilEmpty();
   // Ends the worker. Returns what is left then, or an empty string.
   std::string Stop();

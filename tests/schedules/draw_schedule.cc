@@ -21,8 +21,8 @@ class Drawer {
     DrawSetup();
     const int steps = Between(3, 45);
     const int end = faults_ && OneIn(3) ? Between(0, steps - 1) : -1;
-    // Draws no copies if a device ends, because a copy may or may not outlive
-    // its source's device.
+    // Draws no copies if a device ends, because it is uncertain whether a copy
+    // outlives its source's device.
     copies_ = end < 0 && setup().sessions == std::vector{0, 0};
     while (static_cast<int>(schedule_.steps.size()) < steps) {
       DrawStep();
@@ -159,8 +159,8 @@ class Drawer {
     return true;
   }
 
-  // Draws a step for tight memory, which only uploads take, and only for
-  // storages that have none.
+  // Draws a step for tight memory. Only uploads take memory there, and only
+  // uploads to storages that have none yet.
   bool DrawTight(Step* step) {
     const int kind = Between(0, 9);
     if (kind < 2) {
@@ -216,8 +216,9 @@ class Drawer {
       case 7:
       case 8:
         step->action = Action::kFill;
-        // The operator is declared to overwrite its operand, even if it fills
-        // only a part. A multi-worker device takes that for the whole storage.
+        // The operator is declared to overwrite its operand, although it may
+        // fill only a part. A multi-worker device treats this as a write of the
+        // whole storage.
         if (spans_) {
           step->count = storage.count;
         } else {
@@ -304,8 +305,8 @@ class Drawer {
     return true;
   }
 
-  // Draws an operator with one result whose one operand is `storage`, which
-  // becomes `operand`.
+  // Draws an operator with one result and one operand. `storage` is the
+  // operand.
   bool SetUnary(Step* step) {
     step->operand = step->storage;
     step->storage = -1;
@@ -318,9 +319,9 @@ class Drawer {
                    : kind < 8 ? Action::kWrongShape
                    : kind < 9 ? Action::kRefused
                               : Action::kFailInPlace;
-    // A refused call must be alone in its run. On a multi-worker device the
-    // read before it seals the lane on one worker, and the call may go to
-    // another.
+    // A refused call must be alone in its run. On a multi-worker device, the
+    // previous read seals the lane on one worker, and the call may go to
+    // another one.
     if (spans_ && step->action == Action::kRefused) return false;
     if (step->action == Action::kFailInPlace) {
       std::swap(step->operand, step->storage);
@@ -370,8 +371,8 @@ class Drawer {
   bool huge_ = false;
   // Set if values are copied between the two devices of the session.
   bool copies_ = false;
-  // Bytes that uploads hold now, by device, and the most that a device held.
-  // For tight memory.
+  // For tight memory: the bytes that uploads hold now on each device, and the
+  // most that they held.
   uint64_t charged_[2] = {0, 0};
   uint64_t most_ = 0;
 };

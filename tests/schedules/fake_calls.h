@@ -1,4 +1,4 @@
-// Builds calls of the fake device's operators that a session captures;
+// Builds calls of the fake device's operators, which a session captures.
 // gpu_worker/device/fake/fake_device.h describes the operators.
 #ifndef TESTS_SCHEDULES_FAKE_CALLS_H_
 #define TESTS_SCHEDULES_FAKE_CALLS_H_

@@ -114,8 +114,8 @@ std::string Model::Check(int index, const Step& step,
                          const std::vector<float>& values) {
   if (step.action == Action::kRead) return CheckRead(step, status, values);
   if (step.action == Action::kSynchronize) {
-    // The call may return the root error of an earlier call whose poison was
-    // not read.
+    // The call may return the root error of an earlier call, if no step has
+    // read the value that the earlier call poisoned.
     const bool root = !ErrorMetadataValue(status, "error_id").empty();
     return status.ok() || root ? "" : Unexpected(status);
   }
@@ -262,8 +262,8 @@ std::string Model::CheckError(int root, const absl::Status& status) {
   }
   const std::string id = ErrorMetadataValue(status, "error_id");
   if (id.empty()) return Unexpected(status);
-  // The model cannot know which of several errors came first if memory is
-  // scarce or the graph was refused.
+  // If memory is scarce or the graph was refused, the model cannot know which
+  // of several errors came first.
   if (scarce_ || refused_.count(root) > 0) return "";
   error_ids_.emplace(root, id);
   for (const auto& [other, other_id] : error_ids_) {

@@ -1,5 +1,5 @@
-// Models what the storages of a schedule hold, as plain vectors, and how every
-// step must end. Not thread-safe.
+// Models, as plain vectors, the values that a schedule's storages hold, and how
+// every step must end. Not thread-safe.
 #ifndef TESTS_SCHEDULES_MODEL_H_
 #define TESTS_SCHEDULES_MODEL_H_
 
@@ -25,16 +25,16 @@ class Model {
         tight_(schedule.setup.memory == Memory::kTight),
         storages_(schedule.storages) {}
 
-  // Returns whether the step is possible now. A shorter schedule may contain
-  // steps that are not.
+  // Returns whether the step is possible now. In a shortened schedule some
+  // steps are not.
   bool Possible(const Step& step) const;
 
   // Returns the number of elements that a read step asks for.
   int64_t ReadCount(const Step& step) const;
 
-  // Notes a step that ended with `status`. `values` are what it read, or as
-  // many values as the metadata of kNonzero promises. Returns a complaint, or
-  // an empty string.
+  // Notes a step that ended with `status`. `values` are the values that it
+  // read; for kNonzero, they are as many values as the metadata promise.
+  // Returns a complaint, or an empty string.
   std::string Apply(int index, const Step& step, const absl::Status& status,
                     const std::vector<float>& values);
 
@@ -43,8 +43,8 @@ class Model {
   bool live(int storage) const { return storages_[storage].live; }
   int64_t count(int storage) const { return storages_[storage].data.size(); }
 
-  // Return the numbers of calls that ran, that failed, that were skipped
-  // because of poison, and that were refused.
+  // Return the numbers of calls that were executed, that failed, that were
+  // skipped because of poison, and that were refused.
   uint64_t nodes() const { return nodes_; }
   uint64_t failed() const { return failed_; }
   uint64_t skipped() const { return skipped_; }
@@ -60,8 +60,8 @@ class Model {
     // Exists, but the program cannot know its size.
     bool uncertain = false;
     bool uploaded = false;
-    // False for the result of a refused graph: it has no size on the worker, so
-    // that nothing is known to overwrite it wholly.
+    // False for the result of a refused graph. It has no size on the worker, so
+    // no write is known to overwrite all of it.
     bool sized = true;
     uint64_t next_number = 0;
     // The step that failed first.
@@ -72,8 +72,8 @@ class Model {
   bool IsTensor(int storage, int64_t least) const;
   std::string Check(int index, const Step& step, const absl::Status& status,
                     const std::vector<float>& values);
-  // Notes what a call that ended well computes. Returns a complaint about the
-  // number of values.
+  // Notes the value that a successful call computes. Returns a complaint if the
+  // number of values is wrong, and otherwise an empty string.
   std::string Compute(int index, const Step& step,
                       const std::vector<float>& values);
   std::string CheckRead(const Step& step, const absl::Status& status,

@@ -50,8 +50,8 @@ class Connection : public ClientStreamReceiver {
     return broken() && fault_.client_notices_after == 0 ? Broken() : sent;
   }
 
-  // Closes the stream unless the connection is broken: then Break() notifies
-  // the client.
+  // Closes the stream unless the connection is broken; for a broken connection,
+  // Break() notifies the client.
   void Close(absl::Status status) {
     if (!broken() && stream_ != nullptr) stream_->Close(std::move(status));
   }
@@ -60,7 +60,7 @@ class Connection : public ClientStreamReceiver {
     MutexLock lock(&mu_);
     if (broken_ || left_) return;
     broken_ = true;
-    // Notifies in a thread of its own, because the caller may be one of the
+    // Notifies in a separate thread, because the caller may be one of the
     // client's threads.
     notice_ = std::thread([this] {
       TakeTime(fault_.client_notices_after);
@@ -71,9 +71,8 @@ class Connection : public ClientStreamReceiver {
     }
   }
 
-  // Removes the client's end. The client receives the end of the connection,
-  // and nothing after that. Returns whether the worker still believes in the
-  // connection.
+  // Disconnects the client's end, which receives only the end of the connection
+  // from now on. Returns whether the worker has not noticed the break yet.
   bool Leave() {
     bool half_open;
     {
@@ -119,8 +118,8 @@ class Connection : public ClientStreamReceiver {
     if (now && fault_.after) Break();
   }
 
-  // Counts a message of this direction. Returns whether it is the one at which
-  // the fault occurs.
+  // Counts a message in this direction. Returns whether the fault occurs at
+  // this message.
   bool Reached(bool up) {
     MutexLock lock(&mu_);
     return fault_.breaks && up == fault_.up && seen_++ == fault_.message;

@@ -1,6 +1,6 @@
-// Simulates a network between sessions and their worker that fails: a
-// connection breaks at a given message, and each side notices at once or later.
-// Messages and chunks may be late, but stay in order.
+// Simulates an unreliable network between sessions and their worker. A
+// connection breaks at a given message, and each side notices the break at once
+// or later. Messages and chunks may be late, but stay in order.
 #ifndef TESTS_SCHEDULES_NETWORK_H_
 #define TESTS_SCHEDULES_NETWORK_H_
 
@@ -23,7 +23,8 @@ class Network {
   ~Network();
 
   // Returns the client's end of the device's next stream; the worker's end is
-  // the peer of `inner`. Applies the stream's fault, if it has one.
+  // the peer of `inner`. Applies the fault that the schedule has for the
+  // stream, if any.
   std::unique_ptr<ClientStream> Connect(int device,
                                         std::unique_ptr<ClientStream> inner);
 

@@ -17,8 +17,7 @@
 namespace djinn::schedules {
 namespace {
 
-// Returns whether a call failed as calls do when their worker, lease or session
-// is gone.
+// Returns whether a call failed because its worker, lease or session is gone.
 bool IsLoss(const absl::Status& status) {
   static const auto* const reasons = new std::set<std::string>{
       "WORKER_LOST",  "SESSION_CLOSED",    "LEASE_UNKNOWN",
@@ -41,8 +40,8 @@ int CountThreads() {
   return count;
 }
 
-// Waits until there are no more threads than `expected`: the system lists a
-// joined thread a moment longer.
+// Waits until there are at most `expected` threads, because the system lists a
+// joined thread for a moment longer.
 bool AwaitThreadCount(int expected) {
   for (int i = 0; i < 1'000'000; ++i) {
     if (CountThreads() <= expected) return true;
@@ -291,8 +290,8 @@ absl::Status Player::CarryNonzero(const Step& step,
 }
 
 // Executes the refused call alone in its run, because the refusal would affect
-// every other call there. A read before it seals the thread's lane and creates
-// the operand.
+// every other call of the run. For this, first reads the operand, which seals
+// the thread's lane and creates the operand.
 absl::Status Player::CarryRefused(const Step& step) {
   Step seal{Action::kRead, step.thread, step.device, step.operand};
   std::vector<float> values;

@@ -21,8 +21,8 @@ class Player {
   explicit Player(const Schedule& schedule);
 
   // Plays the schedule. Returns the errors in the order in which they were
-  // noticed. A wait that does not end aborts the process, after naming the
-  // threads that wait.
+  // noticed. If a wait does not end, names the threads that wait and aborts the
+  // process.
   std::vector<std::string> Play();
   // Returns how many broken connections were resumed.
   uint64_t resumes();
@@ -44,8 +44,8 @@ class Player {
   absl::Status CarryUpload(const Step& step);
   absl::Status CarryEnd(const Step& step);
   absl::Status CloseSession(int index, absl::Duration timeout);
-  // Returns whether a step that ended with `status` shows that its device
-  // ended, and the schedule allows that.
+  // Returns whether the status of a step shows that its device ended, and the
+  // schedule allows this end.
   bool IsEnd(int device, const absl::Status& status) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Finish(int index, const Step& step, bool had_ended,
@@ -66,16 +66,16 @@ class Player {
   Cluster cluster_;
   std::vector<std::unique_ptr<Session>> sessions_;
   std::vector<std::shared_ptr<VirtualDevice>> devices_;
-  // Handles by storage. The order of a storage's steps orders the uses of its
-  // handle, too.
+  // The program's handles, by storage. The steps of a storage are ordered, and
+  // therefore also the uses of its handle.
   std::vector<StoragePtr> handles_;
 
   Mutex mu_;
   CondVar changed_;
   Model model_ ABSL_GUARDED_BY(mu_);
   std::vector<State> states_ ABSL_GUARDED_BY(mu_);
-  // Flags by device: whether a step that ends it has begun, and whether a call
-  // has failed since, so that every later call must fail.
+  // Flags by device: whether a step that ends the device has begun, and whether
+  // a call has failed since then, after which every call must fail.
   std::vector<bool> may_end_ ABSL_GUARDED_BY(mu_);
   std::vector<bool> ended_ ABSL_GUARDED_BY(mu_);
   bool certain_ ABSL_GUARDED_BY(mu_) = true;  // no device may have ended

@@ -1,9 +1,9 @@
 // Describes a schedule: what the threads of a program do to the storages of one
 // or two sessions, and under which limits. Everything is drawn from one seed.
 //
-// The order of the steps is one possible execution. Two steps that conflict
-// happen in this order, even in different threads; all others happen at any
-// time. So the value that every read must find is known.
+// The order of the steps is one possible execution. Two steps that conflict are
+// executed in this order, even in different threads; other steps may be
+// executed in any order. The value of every read is therefore known.
 #ifndef TESTS_SCHEDULES_SCHEDULE_H_
 #define TESTS_SCHEDULES_SCHEDULE_H_
 
@@ -71,8 +71,8 @@ struct Fault {
   int stream = 0;  // from 0
   // The connection cannot be made.
   bool refused = false;
-  // The connection breaks at a message or chunk: the `message`-th that the
-  // client sends (`up`) or receives, before it or after it.
+  // True if the connection breaks at a message or chunk: before or after the
+  // `message`-th one that the client sends (if `up`) or receives.
   bool breaks = false;
   bool up = false;
   int message = 0;
@@ -92,8 +92,8 @@ struct Setup {
   bool two_tenants = false;
   Memory memory = Memory::kAmple;
   uint64_t memory_bytes = uint64_t{1} << 30;
-  // Devices may become multi-worker devices, and then use the memory several
-  // times over.
+  // True if devices may become multi-worker devices. They then use the memory
+  // several times over.
   bool spans = false;
   uint32_t max_outstanding = 64;
   uint64_t max_outstanding_bytes = uint64_t{1} << 20;
@@ -107,8 +107,8 @@ struct Setup {
   int slow_every = 0;
   // The schedule ends with Close() at once, without reading everything back.
   bool close_at_once = false;
-  // Faults may occur, so the worker may learn only from the coordinator that a
-  // session has ended.
+  // True if faults may occur, so that the worker may learn only from the
+  // coordinator that a session has ended.
   bool faulty = false;
   std::vector<Fault> faults;
   // The coordinator announces the leases to a restarted worker.
@@ -123,12 +123,12 @@ struct Schedule {
 };
 
 enum class Faults { kNone, kSome };
-// Draws a schedule. With `spans`, memory is so scarce that devices become
+// Draws a schedule. If `spans`, memory is so scarce that devices become
 // multi-worker devices.
 Schedule DrawSchedule(uint64_t seed, Faults faults, bool spans = false);
 
-// Returns whether the step ends one or more devices; the outcome of later steps
-// is uncertain.
+// Returns whether the step ends one or more devices, so that the outcome of
+// later steps is uncertain.
 bool EndsDevices(Action action);
 
 // The way in which a step uses a storage.

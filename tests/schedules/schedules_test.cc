@@ -51,8 +51,8 @@ bool Fails(const Schedule& schedule, Watchdog* watchdog) {
 Schedule Shrink(Schedule schedule, Watchdog* watchdog) {
   const bool tight = schedule.setup.memory == Memory::kTight;
   for (size_t i = schedule.steps.size(); i-- > 0;) {
-    // Keeps the step, without which the schedule would need more memory than
-    // there is.
+    // Keeps the step, because without it the schedule would need more memory
+    // than there is.
     if (tight && schedule.steps[i].action == Action::kDrop) continue;
     Schedule shorter = schedule;
     shorter.steps.erase(shorter.steps.begin() + i);

@@ -1,5 +1,4 @@
-// Turns a wait that does not end into a failure that names the threads that
-// wait.
+// Turns a wait that does not end into a failure that names the waiting threads.
 #ifndef TESTS_SCHEDULES_WATCHDOG_H_
 #define TESTS_SCHEDULES_WATCHDOG_H_
 
@@ -21,8 +20,8 @@ class WhoWaits {
   const int key_;
 };
 
-// Aborts the process if Progress() is not called for `patience`, after printing
-// what is being played and which threads wait.
+// Aborts the process if Progress() is not called for `patience`. First prints
+// which schedule is being played and which threads wait.
 class Watchdog {
  public:
   explicit Watchdog(absl::Duration patience);

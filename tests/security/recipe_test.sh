@@ -1,6 +1,7 @@
 #!/bin/bash
-# Executes the recipe in docs/operator/secure.md: its commands make the
-# certificates, its files configure a cluster, its environment reaches that.
+# Executes the instructions in docs/operator/secure.md: makes certificates with
+# its commands, configures a cluster with its files, and reaches the cluster
+# with its environment.
 set -euo pipefail
 root=$TEST_SRCDIR/djinn
 cd "$(mktemp -d "$TEST_TMPDIR/recipe.XXXXXX")"

@@ -1,5 +1,5 @@
-// Tests a coordinator and a worker that are processes and use TLS with each
-// other and with clients. All of them must show certificates.
+// Tests a coordinator process and a worker process that use TLS with each other
+// and with clients. All of them must show certificates.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>

@@ -52,8 +52,8 @@ def capture(program, graphs):
 def capture_each(djinnctl, folder, programs):
     """Writes a file for each; yields the program, its file and its graphs."""
     for program in programs:
-        # Uses a cluster of its own, because graphs of other programs are not
-        # listed as new.
+        # Uses a cluster of its own, because a cluster that has seen the graphs
+        # of other programs does not list the same graphs as new.
         with djinn.local(workers=1, worker_threads=1) as cluster:
             found = capture(program, Graphs(djinnctl, cluster))
         name = f"held_out_{program.name}" if program.held_out else program.name

@@ -19,8 +19,8 @@ DJINNCTL = "coordinator/ctl/djinnctl"
 _COUNTED = ("linear", "mm", "addmm", "bmm", "baddbmm", "matmul", "conv", "_convolution",
             "scaled_dot_product", "_scaled_dot_product")
 
-# PyTorch's counter has the formula for attention, but does not apply it to the
-# CPU's kernel.
+# PyTorch's counter has the formula for attention, but does not apply the
+# formula to the CPU's kernel.
 _CPU_ATTENTION = {
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu:
         lambda q, k, v, *args, **kwargs: sdpa_flop_count(q, k, v),
@@ -34,7 +34,7 @@ def _is_counted(node):
 
 class FlopsTest(unittest.TestCase):
     def setUp(self):
-        # Graphs are listed once, however often they ran. Each program therefore
+        # A graph is listed once, however often it ran. Each program therefore
         # runs once, in a cluster of its own.
         self.cluster = self.enterContext(djinn.local(workers=1, worker_threads=1))
         self.graphs = Graphs(DJINNCTL, self.cluster)

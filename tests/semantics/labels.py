@@ -23,8 +23,8 @@ from transformers.models.vilt import modeling_vilt
 import djinn
 from djinn import _djinn
 
-# The innermost module that an entry describes decides, with the first entry
-# that matches its "class:name".
+# The innermost module that an entry describes decides the label. If several
+# entries match its "class:name", the first one counts.
 ROLES = (
     ("?", r"^Residual$"),
     ("conv", r"^(ConvActivation|ImagePooling)$"),
@@ -40,14 +40,14 @@ ROLES = (
     ("embedding", r"^Conv\dd:patch_conv$"),
     # These models call their first convolution embeddings.
     ("conv", r"^(EfficientNet|AlignVision)(Embeddings|Encoder|\w+Layer):"),
-    # CLIP's projections lead to the space in which both sides are compared.
-    # FLAVA's lead to the encoder that reads both.
+    # CLIP's projections lead to the space in which text and images are
+    # compared. FLAVA's projections lead to the encoder that reads both.
     ("fusion", r"^(\w*MultiModalProjector|Idefics3Connector|DeepseekVLAligner|SmolVLMConnector"
                r"|Fusion|DotInteraction)"
                r"|:modality_projection$"
                r"|:(visual|text)_projection$|:(image|text)_to_mm_projection$"),
-    # A part of the text's side projects to the space in which both sides are
-    # compared.
+    # This part of the text's modules projects to the space in which text and
+    # images are compared.
     ("?", r"^SiglipTextModel:|^Linear:transformation$"),
     ("conv", r"PositionalConvEmbedding:"),
     ("embedding", r"^\w*Embedding(s|Bag)?:|^\w*PatchEmbed"),
@@ -65,8 +65,8 @@ ROLES = (
     ("recurrent", r"^(LSTM|GRU|RNN):"),
 )
 
-# An activation directly after one of these belongs to it, whichever module
-# calls it.
+# An activation directly after one of these belongs to it, no matter which
+# module calls the activation.
 BEFORE_ACTIVATIONS = (
     ("ConvActivation", r"^\w*Conv(Transpose)?\dd:|^\w*BatchNorm\dd:"),
     ("MlpActivation", r"^Linear:(fc1|pwconv1|ffn)$"),
@@ -78,25 +78,26 @@ ACTIVATIONS = (
 # Packages in which activations are modules.
 ACTIVATION_MODULES = ("torch.nn.modules.activation", "transformers.activations")
 
-# Calls of these modules themselves, outside of their submodules, may count as
-# either side's: the sums around a block, or an activation that is not a module.
+# Calls that these modules make themselves, outside of their submodules, may
+# count for either modality: the sums around a block, or an activation that is
+# not a module.
 UNDECIDED = (r"^\w*Output:|(Whisper|Qwen2Audio|Voxtral|AudioFlamingo3|GlmAsr)Encoder:"
              r"|Layer:|Block:|LayerScale:"
              r"|^T5Layer(Self|Cross|FF)|^LayoutLMv3Model:"
              r"|^((Chinese|Alt)?CLIP|CLIPSeg|Siglip|MetaClip2|Blip|Align|OwlViT"
              r"|VisionTextDualEncoder|Aimv2)Model:"
-             # These compute which of the images are more than padding, and
-             # where their patches are.
+             # These modules compute which of the images are more than padding,
+             # and where their patches are.
              r"|^MPNetAttention:|^(Idefics3|SmolVLM|LlavaOnevision|LlavaNext)Model:"
              r"|^PixtralVisionModel:")
 
-# Some calls of these modules themselves are for the images, others for the
-# language model.
+# Some of the calls that these modules make themselves are for the images,
+# others for the language model.
 PHASE_UNDECIDED = r"^(Idefics3|SmolVLM|LlavaOnevision|LlavaNext)Model:"
 
-# The call with which each model joins its modalities belongs to no module. An
-# entry names the function, the innermost module around it, and where the same
-# function is called within one modality.
+# The call by which each model joins its modalities belongs to no module. An
+# entry names the function, the innermost module around the call, and where the
+# same function is called within one modality.
 JOINS = (
     (torch.Tensor, "masked_scatter",
      r"^(Llava|InternVL|AyaVision|PaliGemma|Qwen2Audio|VipLlava|Gemma3|Voxtral|Idefics3"
@@ -158,8 +159,8 @@ PHASES = (
 
 def _decide(table, chain):
     for part in reversed(chain):
-        # A convolution that cuts out patches. Overlapping patches are a stage
-        # like others.
+        # A convolution that cuts out patches does not decide. A convolution with
+        # overlapping patches decides as other modules do.
         if re.match(r"Conv\dd:", part) and any(
                 re.search(r"(?<!Overlap)PatchEmbeddings:|VisionEmbeddings:"
                           r"|^Conv\dd:patch_embeddings?$", outer)
@@ -175,8 +176,8 @@ class Labels:
     """While it is open, one program at a time."""
 
     def __enter__(self):
-        # "class:name" of the modules around the call, and the parts named by
-        # hand.
+        # The "class:name" of each module around the call, and the parts named
+        # by hand.
         self._chain = []
         self._modules = []
         # The first argument of each module's call.
@@ -184,8 +185,8 @@ class Labels:
         self._names = {}
         self._phase = None
         self._generating = None
-        # Call sites show which calls belong to a backward pass. Their paths are
-        # replaced.
+        # Call sites show which calls belong to a backward pass. The module
+        # paths in them are replaced.
         djinn.set_call_sites(True)
         self._handles = (
             register_module_forward_pre_hook(self._enter),
@@ -196,7 +197,7 @@ class Labels:
         for layer in (cache_utils.DynamicLayer, cache_utils.DynamicSlidingWindowLayer,
                       cache_utils.StaticLayer):
             self._patch(layer, "update", lambda *_: self.part("KvCache"))
-        # Results of embeddings, and results of each entry of
+        # The results of embeddings, and the results of each entry of
         # BEFORE_ACTIVATIONS.
         self._embedded = weakref.WeakValueDictionary()
         self._before = {name: weakref.WeakValueDictionary()

@@ -5,12 +5,13 @@
 //              [--least_phase=SHARE] [--least_label=SHARE]
 //              [--least_by_label=KIND/LABEL=SHARE,...] FILE...
 //
-// A share is of both precision and recall. Those of labels hold for labels of
-// at least 50 nodes, and those that are named for themselves.
+// Both precision and recall must reach a share. --least_label applies to labels
+// of at least 50 nodes, except labels that --least_by_label names.
 //
 // Each file has the graphs of one program, as tests/semantics/capture.py writes
-// them; a name with "held_out" in front of the program's counts apart. The
-// notes hold the labels, and the analysis does not see them.
+// them; files whose name has "held_out" before the program's name are counted
+// separately. The notes of the graphs hold the labels, which the analysis does
+// not see.
 #include <cstdio>
 #include <fstream>
 #include <map>
@@ -129,8 +130,8 @@ bool ReadLeastByLabel(std::map<std::string, double>* least) {
   return true;
 }
 
-// Returns whether every kind's totals, and every label, reach their required
-// shares.
+// Returns whether the totals of every kind, and every label, reach their
+// required shares.
 bool Print(const char* title, const Counts& counts,
            const std::map<std::string, double>& least_by_label) {
   std::printf("\n%s\n%-10s %-18s %7s %7s %9s %9s\n", title, "KIND", "LABEL",

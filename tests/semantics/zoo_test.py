@@ -39,11 +39,11 @@ _LEAST_BY_FAMILY = {
 # Required of each label with 50 nodes or more, over all families.
 _LEAST_OF_LABEL = 0.95
 _LEAST_BY_LABEL = {
-    # Misses copies that end a piece before a projector, and integers that count
-    # windows.
+    # The analysis misses copies that end a piece before a projector, and
+    # integers that count windows.
     "pattern/fusion": 0.92,
-    # Misses the same, a norm before such windows, and convolutions of a
-    # projector.
+    # The analysis misses what it misses for patterns, a norm before such
+    # windows, and convolutions of a projector.
     "modality/fusion": 0.92,
     "phase/multimodal_fusion": 0.92,
 }

@@ -25,16 +25,16 @@ class TrainingTest(RemoteCase):
                 expected = programs.train(make("cpu"), STEPS)
                 actual = programs.train(make(self.device), STEPS)
                 self.assertEqual(actual, expected)
-                # The model must have learned something, or equal curves show
-                # little.
+                # The model must have learned something; otherwise equal curves
+                # show little.
                 first, last = sum(expected[:20]), sum(expected[-20:])
                 self.assertLess(last, 0.9 * first)
         self.assertEqual(djinn.root_errors(), [])
         self.assertEqual(djinn.synchronous_calls(), {})
 
     def test_autocast_trains_as_on_the_cpu(self):
-        # Not bit for bit: autocast computes other operators in float32 on an
-        # accelerator than on a CPU.
+        # The results are not equal bit for bit, because autocast computes other
+        # operators in float32 on an accelerator than on a CPU.
         expected = programs.train(programs.ByteTransformer("cpu", autocast=True), STEPS)
         actual = programs.train(
             programs.ByteTransformer(self.device, autocast=True), STEPS)

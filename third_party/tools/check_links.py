@@ -1,5 +1,6 @@
 """Finds links between pages, and to their sections, that lead nowhere, names of files and
-folders that are not in the checkout, and functions that are not in the file said to have them.
+folders that are not in the checkout, functions that are not in the file said to have them, and
+pages that a source file names and that are not there.
 
 usage: check_links.py [ROOT]    the root of the checkout; the current folder without it
 """
@@ -69,6 +70,13 @@ def missing_files(pages, root="."):
     return found
 
 
+def missing_pages(sources, root="."):
+    """Of {path: text}, the pages of docs that a source file names and that are not there."""
+    return [f"{path}: no page {page}" for path, text in sorted(sources.items())
+            for page in re.findall(r"\bdocs/[\w./-]+\.md\b", text)
+            if not os.path.exists(os.path.join(root, page))]
+
+
 def missing_functions(pages, root="."):
     """Of {path: text}, where a page says "`NAME` in `FILE`" and the file has no such word."""
     found = []
@@ -97,10 +105,25 @@ def read_pages(root):
     return pages
 
 
+def read_sources(root):
+    """{path: text} of all source files but these tools, whose tests name pages of their own."""
+    sources = {}
+    for folder, folders, names in os.walk(root):
+        folders[:] = [name for name in folders if not name.startswith((".", "bazel-"))]
+        for name in names:
+            path = os.path.normpath(os.path.join(os.path.relpath(folder, root), name))
+            if (name.endswith((".h", ".cc", ".cu", ".py", ".pyi", ".proto", ".bazel", ".sh"))
+                    and not path.startswith("third_party/tools/check_links")):
+                with open(os.path.join(folder, name), encoding="utf-8") as file:
+                    sources[path] = file.read()
+    return sources
+
+
 def main(given):
     root = given[0] if given else "."
     pages = read_pages(root)
-    found = broken(pages) + missing_files(pages, root) + missing_functions(pages, root)
+    found = (broken(pages) + missing_files(pages, root) + missing_functions(pages, root) +
+             missing_pages(read_sources(root), root))
     for line in found:
         print(line)
     return 1 if found else 0

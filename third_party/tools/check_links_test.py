@@ -40,6 +40,15 @@ class CheckLinksTest(unittest.TestCase):
             self.assertEqual(check_links.missing_functions(pages, root),
                              ["a.md: no A::Ru in src/a.cc"])
 
+    def test_says_which_pages_are_not_there(self):
+        with tempfile.TemporaryDirectory() as root:
+            os.makedirs(os.path.join(root, "docs/design"))
+            with open(os.path.join(root, "docs/design/a.md"), "w", encoding="utf-8"):
+                pass
+            sources = {"a.h": "// See docs/design/a.md. docs/a.md has more.",
+                       "b.py": "x = 'mydocs/b.md'"}
+            self.assertEqual(check_links.missing_pages(sources, root), ["a.h: no page docs/a.md"])
+
     def test_the_projects_pages(self):
         # The checkout, from the folder of links to it that Bazel makes for a test.
         root = os.path.dirname(os.path.realpath("README.md"))
@@ -48,6 +57,9 @@ class CheckLinksTest(unittest.TestCase):
         self.assertEqual(check_links.broken(pages), [])
         self.assertEqual(check_links.missing_files(pages, root), [])
         self.assertEqual(check_links.missing_functions(pages, root), [])
+        sources = check_links.read_sources(root)
+        self.assertGreater(len(sources), 1000)
+        self.assertEqual(check_links.missing_pages(sources, root), [])
 
 
 if __name__ == "__main__":

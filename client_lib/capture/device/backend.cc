@@ -55,7 +55,8 @@ class Hooks : public at::PrivateUse1HooksInterface {
     TORCH_CHECK(false, "remote memory has no address");
   }
   // PyTorch asks the process' accelerator for every pinned allocation. This
-  // device has no page-locked memory, so it returns ordinary memory.
+  // device has no page-locked memory, so this returns the allocator of ordinary
+  // memory.
   at::Allocator* getPinnedMemoryAllocator() const override {
     return c10::GetCPUAllocator();
   }
@@ -233,7 +234,8 @@ void CheckDeviceIndex(c10::DeviceIndex index) {
 void RegisterAutocast() {
   constexpr auto kKey = c10::DispatchKey::AutocastPrivateUse1;
   // The fallthrough serves the operators that are on no list. PyTorch registers
-  // nothing for them, and the first one in an autocast region would fail.
+  // no fallback for this key, and the first unlisted operator in an autocast
+  // region would fail.
   KeepForever(std::make_unique<torch::Library>(torch::Library::IMPL, "_", kKey,
                                                __FILE__, __LINE__))
       .fallback(torch::CppFunction::makeFallthrough());

@@ -26,10 +26,10 @@ void RegisterBackend();
 // RegisterBackend() calls it once.
 void RegisterAutocast();
 
-// Keeps a registration for the life of the process, because the dispatcher
-// outlives static destructors. A leak checker still reaches the object. The
-// caller ensures that no two threads call this at once, for example by calling
-// it from the initialisation of a static variable.
+// Keeps a registration until the process ends, because the dispatcher outlives
+// static destructors. A leak checker can still reach the object. No two threads
+// may call this at once: call it, for example, while a static variable is
+// initialized.
 template <typename T>
 T& KeepForever(std::unique_ptr<T> object) {
   static auto* const kept = new std::vector<std::unique_ptr<T>>;
@@ -41,9 +41,9 @@ T& KeepForever(std::unique_ptr<T> object) {
 // A virtual device has one stream, because the session's order of calls is the
 // only order. Every stream is therefore the default one, and waiting for
 // another stream costs nothing. Synchronizing or querying an event waits until
-// the device has executed everything that was issued so far. CapturedGraph an
-// event with timing waits as well, so that the time between two events is the
-// time of the work between them.
+// the device has executed everything that was issued so far. Recording an event
+// with timing also waits, so that the time between two events is the time that
+// the device took for the calls between them.
 //
 // Returns the backend's guard, which lives for the rest of the process.
 const c10::impl::DeviceGuardImplInterface& DeviceGuard();

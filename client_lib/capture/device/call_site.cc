@@ -25,9 +25,9 @@ std::atomic<CallSiteSource> source = nullptr;
 
 thread_local std::string module_path;
 
-// Remembers the sites of forward calls, by the number that PyTorch gives each
-// autograd node: the forward thread and a count in it. PyTorch numbers a node
-// just before the node's call is captured.
+// Maps autograd nodes to the sites of their forward calls. PyTorch identifies a
+// node by the forward thread and that thread's count of nodes, and numbers a
+// node just before the node's call is captured.
 class ForwardSites {
  public:
   static ForwardSites& Get() {
@@ -35,8 +35,8 @@ class ForwardSites {
     return *sites;
   }
 
-  // Notes the site of the node that this thread numbered last. A node's first
-  // call counts.
+  // Notes the site of the node that this thread numbered last. Only the node's
+  // first call is noted.
   void NoteCall(uint32_t site) {
     const uint64_t next = at::sequence_number::peek();
     if (next == 0) return;
@@ -58,8 +58,8 @@ class ForwardSites {
   }
 
  private:
-  // At most twice as many sites are kept, which is more than one forward pass
-  // has.
+  // Up to twice this number of sites is kept, which is more than one forward
+  // pass has.
   static constexpr size_t kMaxRecent = 1 << 17;
   using Key = std::pair<uint64_t, uint64_t>;
   using Sites = absl::flat_hash_map<Key, uint32_t>;

@@ -15,8 +15,8 @@
 namespace djinn {
 namespace {
 
-// The only functionality key above all others that PyTorch leaves to
-// applications. PyTorch itself uses it in tests of the dispatcher only.
+// PyTorch leaves only this functionality key above all others to applications.
+// PyTorch itself uses the key only in tests of the dispatcher.
 constexpr c10::DispatchKey kScopeKey =
     c10::DispatchKey::TESTING_ONLY_GenericMode;
 
@@ -38,8 +38,8 @@ bool HasTensor(const torch::jit::Stack& stack, size_t count) {
   return false;
 }
 
-// Observes every operator of the thread while the key is included. It changes
-// factories only: calls without tensors whose device argument is None.
+// Observes every operator of the thread while the key is included. Changes only
+// factory calls: calls without tensors whose device argument is None.
 void ScopeFallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const c10::impl::ExcludeDispatchKeyGuard below(kScopeKey);
   const c10::FunctionSchema& schema = op.schema();

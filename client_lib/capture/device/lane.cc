@@ -10,9 +10,9 @@
 namespace djinn::capture {
 namespace {
 
-// A kind that c10 does not define. c10 compares kinds only, and copies every
-// entry of a caller's thread state to the autograd threads that work for the
-// caller.
+// A kind that c10 does not define. c10 only compares kinds. It copies every
+// entry of a calling thread's state to the autograd threads that work for this
+// thread.
 constexpr auto kLaneKind = static_cast<c10::DebugInfoKind>(0xd1);
 
 class LaneInfo : public c10::DebugInfoBase {
@@ -38,9 +38,10 @@ LaneInfo* CurrentLaneInfo() {
 }
 
 // Makes backward passes of this thread run in this thread, as those of CPU
-// tensors do. For a device PyTorch would hand them to another thread and wait,
-// which takes longer than recording them. This runs once, so that the program
-// can switch it back, and not in inference mode, whose end would undo it.
+// tensors do. For a device, PyTorch would hand them to another thread and wait,
+// which takes longer than capturing the calls here. This function runs only
+// once, so that the program can undo the setting. It does not run in inference
+// mode, whose end would undo the setting.
 void KeepBackwardHere() {
   thread_local bool done = false;
   if (done || c10::InferenceMode::is_enabled()) return;

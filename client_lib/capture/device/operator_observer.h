@@ -11,8 +11,8 @@ namespace djinn::capture {
 // Registers the fallback, once.
 void RegisterCaptureScope();
 
-// Observes the operators that a thread calls itself, on any device. It does not
-// see the operators that those call in turn.
+// Observes the operators that a thread calls directly, on any device. It does
+// not see operators that are called by those operators.
 class OperatorObserver {
  public:
   virtual ~OperatorObserver() = default;

@@ -1,5 +1,5 @@
-// The process's one open session, as kernels find it. djinn::Connect() opens
-// it, or the first use of the device opens it from the environment (see
+// The process's one open session, which capture kernels use. djinn::Connect()
+// opens it, or the first use of the device opens it from the environment (see
 // djinn/connect.h). Thread-safe.
 #ifndef CLIENT_LIB_CAPTURE_DEVICE_PROCESS_SESSION_H_
 #define CLIENT_LIB_CAPTURE_DEVICE_PROCESS_SESSION_H_
@@ -31,9 +31,9 @@ std::shared_ptr<Session> CurrentSession();
 // Returns null if none is open.
 std::shared_ptr<Session> TakeSession();
 
-// Returns device `index` of the open session; opens the default session first
-// if none is open. Returns FailedPrecondition (NO_SESSION) if there is none to
-// open.
+// Returns device `index` of the open session. If no session is open, opens the
+// default session first, or returns FailedPrecondition (NO_SESSION) if there is
+// no default.
 absl::StatusOr<std::shared_ptr<VirtualDevice>> DeviceOfProcess(int index);
 
 // Returns the number of virtual devices, which is constant for the process:

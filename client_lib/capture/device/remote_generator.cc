@@ -48,8 +48,8 @@ uint64_t StateBytesOf(VirtualDevice& device) {
 RemoteGenerator::RemoteGenerator(c10::DeviceIndex index)
     : c10::GeneratorImpl(c10::Device(c10::DeviceType::PrivateUse1, index),
                          c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)),
-      // An unseeded generator draws the same numbers as an unseeded CPU
-      // generator.
+      // Equals the seed of an unseeded CPU generator, so that both draw the
+      // same numbers.
       seed_(c10::default_rng_seed_val) {}
 
 RemoteGenerator::~RemoteGenerator() {
@@ -107,8 +107,8 @@ StoragePtr RemoteGenerator::StorageOn(
 void RemoteGenerator::set_current_seed(uint64_t seed) {
   ++settings;
   if (IsForkedChild()) {
-    // No call of a forked child draws from it, and the lock may be held for
-    // ever.
+    // A forked child needs no lock, because none of its calls draws; and the
+    // lock may be held for ever.
     seed_ = seed;
     return;
   }
@@ -130,8 +130,8 @@ void RemoteGenerator::set_state(const c10::TensorImpl& new_state) {
   ++settings;
   const uint64_t expected = StateBytes();
   if (expected == kPhiloxStateBytes) return SetPhiloxState(new_state);
-  // The CPU's generator parses the state: it accepts older formats and raises
-  // PyTorch's errors.
+  // The CPU's generator parses the state, because it accepts older formats and
+  // raises PyTorch's errors.
   at::Generator parsed = at::detail::createCPUGenerator();
   parsed.unsafeGetGeneratorImpl()->set_state(new_state);
   std::string bytes = BytesOf(parsed.get_state());

@@ -1,8 +1,8 @@
 // PyTorch's random generator on a virtual device. Its state lives on the
 // worker, as a hidden storage of the session. The client remembers only the
 // seed or state that was set last, and sends it with the next draw. It cannot
-// send it at once, because at::manual_seed() visits every device, with the
-// generator's lock held, before a session may exist.
+// send them at once: at::manual_seed() sets the seed on every device while it
+// holds the generator's lock, possibly before a session exists.
 #ifndef CLIENT_LIB_CAPTURE_DEVICE_REMOTE_GENERATOR_H_
 #define CLIENT_LIB_CAPTURE_DEVICE_REMOTE_GENERATOR_H_
 
@@ -33,22 +33,22 @@ class RemoteGenerator : public c10::GeneratorImpl {
   uint64_t current_seed() const override;
   uint64_t seed() override;
   // A state is a byte tensor on the CPU. It equals, bit for bit, the state of
-  // PyTorch's generator for the worker's kind of device, so that a state of
-  // either can be set in the other. Both functions wait until the worker is
-  // reached, and get_state() waits for the draws that were recorded before it.
-  // A new state applies from the next draw on.
+  // PyTorch's generator for the worker's kind of device, so that programs can
+  // exchange states with that generator. set_state() and get_state() wait until
+  // the worker is reached, and get_state() also waits for all earlier draws. A
+  // new state applies from the next draw on.
   void set_state(const c10::TensorImpl& new_state) override;
   c10::intrusive_ptr<c10::TensorImpl> get_state() const override;
-  // The offset of a GPU generator's state. Other states have none: these
-  // functions accept and return 0 only, because PyTorch copies generators with
-  // them.
+  // set_offset() and get_offset() concern the offset of a GPU generator's
+  // state. Other states have no offset: for these the functions accept and
+  // return only 0, because PyTorch copies generators with them.
   void set_offset(uint64_t offset) override;
   uint64_t get_offset() const override;
 
  private:
   RemoteGenerator* clone_impl() const override;
-  // Returns the size of a state on the generator's worker, after waiting until
-  // that was reached.
+  // Waits until the generator's worker is reached, and returns the size of a
+  // state there.
   uint64_t StateBytes() const;
   void SetPhiloxState(const c10::TensorImpl& state) ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -59,9 +59,9 @@ class RemoteGenerator : public c10::GeneratorImpl {
   }
 
   // Held while the seed or state is sent, which may take long, so that no other
-  // thread draws before it arrives. No code that runs while it is held takes it
-  // again. Setting a seed does not take it: the new seed applies to the next
-  // draw.
+  // thread draws before the worker has it. Code that runs under this lock does
+  // not take it a second time. Setting a seed does not take this lock, because
+  // the new seed applies only to the next draw.
   mutable Mutex sending_mu_ ABSL_ACQUIRED_BEFORE(mu_);
   // This lock is not held during calls to the session.
   mutable Mutex mu_;
@@ -78,8 +78,7 @@ class RemoteGenerator : public c10::GeneratorImpl {
 };
 
 // Returns how often this thread has seeded a remote generator or set its state.
-// A registered callable must not do either, because a replay would not repeat
-// it.
+// A registered callable must do neither, because a replay would not repeat it.
 uint64_t RemoteGeneratorSettings();
 
 // Returns the default generator of a device index, which lives for the rest of

@@ -54,13 +54,13 @@ void* LooseAddress() {
   return FirstAddress() + kRangeBytes + at % kLooseBytes;
 }
 
-// Returns an address that no other live storage has. A storage that is larger
-// than the address space shares a loose address; it fails when its bytes are
-// needed. A forked child uses loose addresses, because a lock may be held for
-// ever.
+// Returns an address for the storage that no other live storage has. A storage
+// larger than the address space gets a loose address, which others may share;
+// it fails when its bytes are needed. A forked child uses only loose addresses,
+// because the lock may be held for ever.
 void* AddressFor(RemoteStorage* storage, size_t bytes) {
-  // This may throw, so it precedes taking a range that would have to be
-  // released.
+  // This may throw. It therefore precedes taking a range, which would have to
+  // be released.
   char* const first = FirstAddress();
   AddressRange& range = storage->address_range();
   return !IsForkedChild() && Ranges().Take(bytes, &range)
@@ -144,8 +144,8 @@ class ZeroMemoryAllocator : public c10::DeviceAllocator {
   }
 };
 
-// Moves the storage to an address range of `bytes`. Its contents stay on the
-// worker.
+// Gives the storage another address, in a range of `bytes`. Its contents stay
+// on the worker.
 void Move(size_t bytes, c10::StorageImpl* storage) {
   c10::DataPtr& pointer = storage->_mutable_data_ptr_no_checks();
   auto* const remote = static_cast<RemoteStorage*>(pointer.get_context());

@@ -1,8 +1,8 @@
 // Remote tensors are plain c10::TensorImpls whose storages have no memory. The
-// storage's data pointer is an address in reserved, inaccessible address space
-// that no other live storage has. Identity and overlap checks therefore work,
-// and a native access by mistake faults at once. The pointer's context is the
-// session's RemoteStorage.
+// storage's data pointer is unique among live storages, and points into
+// reserved, inaccessible address space. Identity and overlap checks therefore
+// work, and a native access by mistake faults at once. The pointer's context is
+// the session's RemoteStorage.
 #ifndef CLIENT_LIB_CAPTURE_DEVICE_REMOTE_TENSOR_H_
 #define CLIENT_LIB_CAPTURE_DEVICE_REMOTE_TENSOR_H_
 
@@ -33,9 +33,9 @@ inline bool IsRemote(const at::Tensor& tensor) {
 RemoteStorage* StorageOf(const at::Tensor& tensor);
 RemoteStorage* StorageOf(const c10::Storage& storage);
 
-// Returns the record for a call that will be executed. that will be executed.
-// Throws if the tensor was made from an address (at::from_blob), because there
-// is no remote memory behind it.
+// Returns the session's record of the storage, for a call that will be
+// executed. Throws if the tensor was made from an address (at::from_blob),
+// because there is no remote memory behind it.
 RemoteStorage* OwnStorageOf(const at::Tensor& tensor);
 
 // Creates a tensor with its own storage, as large as sizes and strides need. In
@@ -47,9 +47,9 @@ at::Tensor NewRemoteTensor(const std::shared_ptr<VirtualDevice>& device,
 // Wraps a storage that the session has created.
 c10::Storage WrapStorage(StoragePtr storage, uint64_t size_bytes);
 
-// Changes the size of the storage, in this process and, if the worker has
-// created it, on the worker. The common prefix of its bytes stays. In
-// shape-only mode only this process's record changes.
+// Changes the size of the storage in this process and, if the worker has
+// created the storage, on the worker. The bytes up to the smaller of both sizes
+// stay. In shape-only mode, changes only this process's record.
 void ResizeStorage(const c10::Storage& storage, uint64_t size_bytes);
 
 // Throws if remote devices do not support the dtype.

@@ -19,8 +19,8 @@ class NoShape : public std::runtime_error {
 
 class ShapeOnlyScope {
  public:
-  // `structured` says that a structured meta function was entered, which sizes
-  // its outputs before it calls the out= overload.
+  // `structured` says that the scope is for a structured meta function, which
+  // sizes its outputs before it calls the out= overload.
   explicit ShapeOnlyScope(bool structured);
   ~ShapeOnlyScope();
   ShapeOnlyScope(const ShapeOnlyScope&) = delete;

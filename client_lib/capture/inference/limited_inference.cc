@@ -20,9 +20,9 @@ namespace {
 
 using Outcome = InferredResults::Outcome;
 
-// Returns whether inference of the operator can be given up. The worker is
-// always asked about an operator with neither a rule nor a kernel to re-enter,
-// and it cannot be asked about one that returns lists.
+// Returns whether the operator's shapes may be left to the worker. They already
+// are for an operator with neither a rule nor a kernel to re-enter, and they
+// cannot be for an operator that returns lists.
 bool MayBeGivenUp(const OperatorInfo& info) {
   const bool tries =
       info.rule != nullptr || info.reentry != c10::DispatchKey::Undefined;
@@ -30,8 +30,9 @@ bool MayBeGivenUp(const OperatorInfo& info) {
   return tries && std::find(lists.begin(), lists.end(), true) == lists.end();
 }
 
-// Returns whether an unknown shape is no failure of inference. The next call
-// may have a known one, such as an index of integers after an index of masks.
+// Returns whether the operator may have unknown shapes that are no failure of
+// inference, because they depend on data. The shape of the next call may be
+// known: an index of masks may be followed by an index of integers.
 bool MayDependOnData(const OperatorInfo& info) {
   return info.rule != nullptr ||
          info.handle.hasTag(at::Tag::dynamic_output_shape);
@@ -91,8 +92,8 @@ std::string DescribeValue(const c10::IValue& value) {
   return text.str();
 }
 
-// Returns, for example, "remote_accelerator:0", or an empty string for a call
-// without remote tensors.
+// Returns the device of the first remote tensor or device argument, such as
+// "remote_accelerator:0", or "" if there is none.
 std::string DeviceOf(c10::ArrayRef<c10::IValue> arguments) {
   for (const c10::IValue& argument : arguments) {
     if (argument.isTensor() && IsRemote(argument.toTensor())) {

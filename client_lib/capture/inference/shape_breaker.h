@@ -33,8 +33,8 @@ class ShapeBreaker {
   // Returns whether inference was given up for the operator.
   bool IsOpen(uint32_t operator_id) const;
 
-  // Runs `infer`, which returns whether it found the shapes, and counts a
-  // failure if it did not or took longer than the limit. An exception of
+  // Runs `infer`, which returns whether it found the shapes. Counts a failure
+  // if it did not find them or took longer than the limit. An exception of
   // `infer` is the program's mistake: it passes through and does not count.
   void Try(uint32_t operator_id, absl::string_view name,
            absl::FunctionRef<bool()> infer);

@@ -32,8 +32,9 @@ ResultMeta MetaOf(const at::Tensor& tensor) {
           .strides = c10::DimVector(tensor.strides())};
 }
 
-// Returns the lengths of the returns of an operator whose rule gave `total`
-// tensors. At most one return can be a list; it has the tensors that are left.
+// Returns the number of tensors in each return of an operator whose rule gave
+// `total` tensors. At most one return can be a list; all tensors beyond the
+// other returns belong to it.
 std::vector<size_t> LengthsOf(const OperatorInfo& info, size_t total) {
   std::vector<size_t> lengths;
   size_t single = 0;
@@ -52,11 +53,11 @@ bool IsOperand(const c10::Argument& argument) {
   return names->contains(argument.name());
 }
 
-// Returns whether the CPU may copy an operand of an elementwise operator first.
-// Its kernels copy operands whose dtype is not the common one, and a copy has a
-// stride for every dimension, where an expanded operand has none. The result's
-// strides then follow the copies. PyTorch's meta functions do not copy for
-// another device.
+// Returns whether the CPU may first copy an operand of this elementwise
+// operator. The CPU's kernels copy operands whose dtype is not the common one.
+// The copy has a stride for every dimension, even where the operand is
+// expanded, and the strides of the result follow the copy. PyTorch's meta
+// functions for another device do not copy.
 bool MayBeCopied(const OperatorInfo& info, const torch::jit::Stack& arguments) {
   return info.structured() &&
          (info.handle.hasTag(at::Tag::pointwise) ||
@@ -105,8 +106,8 @@ void Reenter(const OperatorInfo& info, torch::jit::Stack* stack) {
   }
   c10::ScalarType common = CommonType(info, *stack);
   if (c10::isIntegralType(common, /*includeBool=*/true)) {
-    // Many operators compute integers in floating point; their results' dtype
-    // shows it.
+    // The common dtype is an integer here, but many operators compute integers
+    // in floating point. The dtype of the results shows whether this one does.
     torch::jit::Stack results = *stack;
     info.handle.callBoxedForDispatchKey(info.reentry, results);
     if (const c10::ScalarType type = results.front().toTensor().scalar_type();
@@ -118,8 +119,8 @@ void Reenter(const OperatorInfo& info, torch::jit::Stack* stack) {
   info.handle.callBoxedForDispatchKey(info.reentry, *stack);
 }
 
-// Throws if the addend of a matrix product cannot be broadcast to the product.
-// PyTorch's meta function leaves this check to the kernels.
+// Throws if the addend cannot be broadcast to the matrix product. PyTorch's
+// meta function leaves this check to the kernels.
 void CheckAddend(const OperatorInfo& info, c10::ArrayRef<c10::IValue> arguments,
                  const ResultMeta& product) {
   if (info.name != "aten::addmm" && info.name != "aten::_addmm_activation") {
@@ -152,8 +153,8 @@ InferredResults FromReentry(const OperatorInfo& info,
   Reenter(info, &stack);
   InferredResults inferred;
   size_t aliases = 0;
-  // True if a result is a view of new memory, such as a copy that keeps its
-  // source's offset.
+  // True if a result has its own memory but begins at an offset, as a copy that
+  // keeps its source's offset does.
   bool offset = false;
   for (const c10::IValue& value : stack) {
     size_t length = 0;
@@ -183,8 +184,9 @@ InferredResults FromReentry(const OperatorInfo& info,
   return inferred;
 }
 
-// Copies an operator's arguments to the meta device for the operator's own meta
-// kernel. Tensors that share a storage and a dtype share one there as well.
+// Copies an operator's arguments to the meta device, where the operator's own
+// meta kernel runs. Tensors that share a storage and a dtype share a storage
+// there as well.
 class MetaArguments {
  public:
   c10::IValue operator()(const c10::IValue& value) {
@@ -249,8 +251,8 @@ InferredResults FromMeta(const OperatorInfo& info,
   torch::jit::Stack stack;
   for (const c10::IValue& argument : arguments) stack.push_back(copy(argument));
   {
-    // A kernel that returns the tensors that it wrote uses them after the stack
-    // has released them.
+    // Keeps the arguments alive, because a kernel that returns the tensors that
+    // it wrote uses them after the stack has released them.
     const torch::jit::Stack held = stack;
     at::AutoDispatchBelowADInplaceOrView below_autograd;
     info.handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta),
@@ -301,7 +303,7 @@ InferredResults InferResults(const OperatorInfo& info,
     return {};
   } catch (const c10::NotImplementedError&) {
     // A composite called an operator that no remote device has. The worker may
-    // have it, or reports a better error.
+    // have the composite itself, or reports a better error.
     return {};
   }
 }

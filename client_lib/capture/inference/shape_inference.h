@@ -17,38 +17,38 @@ struct InferredResults {
   enum class Outcome {
     // `results` describes every result.
     kKnown,
-    // Every result is a view of an operand. `views` holds the results, and
-    // there is nothing to run.
+    // Every result is a view of an operand. `views` holds the results, and no
+    // operator is executed.
     kViews,
-    // Only the worker knows. `results`, if not empty, says which results are
-    // undefined.
+    // Only the worker can find the shapes. `results`, if not empty, says which
+    // results are undefined.
     kUnknown,
   };
   Outcome outcome = Outcome::kUnknown;
   // The results in return order, with lists flattened.
   std::vector<ResultMeta> results;
-  // The number of tensors of each return, in return order: 1 unless it is a
-  // list.
+  // The number of tensors in each return, in the order of returns: 1 for a
+  // return that is not a list.
   std::vector<size_t> lengths;
   std::vector<c10::IValue> views;
 };
 
-// Infers the results that are not arguments that the operator writes. Throws
-// c10::Error, as PyTorch would, if the call itself is wrong. Thread-safe;
-// enters shape-only mode.
+// Infers the call's results, except results that are arguments which the
+// operator writes. Throws c10::Error, as PyTorch would, if the call itself is
+// wrong. Thread-safe; enters shape-only mode.
 InferredResults InferResults(const OperatorInfo& info,
                              c10::ArrayRef<c10::IValue> arguments);
 
-// Infers as InferResults() does, for calls that will be executed: respects the
-// limits that djinn/debug.h describes, and logs at the debug level
-// "shape_inference". Returns kUnknown for an operator whose inference was given
-// up.
+// Does the same as InferResults() within the limits of djinn/debug.h, for calls
+// that will be executed. Logs at the debug level "shape_inference". Returns
+// kUnknown for an operator whose inference was given up.
 InferredResults InferWithinLimits(const OperatorInfo& info,
                                   c10::ArrayRef<c10::IValue> arguments);
 
-// Write the log lines of the debug levels "interception" and "shape_inference".
-// `how` says how the shapes were found.
+// Writes the log line of the debug level "interception".
 void LogCall(const OperatorInfo& info, c10::ArrayRef<c10::IValue> arguments);
+// Writes the log line of the debug level "shape_inference". `how` says how the
+// shapes were found.
 void LogShape(const OperatorInfo& info, absl::string_view how,
               const InferredResults& inferred);
 

@@ -16,8 +16,7 @@
 
 namespace djinn::capture {
 
-// The memo starts again from empty when it is full. It is not thread-safe: each
-// thread has its own.
+// A full memo is emptied. Not thread-safe: each thread has its own memo.
 class ShapeMemo {
  public:
   // Returns null if no equal call is known. The result is valid until the next

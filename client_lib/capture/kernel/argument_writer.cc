@@ -24,14 +24,14 @@ bool IsTensorKind(ArgumentKind kind) {
   return kind == ArgumentKind::kTensor || kind == ArgumentKind::kTensorList;
 }
 
-// Returns whether a CPU tensor is sent as a value: it has no dimensions and is
-// only read.
+// Returns whether a CPU tensor is sent as a value. It is if it has no
+// dimensions and the call only reads it.
 bool IsNumber(const ArgumentInfo& argument, const at::Tensor& tensor) {
   return tensor.dim() == 0 && (argument.access & ~kReads) == 0;
 }
 
-// Returns whether CPU tensors among the argument's elements are uploaded, as
-// indices are.
+// Returns whether the argument's CPU tensors are uploaded. Those of indices
+// are, for example.
 bool MayBePlaced(const OperatorInfo& info, const ArgumentInfo& argument) {
   return info.takes_cpu_indices && argument.kind == ArgumentKind::kTensorList;
 }
@@ -186,7 +186,7 @@ class Writer {
   }
 
   // Writes a CPU tensor without dimensions as a value. PlaceOperands() and
-  // DeviceOfCall() let no other CPU tensor reach this function.
+  // DeviceOfCall() keep all other CPU tensors from reaching this function.
   void WriteScalarTensor(const at::Tensor& tensor) {
     const at::Tensor plain = tensor.resolve_conj().resolve_neg();
     call_.AddScalarTensor(DataTypeOf(plain),

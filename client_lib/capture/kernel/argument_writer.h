@@ -13,10 +13,10 @@
 
 namespace djinn::capture {
 
-// Returns the device that a call runs on: that of its remote operands,
-// otherwise the one that its device argument names, otherwise the current one.
-// Throws PyTorch's error if operands are on several devices. A CPU tensor
-// without dimensions, and one that is an index, may accompany remote operands.
+// Returns the device on which a call runs: the device of its remote operands,
+// otherwise that of its device argument, otherwise the current one. Throws
+// PyTorch's error if operands are on several devices. CPU tensors may accompany
+// remote operands if they have no dimensions or are indices.
 std::shared_ptr<VirtualDevice> DeviceOfCall(
     const OperatorInfo& info, c10::ArrayRef<c10::IValue> arguments);
 

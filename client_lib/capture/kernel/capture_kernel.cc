@@ -66,9 +66,9 @@ void CountSynchronous(const OperatorInfo& info) {
   ++counter.counts[info.name];
 }
 
-// Returns the call's key in the memo: its template bytes, followed by the marks
-// of numbers that overflow a dtype and by the floating-point arguments if they
-// decide the shape. The template bytes hold no floating-point values.
+// Returns the call's key in the memo. It begins with the template bytes, which
+// hold no floating-point values. The marks of numbers that overflow a dtype
+// follow, and the floating-point arguments if they decide the shape.
 absl::string_view MemoKey(const OperatorInfo& info, Arguments arguments,
                           const Call& call, std::string* buffer) {
   buffer->clear();
@@ -146,9 +146,10 @@ class Capture {
     }
   }
 
-  // Prepares to compute the call's result in this process as well. Call it
-  // before the call is recorded. `result` returns the tensor that the call
-  // creates or overwrites; it is called only for suitable operators.
+  // Prepares to compute the call's result in this process as well. Call this
+  // before recording the call. `result` returns the tensor that the call
+  // creates or overwrites; it is called only for operators that this process
+  // can compute.
   template <typename Result>
   std::optional<HostWrite> ComputeLocally(Result result) {
     if (ABSL_PREDICT_TRUE(info_.host_use == HostUse::kNone)) {
@@ -162,9 +163,9 @@ class Capture {
     return !info_.is_custom || IsAcceptedBy(info_, device_);
   }
 
-  // Returns IsAccepted(). If it is false, it sends everything before the call,
-  // so that the call begins a segment: a worker that does not know an operator
-  // refuses the operator's whole segment.
+  // Returns IsAccepted(). If the operator is not accepted yet, sends everything
+  // before the call, so that the call begins a segment: a worker that does not
+  // know an operator refuses the whole segment.
   bool BeginUnaccepted() {
     if (IsAccepted()) return true;
     ThrowIfError(device_->Synchronize());
@@ -181,8 +182,8 @@ class Capture {
     }
   }
 
-  // Runs a check of the call. If it fails, the CPU's own error takes
-  // precedence.
+  // Runs a check of the call. If the check fails and the CPU refuses the call
+  // too, throws the CPU's own error instead.
   template <typename Check>
   auto OrAsCpu(Check check) {
     try {
@@ -195,8 +196,8 @@ class Capture {
     }
   }
 
-  // Returns the results of an equal call from the memo, or infers them. The
-  // scratch call holds the arguments.
+  // Returns the results of the call, from the memo if it knows an equal call,
+  // otherwise inferred. The scratch call holds the arguments.
   const InferredResults& Infer() {
     absl::string_view key =
         MemoKey(info_, arguments(), scratch_.call, &scratch_.key);
@@ -207,8 +208,9 @@ class Capture {
       }
       return *known;
     }
-    // Inference runs shape-only kernels of this thread, which do not use the
-    // scratch call. A custom operator's meta kernel in Python may use it.
+    // Inference runs shape-only kernels on this thread, which do not use the
+    // scratch call. A custom operator's meta kernel in Python may use the
+    // scratch call.
     unmemoised_ =
         OrAsCpu([&] { return InferWithinLimits(info_, arguments()); });
     if (info_.is_custom) {
@@ -274,7 +276,7 @@ class Capture {
   }
 
   // Executes the call at once, in its own segment, and waits for the metadata
-  // of its results. This is the last resort.
+  // of its results. Used only if no other way finds them.
   std::vector<c10::IValue> RunSynchronously(const InferredResults& inferred) {
     if (inferred.outcome == Outcome::kUnknown) CountSynchronous(info_);
     std::vector<StoragePtr> storages;  // null for undefined results
@@ -328,8 +330,8 @@ class Capture {
       if (!OrAsCpu([&] { return PrepareOutputs(info_, stack_, CaptureCall); }))
         return;
       TryOnCpu(info_, arguments(), {});
-      // The check may have resized an output, so the arguments are written
-      // again.
+      // The check may have resized an output, so the arguments are written a
+      // second time.
       WriteArguments(info_, device_, lane_, arguments(), &scratch_.call);
       scratch_.memo.Insert(
           info_.operator_id,

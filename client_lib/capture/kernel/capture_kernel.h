@@ -2,10 +2,10 @@
 // infers the metadata of the results without running the operator, records the
 // call, and returns remote tensors.
 //
-// It finds the metadata in the first of these that knows it: the memo of equal
-// calls, the rule table, PyTorch's own meta function or composite in shape-only
-// mode, and one synchronous execution on the worker, which is counted by
-// operator.
+// It takes the metadata from the first of these sources that knows them: the
+// memo of equal calls, the rule table, PyTorch's own meta function or composite
+// in shape-only mode, and one synchronous execution on the worker, which is
+// counted by operator.
 #ifndef CLIENT_LIB_CAPTURE_KERNEL_CAPTURE_KERNEL_H_
 #define CLIENT_LIB_CAPTURE_KERNEL_CAPTURE_KERNEL_H_
 
@@ -23,18 +23,19 @@
 
 namespace djinn::capture {
 
-// Executes a call in shape-only mode, which records nothing: replaces the
+// Executes a call in shape-only mode, which records nothing. Replaces the
 // operator's arguments on the stack by results that have metadata only. Throws
 // NoShape if the metadata depend on data, and c10::Error for a mistake in the
 // call.
 void ShapeOnlyCall(const OperatorInfo& info, torch::jit::Stack* stack);
 
-// Supports torch.set_default_dtype(). Workers always compute with PyTorch's
-// usual default, float32. If the program has set another one, a call that
+// Support torch.set_default_dtype(). Workers always compute with PyTorch's
+// usual default, float32. If the program has set another default, a call that
 // depends on it is rewritten: a factory names its dtype, and integers that
 // become real numbers are converted explicitly.
 //
-// Returns whether calls mean the same to a worker and to this process.
+// Returns whether the program's default dtype is the worker's, so that calls
+// need no rewriting.
 inline bool HasUsualDefaultDtype() {
   return c10::get_default_dtype() == caffe2::TypeMeta::Make<float>();
 }

@@ -43,8 +43,8 @@ at::Tensor PlainCpu(const at::Tensor& source, c10::ScalarType data_type) {
   return source.to(data_type).resolve_conj().resolve_neg();
 }
 
-// Uploads `bytes`, which has the layout of `destination`. The destination
-// covers its whole storage.
+// Uploads `bytes`, which has the layout of `destination`, to the whole storage
+// of `destination`.
 void UploadWhole(const at::Tensor& bytes, const at::Tensor& destination) {
   RemoteStorage* const storage = OwnStorageOf(destination);
   VirtualDevice* const device = storage->device().get();
@@ -156,9 +156,9 @@ at::Tensor NewContiguous(const at::Tensor& place, const at::Tensor& like) {
                          like.scalar_type());
 }
 
-// Workers send whole storages to each other. A source that is not a whole
-// storage is first copied to one on its device, and the destination's device
-// copies the received storage into place.
+// Workers send only whole storages to each other. A source that is not a whole
+// storage is first copied to a new storage on its device, and the destination's
+// device copies the received storage to the destination.
 void CopyBetweenDevices(const at::Tensor& source,
                         const at::Tensor& destination) {
   CheckCopyAllowed(source.device(), destination.device());
@@ -208,15 +208,15 @@ void CopyAny(const at::Tensor& source, const at::Tensor& destination) {
   } else if (source.device() != destination.device()) {
     CopyBetweenDevices(source, destination);
   } else if (destination.numel() > 0 && !IsSameData(source, destination)) {
-    // The source is not expanded here, because only the original operand shows
-    // overlaps.
+    // The source is not expanded here, because overlaps show only in the
+    // original operand.
     RecordCopy(source, destination);
   }
 }
 
-// Elementwise operators name the two devices. Others name the argument whose
-// device differs, and the method under the name that PyTorch's generated code
-// uses.
+// Throws the error as PyTorch words it. For elementwise operators it names the
+// two devices. For other operators it names the argument whose device differs,
+// and the method under the name that PyTorch's generated code uses.
 void ThrowMixedDevices(const OperatorInfo& info, size_t argument,
                        c10::Device common, c10::Device device) {
   const std::optional<std::string> text = StrictText();

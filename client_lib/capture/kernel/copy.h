@@ -15,8 +15,9 @@ namespace djinn::capture {
 uint32_t CopyOperatorId();
 
 // Copies from the CPU to a remote tensor, converting the dtype and broadcasting
-// as copy_ does. A destination that covers its storage is one upload; any other
-// is uploaded to a temporary and copied on the device.
+// as copy_ does. If the destination covers its storage, this is one upload.
+// Otherwise the source is uploaded to a temporary storage and copied on the
+// device.
 void CopyToRemote(const at::Tensor& source, const at::Tensor& destination);
 
 // Copies from a remote tensor to the CPU and waits for the value. Only the
@@ -27,9 +28,9 @@ void CopyToCpu(const at::Tensor& source, const at::Tensor& destination);
 // remote devices the bytes go from worker to worker.
 void CopyAny(const at::Tensor& source, const at::Tensor& destination);
 
-// Throws PyTorch's own error, followed by the text of
-// ConnectOptions::strict_devices, for the operand at position `argument`, which
-// is on `device`; the operands before it are on `common`.
+// Throws PyTorch's own error for operands on several devices, followed by the
+// text of ConnectOptions::strict_devices. The operand at position `argument` is
+// on `device`; the operands before it are on `common`.
 [[noreturn]] void ThrowMixedDevices(const OperatorInfo& info, size_t argument,
                                     c10::Device common, c10::Device device);
 

@@ -19,8 +19,8 @@ namespace {
 // Holds the facts about each custom operator, by name, from its first call on.
 class CustomOperators final {
  public:
-  // The result is valid for the rest of the process, because programs keep
-  // results of operators that were deregistered.
+  // Finds or adds the operator's info, which lives for the rest of the process,
+  // because programs may keep results of an operator after its deregistration.
   const OperatorInfo& Find(const c10::OperatorHandle& op) {
     {
       MutexLock lock(&mu_);
@@ -33,8 +33,8 @@ class CustomOperators final {
                 .first->second;
   }
 
-  // Forgets an operator that was deregistered. The next one of that name may
-  // differ.
+  // Forgets an operator that was deregistered. The next operator of that name
+  // may differ.
   void Forget(const c10::OperatorName& name) {
     MutexLock lock(&mu_);
     infos_.erase(name);

@@ -1,11 +1,11 @@
-// Captures operators outside of PyTorch's own namespace, whenever they are
-// registered, if they have no kernel for remote tensors. A worker that loads a
-// library with the same operator executes them.
+// Captures operators outside of PyTorch's own namespace that have no kernel for
+// remote tensors, whenever they are registered. A worker that loads a library
+// with the same operator executes them.
 //
-// The operator's own kernel for meta tensors, in C++ or Python, infers its
-// shapes; without one each new call waits for the worker. The first call on a
-// device waits in any case, so that a worker that does not know the operator
-// refuses it there.
+// The operator's own meta kernel, in C++ or Python, infers shapes. If it has
+// none, each new call waits for the worker. The first call on a device always
+// waits, so that a worker that does not know the operator refuses that call at
+// once.
 #ifndef CLIENT_LIB_CAPTURE_KERNEL_CUSTOM_OPERATORS_H_
 #define CLIENT_LIB_CAPTURE_KERNEL_CUSTOM_OPERATORS_H_
 

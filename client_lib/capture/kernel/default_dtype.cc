@@ -24,9 +24,9 @@ bool HasRealElement(const c10::IValue& list) {
   });
 }
 
-// Returns whether the results' dtype may be the default one: no operand has a
-// floating-point or complex dtype, which would decide. A number beside tensors
-// does not decide.
+// Returns whether the dtype of the results may be the default one. It is not if
+// an operand decides it by a floating-point or complex dtype. A number beside
+// tensors does not decide.
 bool MayTakeDefault(const OperatorInfo& info, const c10::IValue* arguments) {
   for (size_t i = 0; i < info.arguments.size(); ++i) {
     const c10::IValue& argument = arguments[i];
@@ -47,8 +47,8 @@ bool MayTakeDefault(const OperatorInfo& info, const c10::IValue* arguments) {
   return true;
 }
 
-// Returns the dtype that the default gives the results, or nullopt if they do
-// not depend on it.
+// Returns the dtype that the results have because of the default, or nullopt if
+// the default does not affect them.
 std::optional<c10::ScalarType> TypeByDefault(const OperatorInfo& info,
                                              const c10::IValue* arguments) {
   const OperatorInfo& asked =
@@ -59,8 +59,8 @@ std::optional<c10::ScalarType> TypeByDefault(const OperatorInfo& info,
       inputs.push_back(arguments[i]);
     }
   }
-  // The functional form may be a factory, whose additional arguments the out=
-  // form lacks.
+  // The functional form may be a factory, with arguments that the out= form
+  // lacks.
   while (inputs.size() < asked.arguments.size()) inputs.emplace_back();
   const c10::ScalarType usual =
       c10::typeMetaToScalarType(c10::get_default_dtype());

@@ -25,8 +25,8 @@ bool IsWhole(const at::Tensor& tensor) {
          !tensor.is_neg();
 }
 
-// Checks the storage and the elements. An expanded tensor has more elements
-// than its storage.
+// Returns whether both the storage and the elements are small. An expanded
+// tensor has more elements than its storage.
 bool IsSmall(const at::Tensor& tensor) {
   constexpr auto kMost = VirtualDevice::kMaxHostValueBytes;
   return tensor.storage().nbytes() <= kMost &&
@@ -75,8 +75,8 @@ struct Operand {
   at::Tensor ToTensor() const {
     const HostBytes bytes = value->Bytes();
     if (bytes == nullptr || extent_bytes > bytes->size()) return at::Tensor();
-    // The cast is safe: no operator here writes its operands, and a tensor that
-    // is overwritten gets its own memory in Compute().
+    // The cast is safe: no operator here writes its operands, and Compute()
+    // gives a tensor that is overwritten its own memory.
     char* const first = const_cast<char*>(bytes->data());
     at::Tensor tensor = at::from_blob(
         first +
@@ -91,7 +91,7 @@ struct Operand {
 };
 
 // The value of a tensor that a call creates or overwrites. It is computed when
-// it is first needed.
+// it is first read.
 class Result final : public HostValue {
  public:
   Result(const OperatorInfo& info, const at::Tensor& result)
@@ -119,8 +119,8 @@ class Result final : public HostValue {
 
   int calls() const { return calls_; }
 
-  // AddPlain() and AddTensors() add the call's arguments, in order, before
-  // another thread can use this object.
+  // AddPlain() and AddTensors() add the call's arguments, in order. They must
+  // be called before another thread can use this object.
   void AddPlain(c10::IValue value) {
     arguments_.push_back({std::move(value), {}});
   }

@@ -3,10 +3,10 @@
 // `if mask.all():`; computing it here saves a round trip. The worker executes
 // the call as well.
 //
-// This is possible because the process uploaded the operands, or computed them
-// from uploads, and because integers have the same bits wherever they are
-// computed. If the value of an operand is unknown, or another thread writes it
-// at the same time, the result is unknown, too, and the read asks the worker.
+// This process knows the operands if it uploaded them, or computed them from
+// uploads, and integers have the same bits on all machines. If an operand's
+// value is unknown, or another thread writes it at the same time, the result is
+// unknown as well, and a read asks the worker.
 #ifndef CLIENT_LIB_CAPTURE_KERNEL_HOST_CALL_H_
 #define CLIENT_LIB_CAPTURE_KERNEL_HOST_CALL_H_
 
@@ -26,7 +26,7 @@ namespace djinn::capture {
 // Describes the value that a call or an upload is about to write. The thread
 // that issues the call creates it before the call is recorded, calls Store()
 // afterwards, and writes nothing in between. The device and the arguments must
-// outlive it.
+// outlive the HostWrite.
 class HostWrite {
  public:
   // Describes a call's value. `info.host_use` must not be kNone; `result` is
@@ -53,8 +53,8 @@ class HostWrite {
   StorageAt written_;
   std::vector<StorageAt> operands_;
   HostValuePtr value_;
-  // True if reads may use the value. It is false for uploads, because a program
-  // that reads an upload checks that the worker received it.
+  // True if reads may use the value. False for uploads, because a program that
+  // reads an upload checks whether the worker received it.
   bool readable_ = false;
 };
 

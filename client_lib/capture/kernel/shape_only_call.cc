@@ -31,7 +31,7 @@ bool AllEmpty(const OperatorInfo& info, Arguments arguments) {
 }
 
 // Sizes the empty outputs that a composite passes to an out= kernel. A
-// structured meta function has already sized its outputs.
+// structured meta function has already sized its own outputs.
 void SizeOutputs(const OperatorInfo& info, Arguments arguments) {
   if (ShapeOnlyScope::Structured()) return;
   std::vector<at::Tensor> outputs;
@@ -44,8 +44,9 @@ void SizeOutputs(const OperatorInfo& info, Arguments arguments) {
   if (!unsized) return;
   thread_local std::vector<const OperatorInfo*> asking;
   if (info.functional == nullptr || absl::c_linear_search(asking, &info)) {
-    // The functional form is the composite that is being inferred. If all
-    // operands are empty, the output is probably empty; the worker checks that.
+    // The functional form is the composite whose shape is being inferred, so it
+    // cannot give the shape. If all operands are empty, the output is probably
+    // empty; the worker checks the shape.
     if (!AllEmpty(info, arguments)) throw NoShape(info.name);
     return;
   }

@@ -1,5 +1,5 @@
-// Tests the shapes that PyTorch's composites infer, and which operators are
-// recorded for composites.
+// Tests the shapes that PyTorch's composites infer, and the operators that are
+// captured for composites.
 #include <torch/torch.h>
 
 #include <vector>
@@ -33,7 +33,7 @@ TEST_F(ShapeOnlyCallTest, CompositeIsCapturedWholeWithoutGradient) {
 }
 
 // The CPU's matrix products use a lazily conjugated matrix directly, which
-// gives other bits than conjugating it first.
+// gives other bits than conjugating the matrix first.
 TEST_F(ShapeOnlyCallTest, CompositeOfLazyOperandsIsSplit) {
   const at::NoGradGuard no_gradient;
   const at::Tensor x =

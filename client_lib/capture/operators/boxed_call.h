@@ -30,8 +30,8 @@ void Replace(torch::jit::Stack* stack, size_t count,
 std::vector<c10::IValue> ReturnedArguments(const OperatorInfo& info,
                                            Arguments arguments);
 
-// Packs `tensors` into returns. `lengths` has the number of tensors of each
-// return, which is 1 unless the return is a list.
+// Packs `tensors` into returns. `lengths` holds the number of tensors in each
+// return: 1 for a return that is not a list.
 std::vector<c10::IValue> PackReturns(const OperatorInfo& info,
                                      const std::vector<size_t>& lengths,
                                      std::vector<at::Tensor> tensors);

@@ -95,9 +95,10 @@ bool IsWritten(const c10::Argument& argument) {
   return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
 }
 
-// Operators whose floating-point arguments decide the result's shape, or
-// whether there is a new result. Dropout returns its input if the probability
-// is 0, and attention has other strides with dropout than without.
+// Returns whether the operator's floating-point arguments decide the result's
+// shape, or whether there is a new result. For example, dropout returns its
+// input if the probability is 0, and attention has other strides with dropout
+// than without.
 bool RealsDecideShape(const std::string& name) {
   return name == "aten::dropout" ||
          name == "aten::scaled_dot_product_attention" ||
@@ -129,8 +130,8 @@ c10::DispatchKey ReentryKey(const c10::OperatorHandle& op) {
   return c10::DispatchKey::Undefined;
 }
 
-// These operators, in all their overloads, neither round nor draw random
-// numbers nor depend on a mode, as long as all numbers are integers.
+// Returns the operators that, in all their overloads and as long as all numbers
+// are integers, neither round nor draw random numbers nor depend on a mode.
 const absl::flat_hash_set<std::string>& ExactOperators() {
   static const auto* const names = new absl::flat_hash_set<std::string>{
       "aten::add",

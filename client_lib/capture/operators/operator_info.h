@@ -1,5 +1,5 @@
 // Facts about one operator that capture needs. They are computed once, when the
-// operator is registered, so that a call decides nothing twice.
+// operator is registered, and not at each call.
 #ifndef CLIENT_LIB_CAPTURE_OPERATORS_OPERATOR_INFO_H_
 #define CLIENT_LIB_CAPTURE_OPERATORS_OPERATOR_INFO_H_
 
@@ -19,9 +19,8 @@
 
 namespace djinn::capture {
 
-// Says which tensor follows from the values of the operands, if they are
-// integers, so that this process can compute it beside the worker: see
-// host_call.h.
+// Says which tensor this process can compute beside the worker, if all operands
+// are integers whose values it knows: see host_call.h.
 enum class HostUse : uint8_t {
   kNone,
   kReturns,     // its one result; it writes nothing
@@ -69,23 +68,24 @@ struct OperatorInfo {
   std::string name;  // "aten::add.Tensor"
   uint32_t operator_id = 0;
   std::vector<ArgumentInfo> arguments;
-  // The argument that each return is, by position, or -1 for a return that is
-  // new.
+  // The position of the argument that each return is, or -1 for a return that
+  // is a new tensor.
   std::vector<int> returned_arguments;
   // True for each return that is a list of tensors.
   std::vector<bool> returns_list;
   bool fresh_results = false;  // at least one return is new
   bool writes = false;         // the schema marks an argument as written
-  // True if its CPU kernel writes the tensors of a list through other
-  // operators, which raise their versions. Its own kernel does not raise them.
+  // True if the operator's CPU kernel writes the tensors of a list through
+  // other operators, which raise the tensors' versions. The operator's own
+  // kernel then does not raise them.
   bool writes_by_others = false;
   bool is_view = false;  // a return aliases an argument without a write
   // True if it has out= arguments and returns nothing else.
   bool is_out = false;
   // The checks that PyTorch makes of the written tensors: see output_rules.h.
   OutputRules output_rules;
-  // The position of the argument that may name another device, in a factory
-  // that follows a tensor, such as new_zeros.
+  // The position of the argument that may name another device. Present in a
+  // factory that follows a tensor, such as new_zeros.
   std::optional<size_t> other_device;
   // The position of the number that fills the first argument and must fit its
   // dtype.
@@ -111,12 +111,12 @@ struct OperatorInfo {
   // True if the functional form is a factory, which takes dtype, layout, device
   // and pin_memory in addition.
   bool functional_is_factory = false;
-  // The overload that takes one number for all tensors, if the last argument of
-  // this operator on lists has one number for each tensor. Null if there is
-  // none. The registrar sets it after creating all infos.
+  // Null, unless the last argument of this operator on lists has one number for
+  // each tensor: then the overload that takes a single number for all tensors.
+  // The registrar sets it after creating all infos.
   const OperatorInfo* with_one_scalar = nullptr;
-  // The tensor of a call that this process can compute beside the worker, if
-  // any.
+  // The tensor of a call, if any, that this process can compute beside the
+  // worker.
   HostUse host_use = HostUse::kNone;
   // True if PyTorch splits it into other operators, so that no kernel captures
   // it.

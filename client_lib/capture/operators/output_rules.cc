@@ -154,9 +154,9 @@ bool KeepsType(const c10::FunctionSchema& schema, const std::string& base) {
          (base == "lerp" && schema.overload_name() == "Tensor_out");
 }
 
-// Returns the dtype argument of operators that compute in the output's dtype by
-// default. Operators that PyTorch generates from a functional form compute in
-// the form's dtype.
+// Returns the position of the dtype argument, for operators that compute in the
+// output's dtype by default. Operators that PyTorch generates from a functional
+// form compute in the form's dtype instead.
 int TypeArgument(const c10::OperatorHandle& op, const std::string& base) {
   static const auto* const names = new absl::flat_hash_set<std::string>{
       "cumprod", "cumsum", "nansum", "prod", "sum"};
@@ -192,8 +192,8 @@ OutputRules OutputRulesOf(const c10::OperatorHandle& op) {
       rules.sharing.push_back(SharingOf(base, argument));
     }
   } else {
-    // PyTorch lets some operators write to expanded outputs, and others write
-    // out of bounds.
+    // PyTorch lets some of these operators write to expanded outputs, and
+    // others out of bounds. Djinn refuses both.
     rules.distinct_elements = is_out || base == "addbmm" || base == "addr";
     for (const c10::Argument& argument : schema.arguments()) {
       rules.sharing.push_back(SharingOfOther(base, argument));

@@ -1,4 +1,4 @@
-// The conditions, other than shapes, under which PyTorch's kernels refuse the
+// The conditions, other than shapes, that PyTorch's kernels require of the
 // tensors that they write.
 #ifndef CLIENT_LIB_CAPTURE_OPERATORS_OUTPUT_RULES_H_
 #define CLIENT_LIB_CAPTURE_OPERATORS_OUTPUT_RULES_H_
@@ -29,7 +29,7 @@ struct OutputRules {
   // True if the in-place form computes in the dtype of the written tensor.
   bool own_type = false;
   // The position of the argument that names the dtype to compute in, or -1. If
-  // that argument is None, the output's dtype is used.
+  // the argument is None, the kernel computes in the output's dtype.
   int type_argument = -1;
   // True if it writes booleans, to an output of dtype bool or uint8.
   bool truth = false;

@@ -11,8 +11,8 @@
 namespace djinn::capture {
 namespace {
 
-// Returns whether the number fits every dtype. Nearly all do, and this test is
-// cheap.
+// Returns whether the number fits every dtype. Nearly all numbers do, and this
+// test is cheap.
 bool IsSmall(const c10::Scalar& number) {
   constexpr int8_t kMost = 127;  // of int8, the smallest dtype
   if (number.isBoolean()) return true;

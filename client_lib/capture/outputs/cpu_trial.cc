@@ -25,8 +25,8 @@
 #include "client_lib/capture/operators/scalars.h"
 #include "client_lib/shape/stride_inference.h"
 
-// The functions by which libtorch's OpenMP and MKL set their thread counts. A
-// libtorch without one of them leaves the weak symbol null.
+// The functions that set the thread counts of libtorch's OpenMP and MKL. If
+// libtorch lacks one of them, its weak symbol is null.
 extern "C" {
 __attribute__((weak)) void omp_set_num_threads(int count);
 __attribute__((weak)) int MKL_Set_Num_Threads_Local(int count);
@@ -40,9 +40,9 @@ class SilentWarnings final : public c10::WarningHandler {
   void process(const c10::Warning&) override {}
 };
 
-// Restricts kernels of this thread to one compute thread. Otherwise a trial on
-// an autograd thread would create compute threads for it, and OpenMP slows down
-// a process that has more compute threads than cores.
+// Restricts kernels that this thread calls to one compute thread. Otherwise a
+// trial on an autograd thread would create compute threads for that thread, and
+// OpenMP slows down a process that has more compute threads than cores.
 class OneThread {
  public:
   // PyTorch initialises a thread's count when it is first queried.
@@ -70,13 +70,13 @@ constexpr int64_t kMostSharedBytes = 65536;
 // The size that replaces larger ones: a size of 1 still broadcasts, and equal
 // sizes stay equal.
 constexpr int64_t kSmallSize = 2;
-// The number of attempts, for a combination of dtypes, that end in errors which
-// do not concern the dtypes.
+// The number of attempts, for a combination of dtypes, that may end in errors
+// which do not concern the dtypes.
 constexpr int kMostAttempts = 4;
 constexpr size_t kMostEntries = 16384;
 
-// Returns whether the call means the same for other sizes, because none of its
-// numbers is a size.
+// Returns whether the operands' sizes can be changed without changing the call
+// otherwise, because none of the call's numbers is a size.
 bool IsOfAnySize(const OperatorInfo& info) {
   for (size_t i = 0; i < info.arguments.size(); ++i) {
     const ArgumentKind kind = info.arguments[i].kind;
@@ -97,8 +97,7 @@ bool IsTried(const OperatorInfo& info) {
   if (!absl::StartsWith(info.name, "aten::") || info.name == "aten::copy_") {
     return false;
   }
-  // The values cause the errors of assertions, and the program chose their
-  // texts.
+  // Errors of assertions are due to values, and the program chose their texts.
   if (absl::StrContains(info.name, "assert")) return false;
   bool takes_generator = false;
   for (size_t i = 0; i < info.arguments.size(); ++i) {
@@ -118,9 +117,9 @@ int64_t Extent(const at::Tensor& tensor) {
       at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(), 1));
 }
 
-// Says whether stand-ins that are small enough exist: with the operands' own
-// sizes (kExact), or with smaller ones if the call means the same for them
-// (kSmall).
+// Says which small stand-ins for the operands exist: with the operands' own
+// sizes (kExact), or with smaller sizes if sizes do not change the call
+// otherwise (kSmall).
 enum class Size { kNone, kExact, kSmall };
 
 Size SizeOfStandIns(const OperatorInfo& info, Arguments arguments,
@@ -226,8 +225,8 @@ char KindOf(const c10::Scalar& scalar) {
   return scalar.isComplex() ? 'c' : 'i';
 }
 
-// Returns a key of all that a kernel's acceptance depends on: dtypes, ranks,
-// emptiness, modes, and whether numbers overflow a dtype.
+// Returns a key of everything on which a kernel's acceptance depends: dtypes,
+// ranks, emptiness, modes, and whether numbers overflow a dtype.
 std::string KeyOf(const OperatorInfo& info, Arguments arguments) {
   std::string key(reinterpret_cast<const char*>(&info.operator_id),
                   sizeof(info.operator_id));
@@ -260,7 +259,7 @@ std::string KeyOf(const OperatorInfo& info, Arguments arguments) {
 
 // Returns the number of attempts for the call's key. It is kMostAttempts if
 // another attempt would show nothing new. Each thread has its own table, which
-// starts again from empty when it is full.
+// is emptied when it is full.
 int& AttemptsOf(const OperatorInfo& info, Arguments arguments) {
   thread_local absl::flat_hash_map<std::string, int> attempts;
   if (attempts.size() >= kMostEntries) attempts.clear();
@@ -280,8 +279,8 @@ bool IsAboutTheCall(const c10::Error& error, Size size) {
           absl::StrContains(text, "must match the size"));
 }
 
-// Tries a factory that draws from the default generator, by a draw of the same
-// kind.
+// Tries a factory that draws from the default generator, by making a draw of
+// the same kind.
 void TryToDraw(const OperatorInfo& info, const InferredResults& inferred) {
   const bool normal = absl::StartsWith(info.name, "aten::randn");
   if (!normal && !absl::StartsWith(info.name, "aten::rand")) return;
@@ -323,8 +322,8 @@ void RunOnCpu(const OperatorInfo& info, torch::jit::Stack* stack) {
   const c10::impl::ExcludeDispatchKeyGuard uncast(
       c10::autocast_dispatch_keyset);
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  // A kernel that returns several outputs uses them after the stack has
-  // released them.
+  // Keeps the arguments alive, because a kernel that returns several outputs
+  // uses them after the stack has released them.
   const torch::jit::Stack held = *stack;
   info.handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU),
                               stack);

@@ -3,11 +3,12 @@
 //
 // A CPU kernel refuses some dtypes, and no schema says which. TryOnCpu() runs
 // the kernel on small CPU tensors of zeros, which stand in for the operands,
-// and raises its error at the call; otherwise the error would come with a later
-// read. A thread tries each operator once for each combination of dtypes. It
-// does not try a call whose operands are large and whose sizes cannot be
-// reduced without changing the call, a random draw without a generator
-// argument, or a kernel that trusts the values of its operands.
+// and throws the kernel's error at the call; otherwise the error would appear
+// at a later read. A thread tries each operator once for each combination of
+// dtypes. It does not try the following: a call whose operands are large and
+// whose sizes cannot be reduced without changing the call, a random draw
+// without a generator argument, or a kernel that trusts the values of its
+// operands.
 #ifndef CLIENT_LIB_CAPTURE_OUTPUTS_CPU_TRIAL_H_
 #define CLIENT_LIB_CAPTURE_OUTPUTS_CPU_TRIAL_H_
 
@@ -22,16 +23,16 @@ namespace djinn::capture {
 
 // Executes a call on CPU tensors, on one thread, without warnings, profilers,
 // autocast or autograd. Replaces the arguments on the stack by the results.
-// Throws what the kernel throws.
+// Throws whatever the kernel throws.
 void RunOnCpu(const OperatorInfo& info, torch::jit::Stack* stack);
 
 // Throws the CPU's error about dtypes, sizes or a missing kernel. Ignores other
-// errors: they may be due to the zeros, and the worker reports them.
+// errors: they may be due to the zeros, and otherwise the worker reports them.
 void TryOnCpu(const OperatorInfo& info, c10::ArrayRef<c10::IValue> arguments,
               const InferredResults& inferred);
 
-// Throws the CPU's own error for a call that is known to be wrong, if the CPU
-// refuses it as well.
+// Throws the CPU's own error, if the CPU refuses the call too, for a call that
+// is known to be wrong.
 void ThrowAsCpu(const OperatorInfo& info, c10::ArrayRef<c10::IValue> arguments);
 
 }  // namespace djinn::capture

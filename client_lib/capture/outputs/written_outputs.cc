@@ -51,9 +51,9 @@ class WrittenOutputs {
                                /*includeBool=*/true);
   }
 
-  // Infers the results of the functional form, which gives the errors that
-  // PyTorch raises and the sizes of out= arguments. Returns false if only the
-  // worker could tell, after executing the whole call.
+  // Infers the results of the functional form, which raises PyTorch's errors
+  // and gives the sizes of out= arguments. Returns false if only the worker
+  // could find the results, by executing the whole call.
   bool CheckAgainstFunctional() {
     const std::vector<at::Tensor> written = Written();
     const std::vector<c10::IValue> inputs =
@@ -92,10 +92,10 @@ class WrittenOutputs {
     return true;
   }
 
-  // Returns whether the kernel would size an output. It would then compute in
-  // the order of its operands' memory, which affects the last bits, and the
-  // output could share their memory. The functional form does the same, and its
-  // result is copied.
+  // Returns whether the kernel would size an output itself. Such a kernel
+  // computes in the order of its operands' memory, which affects the last bits,
+  // and its output could share their memory. The functional form gives the same
+  // bits, and its result is copied to the output.
   bool SizesOutputItself(const InferredResults& inferred,
                          const std::vector<at::Tensor>& written) const {
     if (!info_.is_out || !info_.output_rules.elementwise || Generated() ||
@@ -209,14 +209,15 @@ void CheckSharing(Sharing allowed, const at::Tensor& written,
   }
 }
 
-// index_put_() of a single value may be computed by masked_fill_(), which reads
-// the value first.
+// Returns whether the operator may read the tensor before writing it. PyTorch
+// may compute index_put_() of a single value by masked_fill_(), which reads the
+// value first.
 bool IsReadFirst(const OperatorInfo& info, const at::Tensor& tensor) {
   return absl::StartsWith(info.name, "aten::index_put") && tensor.numel() == 1;
 }
 
-// Returns whether tril_() and triu_() write to the batch itself and not to a
-// copy.
+// Returns whether tril_() and triu_() write to the batch itself, not to a copy
+// of it.
 bool IsWrittenInPlace(const at::Tensor& tensor) {
   if (tensor.dim() <= 3 || tensor.is_contiguous()) return true;
   int64_t stride = tensor.size(-1) * tensor.size(-2);

@@ -15,26 +15,27 @@
 namespace djinn::capture {
 
 // Captures one call: replaces the operator's arguments on the stack by its
-// results. The kernel passes its own CaptureCall().
+// results. The kernel passes its own CaptureCall() as such a function.
 using CaptureFunction =
     absl::FunctionRef<void(const OperatorInfo& info, torch::jit::Stack* stack)>;
 
-// Returns false if only the worker could tell: the call has then been executed
-// through its functional form with `capture`, and its results are on the stack.
-// Throws as CaptureCall() does.
+// Checks the call and sizes its outputs, and returns true. If only the worker
+// can find the sizes, executes the call through its functional form with
+// `capture`, leaves the results on the stack, and returns false. Throws as
+// CaptureCall() does.
 bool PrepareOutputs(const OperatorInfo& info, torch::jit::Stack* stack,
                     CaptureFunction capture);
 
-// Raises, at the call, the errors that PyTorch's kernels raise about the
-// tensors that they write. A worker would report them too late. Each function
-// throws c10::Error.
-//
+// The following functions raise, at the call, the errors of PyTorch's kernels
+// about the tensors that they write. A worker would report these errors too
+// late. Each function throws c10::Error.
+
 // Checks that no element is written twice, or written while it is read.
 void CheckOverlap(const OperatorInfo& info,
                   c10::ArrayRef<c10::IValue> arguments);
 
-// Checks an out= tensor before it is resized to the result. It does not apply
-// to operators that PyTorch generated from their functional form.
+// Checks an out= tensor before it is resized to the result. This check does not
+// apply to operators that PyTorch generated from their functional form.
 void CheckOut(const OperatorInfo& info, c10::ArrayRef<c10::IValue> arguments,
               const at::Tensor& out, const ResultMeta& result);
 

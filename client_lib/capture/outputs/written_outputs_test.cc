@@ -59,8 +59,8 @@ TEST_F(WrittenOutputsTest, InvalidOutputThrowsAtTheCall) {
           [&] { at::cat_out(base, {x, row.view({1, 3})}); });
   const at::Tensor sides = Remote({3, 2, 4, 4}), side = sides.narrow(1, 0, 1);
   at::Tensor swapped = Remote({2, 3, 4, 4}).transpose(0, 1);
-  // These dtypes and ranks have passed a CPU trial, so another check refuses
-  // the calls.
+  // These dtypes and ranks have already passed a CPU trial, so it is another
+  // check that refuses the calls.
   at::Tensor fresh = sides.clone();
   fresh.tril_();
   at::tril_out(fresh, sides);
@@ -118,7 +118,7 @@ TEST_F(WrittenOutputsTest, OutArgumentsAreResized) {
   EXPECT_EQ(out.sizes(), a.sizes());
   EXPECT_EQ(recorder_->resizes(), (std::vector<uint64_t>{24}));
   // A kernel that sizes its output computes in the order of its operands'
-  // memory.
+  // memory, so another form is captured.
   EXPECT_THAT(recorder_->TakeNames(),
               ElementsAre("aten::add.Tensor", "aten::copy_"));
   at::add_out(out, a, a);
@@ -214,8 +214,8 @@ TEST_F(WrittenOutputsTest, OutputsOfFactoriesCompositesAndListsAreSized) {
     at::linspace_out(out[3], 0, 1, 5);
     out.push_back(at::empty({0}, options.dtype(at::kComplexFloat)));
     at::conj_physical_out(out.back(), complex);
-    // This output is sized first, and does not get the functional form's
-    // strides.
+    // The kernel sizes this output first, so the output does not get the
+    // functional form's strides.
     out.push_back(at::empty({0}, options.dtype(at::kComplexFloat)));
     at::_fft_c2c_out(out.back(), complex, {0}, 0, true);
     std::vector<at::Tensor> parts;

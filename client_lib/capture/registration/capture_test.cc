@@ -1,5 +1,5 @@
-// Tests what capture records and returns, without a worker: operators, metadata
-// of results, and errors at the call.
+// Tests the calls that capture keeps and the results that it returns, without a
+// worker: operators, metadata, and errors at the call.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <torch/torch.h>
@@ -361,8 +361,8 @@ TEST_F(CaptureTest, GeneratorSetDuringSeedTakesEffectAtTheNextDraw) {
   EXPECT_THAT(recorder_->seeds(), ElementsAre(1u, 2u));
   Remote({4}).normal_(0, 1, generator);
   EXPECT_EQ(recorder_->seeds().size(), 2u);
-  // The same holds for a state, which is sent after a seed if the storage is
-  // new.
+  // A state that is set after a seed behaves the same: if the storage is new,
+  // it is sent after the seed.
   const at::Tensor state = at::detail::createCPUGenerator(99).get_state();
   generator = at::detail::getPrivateUse1Hooks().getNewGenerator(0);
   generator.set_state(state);

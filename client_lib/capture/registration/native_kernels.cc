@@ -76,8 +76,8 @@ at::Tensor EmptyStrided(c10::SymIntArrayRef size, c10::SymIntArrayRef stride,
       RemoteAllocator(), kKeys, c10::dtype_or_default(dtype));
 }
 
-// PyTorch returns zeros without memory here. This kernel's zeros get memory
-// when they are first used.
+// PyTorch returns zeros without memory here. The zeros of this kernel get
+// memory when they are first used.
 at::Tensor EfficientZeroTensor(c10::SymIntArrayRef size,
                                std::optional<c10::ScalarType> dtype,
                                std::optional<c10::Layout> layout,
@@ -195,8 +195,9 @@ at::Scalar LocalScalarDense(const at::Tensor& self) {
   return host.item();
 }
 
-// Reads the error codes of a decomposition and throws, as on every device.
-// Captured, it would fail on the worker, and no later call would depend on it.
+// Reads the error codes of a decomposition and throws here, as on every device.
+// If this were captured, it would fail on the worker, and no later call would
+// depend on it.
 void LinalgCheckErrors(const at::Tensor& info, c10::string_view name,
                        bool is_matrix) {
   if (ShapeOnlyScope::Active()) return;
@@ -213,7 +214,8 @@ bool Equal(const at::Tensor& self, const at::Tensor& other) {
 }
 
 // Returns whether a padded batch could become a nested tensor. Transformer
-// layers ask this before they create one; remote devices have none.
+// layers ask this before they create a nested tensor, which remote devices do
+// not have.
 bool FitsNestedTensor(const at::Tensor&, const at::Tensor&) { return false; }
 
 void RecordStream(at::Tensor& /*self*/, at::Stream /*stream*/) {}
@@ -225,7 +227,8 @@ bool HasCompatibleShallowCopyType(const at::Tensor&, const at::Tensor&) {
 using Arguments = c10::ArrayRef<c10::IValue>;
 
 // Returns whether the CPU would fold the larger operand of a product into one
-// matrix, by a copy if necessary, because the smaller one requires a gradient.
+// matrix because the smaller operand requires a gradient. The CPU then copies
+// if necessary.
 bool FoldsOtherwise(const at::Tensor& first, const at::Tensor& second) {
   const bool first_is_larger = first.dim() >= second.dim();
   const at::Tensor& larger = first_is_larger ? first : second;
@@ -260,8 +263,8 @@ int64_t ChooseAsCpu(const at::Tensor& query, const at::Tensor& key,
               "scaled_dot_product_attention: grouped queries need keys with at "
               "least one head, got ",
               key.sizes());
-  // PyTorch's check of the mask's strides applies to other devices than the CPU
-  // only. A mask that passes all other checks is left out.
+  // PyTorch checks the mask's strides only for devices other than the CPU. A
+  // mask that passes all other checks is left out of this check.
   const sdp::sdp_params params{query,   key,    value,  mask,
                                dropout, causal, grouped};
   const bool passes = sdp::check_tensor_shapes(params, /*debug=*/false) &&

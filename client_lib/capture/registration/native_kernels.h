@@ -1,7 +1,8 @@
-// Kernels that never become a node of a graph, the kernel of composites that
-// are captured whole, and the splits of operators that PyTorch's own composites
-// would split otherwise than on the CPU. Each Register function returns the
-// qualified names ("aten::set_.source_Tensor") that it registered.
+// Registers three kinds of kernels: those that never become a node of a graph,
+// the kernel of composites that are captured whole, and those that split
+// operators as the CPU does where PyTorch's own composites would split them
+// otherwise. Each Register function returns the qualified names
+// ("aten::set_.source_Tensor") that it registered.
 #ifndef CLIENT_LIB_CAPTURE_REGISTRATION_NATIVE_KERNELS_H_
 #define CLIENT_LIB_CAPTURE_REGISTRATION_NATIVE_KERNELS_H_
 
@@ -31,16 +32,16 @@ inline bool IsDifferentiated(const at::Tensor& tensor) {
          tensor._fw_grad(/*level=*/0).defined();
 }
 
-// Returns whether autocast casts the parts of a composite. Autocast has already
-// ended for a composite that is itself on its lists.
+// Returns whether autocast casts the parts of a composite. For a composite that
+// is itself on autocast's lists, autocast has already ended.
 inline bool CastsParts() {
   return at::autocast::is_autocast_enabled(at::kPrivateUse1);
 }
 
 // Captures a composite whole, or splits a call for which a worker would compute
-// something else. Some composites choose a way by which tensors require a
-// gradient, even if none is recorded, or by the program's settings, and a
-// worker knows neither.
+// something else. Some composites choose an execution path by whether tensors
+// require a gradient, even if none is recorded, or by the program's settings,
+// and a worker knows neither.
 class WholeKernel : public c10::OperatorKernel {
  public:
   // `info` lives for the rest of the process.
@@ -58,26 +59,28 @@ class WholeKernel : public c10::OperatorKernel {
   const Predicate chooses_otherwise_;
 };
 
-// Registers the typed kernels at PrivateUse1. They create tensors and views,
-// move bytes, or answer questions about a tensor.
+// Registers the typed kernels at PrivateUse1: those that create tensors and
+// views, move bytes, or answer questions about a tensor.
 std::set<std::string> RegisterNativeKernels(torch::Library* library);
 
 // Registers `_fused_sdp_choice`, so that scaled dot product attention, where it
-// is split, takes the fused kernel or the plain formula as on the CPU. The CPU
-// chooses by the operands' metadata and by the program's settings.
+// is split, chooses between the fused kernel and the plain formula as the CPU
+// does. The CPU chooses by the operands' metadata and by the program's
+// settings.
 std::set<std::string> RegisterAttentionChoice(torch::Library* library);
 
 // Registers at AutogradPrivateUse1 the splits of the recurrent networks that
 // are otherwise captured whole. They apply where a gradient or autocast needs
-// the parts, and they are the CPU's: PyTorch's own composites compute other
-// input products and fused cells if the device is not the CPU.
+// the parts, and they split as the CPU does: for other devices, PyTorch's own
+// composites compute other input products and fused cells.
 //
 // The CPU trains a float32 LSTM with oneDNN, whose workspace only the worker
-// could know. Its numbers are close to the CPU's, but not the same bits.
+// could know. The split's numbers are close to the CPU's, but their bits
+// differ.
 std::set<std::string> RegisterRecurrentSplits(torch::Library* autograd);
 
-// Registers, for both keys, the recurrent networks over packed sequences. Their
-// lengths are on the CPU, so they are always split.
+// Registers, for both keys, the recurrent networks over packed sequences. They
+// are always split, because the sequences' lengths are on the CPU.
 std::set<std::string> RegisterPackedNetworks(torch::Library* backend,
                                              torch::Library* autograd);
 

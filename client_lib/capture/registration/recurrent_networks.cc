@@ -76,8 +76,8 @@ State Concatenate(const std::vector<State>& states) {
 }
 
 // The order of these calls decides the order in which gradients are added, and
-// so their last bits. `gates` is the part of the gates that the input
-// contributes.
+// therefore the gradients' last bits. `gates` holds what the input contributes
+// to the gates.
 State LstmStep(const Tensor& gates, const State& state,
                const Weights& weights) {
   Tensor sum = weights.FromHidden(state.hidden);

@@ -63,8 +63,8 @@ const std::set<std::string>& CapturedWhole() {
 }
 
 // Operators whose composite is correct on remote tensors, because it ends in
-// typed kernels or captured operators. Captured whole they would return
-// uninitialised memory, or have no benefit.
+// typed kernels or captured operators. If they were captured whole, they would
+// return uninitialised memory or gain nothing.
 const std::set<std::string>& LeftToComposite() {
   static const auto* const names = new std::set<std::string>{
       "aten::copy_",
@@ -122,23 +122,23 @@ bool NeedsGradient(const Stack& stack, size_t count) {
   return AnyTensor(stack, count, IsDifferentiated);
 }
 
-// Below autograd, PyTorch would resolve a lazy conjugation or negation before
-// the composite. The composite's parts on the CPU pass it on to their matrix
-// products.
+// Returns whether an operand is lazily conjugated or negated. Below autograd,
+// PyTorch would resolve that before the composite runs. On the CPU the
+// composite's parts pass it on to their matrix products.
 bool IsLazy(const Stack& stack, size_t count) {
   return AnyTensor(stack, count, [](const at::Tensor& tensor) {
     return tensor.defined() && (tensor.is_conj() || tensor.is_neg());
   });
 }
 
-// Returns whether the call returns a view of its operand, which autograd must
-// see.
+// Returns whether the call returns a view of its operand. Autograd must see
+// such a call.
 bool MakesView(const c10::OperatorHandle& op, const Stack& stack) {
   return op.schema().name() == "aten::einsum" &&
          stack[stack.size() - 2].toTensorList().size() == 1;
 }
 
-// Runs above a composite that is captured whole. It splits the call if a
+// Runs before a composite that is captured whole. It splits the call if a
 // gradient is needed, if autocast casts the parts, or if the parts give other
 // bits than the whole.
 void SplitWhereNeeded(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
@@ -154,8 +154,8 @@ void SplitWhereNeeded(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
   op.redispatchBoxed(keys & c10::after_ADInplaceOrView_keyset, stack);
 }
 
-// PyTorch's dropout uses a fused kernel on devices other than the CPU. These
-// are the CPU's own steps, so the numbers are the CPU's.
+// PyTorch's dropout uses a fused kernel on devices other than the CPU. This
+// function takes the CPU's own steps, so that the numbers are the CPU's.
 at::Tensor DifferentiableDropout(const at::Tensor& input, double p,
                                  bool train) {
   if (p == 0 || !train || input.numel() == 0) return input;
@@ -224,9 +224,9 @@ bool IsFactoryOf(const std::vector<std::string>& types,
 }
 
 // Captures aten::histc. PyTorch's CUDA kernel counts integers and its CPU
-// kernel refuses them, and programs such as transformers' experts call it for
-// integers on every device but the CPU. This kernel counts them as doubles,
-// exactly.
+// kernel refuses them; programs such as transformers' experts pass integers on
+// every device but the CPU. This kernel converts integers to doubles, which
+// count exactly.
 class HistogramKernel : public c10::OperatorKernel {
  public:
   // `info` lives for the rest of the process.
@@ -267,8 +267,8 @@ class Registrar {
     native.merge(RegisterAttentionChoice(&backend_));
     has_own_split_ = RegisterRecurrentSplits(&autograd_);
     counts_.native = native.size();
-    // Copies resolve lazy conjugation and negation themselves. PyTorch would
-    // clone first, and a clone is a copy.
+    // Copies resolve lazy conjugation and negation themselves. Otherwise
+    // PyTorch would clone the operand first, and a clone is itself a copy.
     for (torch::Library* lazy : {&conjugate_, &negative_}) {
       lazy->impl("_copy_from", torch::CppFunction::makeFallthrough());
       lazy->impl("_copy_from_and_resize",
@@ -316,8 +316,8 @@ class Registrar {
         (!ReturnsTensors(op.schema()) && HasComposite(op))) {
       ++counts_.composite;
       if (implicit && ReturnsTensors(op.schema())) {
-        // The operator may be the functional form of another one, so its info
-        // is created.
+        // This operator may be the functional form of another one, so its info
+        // is created in any case.
         OperatorInfo& info = splits_.emplace_back(op);
         info.is_split = true;
         by_base_[op.schema().name()].push_back(&info);

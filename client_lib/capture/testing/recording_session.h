@@ -1,6 +1,6 @@
-// A session that records calls and computes nothing, for tests of capture. It
-// keeps every call as a node, answers reads with zeros, and reports unknown
-// results as vectors of one element.
+// A session for tests of capture that computes nothing. It keeps every call as
+// a node, answers reads with zeros, and reports unknown results as vectors of
+// one element.
 #ifndef CLIENT_LIB_CAPTURE_TESTING_RECORDING_SESSION_H_
 #define CLIENT_LIB_CAPTURE_TESTING_RECORDING_SESSION_H_
 

@@ -235,8 +235,8 @@ absl::StatusOr<at::Tensor> Encoder::Encode(
   for (const std::string& sentence : sentences) {
     ids.push_back(tokenizer_.Encode(sentence, options_.max_tokens));
   }
-  // A batch is as wide as its longest sentence, so sentences of similar length
-  // go together.
+  // Sentences of similar length share a batch, because a batch is as wide as
+  // its longest sentence.
   std::vector<int64_t> order(ids.size());
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
@@ -256,8 +256,8 @@ absl::StatusOr<at::Tensor> Encoder::Encode(
     at::Tensor embeddings =
         at::empty({static_cast<int64_t>(ids.size()), width_});
     if (results.empty()) return embeddings;
-    // One read at the end: until then the device works on one batch while the
-    // CPU prepares the next.
+    // All results are read at once, at the end: until then the device works on
+    // one batch while the CPU prepares the next.
     const at::Tensor sorted = at::cat(results).to(at::kCPU);
     embeddings.index_copy_(0, at::tensor(order), sorted);
     return embeddings;

@@ -1,7 +1,7 @@
-// Sentences in, embeddings out: a BERT encoder as a PyTorch user writes it.
+// Maps sentences to embeddings: a BERT encoder as a PyTorch user writes it.
 //
-// Nothing in it knows about Djinn. Loaded with the device
-// "remote_accelerator:0", the same code runs on a remote worker.
+// This code does not know about Djinn. With the device "remote_accelerator:0"
+// it runs on a remote worker.
 #ifndef CLIENT_LIB_EXAMPLES_SENTENCE_SIMILARITY_ENCODER_H_
 #define CLIENT_LIB_EXAMPLES_SENTENCE_SIMILARITY_ENCODER_H_
 
@@ -27,8 +27,9 @@ struct EncoderOptions {
   at::Device device = at::kCPU;
   // Longer sentences are cut off. 0 stands for the model's own limit.
   size_t max_tokens = 0;
-  // How often a sentence goes through the layers: 2 makes a model of 6 layers
-  // one of 12, with another meaning.
+  // The number of times that a sentence goes through the layers. With 2 passes,
+  // a model of 6 layers becomes one of 12, whose embeddings mean something
+  // else.
   int passes = 1;
   // Most sentences that run through the model at once.
   size_t max_batch_sentences = 32;
@@ -37,12 +38,14 @@ struct EncoderOptions {
 // Loads once, then answers any number of requests. Thread-safe.
 class Encoder {
  public:
-  // NotFound for a missing file, InvalidArgument for a damaged or unsupported
-  // model or an option out of range, Unavailable if the device refuses.
+  // Returns NotFound for a missing file, InvalidArgument for a damaged or
+  // unsupported model or an option out of range, and Unavailable if the device
+  // refuses.
   static absl::StatusOr<std::unique_ptr<Encoder>> Load(EncoderOptions options);
 
-  // Returns float [sentences, width()] on the CPU, each row of length 1, in the
-  // order of `sentences`. Internal, with the device's words, if it fails.
+  // Returns float [sentences, width()] on the CPU, in the order of `sentences`.
+  // Each row has length 1. Returns Internal, with the device's message, if the
+  // device fails.
   absl::StatusOr<at::Tensor> Encode(
       absl::Span<const std::string> sentences) const;
 

@@ -98,8 +98,9 @@ TEST(EncoderTest, BatchWithPaddingGivesTheSame) {
 }
 
 TEST(EncoderTest, SimilaritiesAreThosePublishedWithTheModel) {
-  // From the documentation of sentence-transformers, "Semantic Textual
-  // Similarity", which prints four digits.
+  // The sentences and scores are from the documentation of
+  // sentence-transformers, "Semantic Textual Similarity", which prints four
+  // digits.
   const at::Tensor left =
       Encode({"The new movie is awesome", "The cat sits outside",
               "A man is playing guitar"});

@@ -58,8 +58,8 @@ namespace djinn::examples {
 namespace {
 
 constexpr double kMaxDifference = 1e-5;
-// Share of the first request's bytes that a later request, or a second process,
-// may send.
+// The largest share of the first request's bytes that a later request, or a
+// second process, may send.
 constexpr double kMaxShare = 0.02;
 
 using Sentences = std::vector<std::string>;

@@ -23,8 +23,9 @@ bool IsWhitespace(int32_t character) {
   return category >= UTF8PROC_CATEGORY_ZS && category <= UTF8PROC_CATEGORY_ZP;
 }
 
-// Control characters and the like. A character that is not assigned stays: it
-// may be newer than utf8proc's tables.
+// Returns whether the tokenizer drops the character: a control character or
+// similar. A character that utf8proc's tables do not know stays, because it may
+// be newer than the tables.
 bool IsDropped(int32_t character) {
   const utf8proc_category_t category = utf8proc_category(character);
   return character == 0xFFFD ||
@@ -59,8 +60,8 @@ void Append(int32_t character, std::string& text) {
   text.append(reinterpret_cast<const char*>(bytes), length);
 }
 
-// Returns valid UTF-8 with white space as plain spaces and spaces around
-// Chinese characters. This precedes the decomposition, which replaces some
+// Returns valid UTF-8 with white space as plain spaces, and with spaces around
+// Chinese characters. This must precede the decomposition, which replaces some
 // Chinese characters by others.
 std::string Clean(absl::string_view text) {
   std::string clean;

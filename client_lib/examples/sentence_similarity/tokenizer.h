@@ -13,22 +13,23 @@
 
 namespace djinn::examples {
 
-// Splits text into words as BERT's tokenizer does: lower case, no accents,
-// punctuation and Chinese characters by themselves. Bytes that are not UTF-8
-// are skipped.
+// Splits text into words as BERT's tokenizer does: lower case, no accents, each
+// punctuation mark and Chinese character as a word of its own. Bytes that are
+// not UTF-8 are skipped.
 std::vector<std::string> SplitIntoWords(absl::string_view text);
 
-// Splits words into the pieces of a vocabulary, longest piece first: with "hug"
-// and "##ging" in it, "hugging" becomes these two. A word that the pieces do
-// not cover, or that is longer than 100 characters, becomes the token [UNK].
-// Special tokens written in the text are ordinary text.
+// Splits words into the pieces of a vocabulary, longest piece first. A piece
+// that begins with "##" continues a word: "hugging" may become "hug" and
+// "##ging". A word that the pieces do not cover, or that is longer than 100
+// characters, becomes the token [UNK]. Special tokens written in the text are
+// ordinary text.
 //
-// Immutable, so safe to share between threads.
+// Thread-safe, because it is immutable.
 class WordPieceTokenizer {
  public:
   // Takes the contents of a vocab.txt, one piece per line; a piece's id is its
-  // line's number from 0. InvalidArgument if a line is empty or repeated or a
-  // special token is missing.
+  // line's number from 0. Returns InvalidArgument if a line is empty or
+  // repeated or a special token is missing.
   static absl::StatusOr<WordPieceTokenizer> FromVocabulary(
       absl::string_view vocabulary);
 

@@ -3,13 +3,14 @@
 //   torchscript_service --model=model.pt [--device=remote_accelerator:0]
 //
 // Each line of standard input is a float32 tensor: its sizes, a colon and its
-// elements. Each line of standard output is what the module made of it, in the
-// same form, or "error:" and why not.
+// elements. For each of these lines, a line of standard output holds the
+// module's result in the same form, or "error:" and the reason.
 //
 //   2 3: 0.1 0.2 0.3 0.4 0.5 0.6
 //
 // The session comes from DJINN_COORDINATOR and DJINN_TOKEN_FILE; with
-// --device=cpu there is none. Nothing else here knows about Djinn.
+// --device=cpu there is no session. All other code here is ordinary PyTorch
+// code.
 #include <torch/script.h>
 
 #include <cstdint>

@@ -20,19 +20,19 @@
 // The operators must depend on the metadata of its arguments alone, and its
 // other inputs must be tensors that exist before and after the call. If Djinn
 // detects a violation, it gives a reason (CompileStatistics::refusal) and calls
-// the function as if it were not registered. It detects a value that is read or
-// uploaded, a shape that depends on data, an operator that reads or writes a
-// tensor of this process, a new tensor that stays (other than a parameter's
-// gradient), a result that autograd still needs, an argument that is given
-// other memory, another gradient or hooks, and a random generator that is
-// seeded or set to another state.
+// the function as if it were not registered. Djinn detects a value that is read
+// or uploaded, a shape that depends on data, an operator that reads or writes a
+// tensor in this process's memory, a new tensor that outlives the call (other
+// than a parameter's gradient), a result that autograd still needs, an argument
+// that gets other memory, another gradient or hooks, and a random generator
+// that is seeded or set to another state.
 //
 // Guards. Before every call, Djinn compares the following with the captured
-// calls, and replays a call only if all of it is equal:
+// calls, and replays a call only if everything on this list is equal:
 //
 // - The arguments: their number, sizes, strides, offsets, dtypes and
-//   requires_grad, the same of their gradients, and which of them share memory
-//   or are one of the tensors below.
+//   requires_grad, the same properties of their gradients, and which arguments
+//   share memory or are one of the tensors below.
 // - CompileOptions::modules and all their submodules: their identity,
 //   is_training(), the identity of their registered parameters and buffers, and
 //   the tensor members of PyTorch's own layers, such as Linear's weight.
@@ -46,13 +46,14 @@
 // Djinn does not see anything else that the function uses: numbers such as a
 // learning rate or a Dropout's probability, members of the program's own module
 // classes that are not registered, and the branches that the function takes.
-// `key` must return another string when one of these changes. A tensor that the
-// function starts to use later is detected only while a call is captured;
-// return it from `read_parameters`.
+// `key` must return another string when one of these changes. Djinn detects a
+// tensor that the function starts to use later only while it captures a call;
+// return such a tensor from `read_parameters`.
 //
-// Budget. A worker counts the tensors that the function captures as a model,
-// before the first replay. If the tenant's budget of models has no room, the
-// function is called as if it were not registered, and the refusal says so.
+// Budget. Before the first replay, a worker counts the tensors that the
+// function captures as a resident model. If the tenant's budget for resident
+// models has no room, the function is called as if it were not registered, and
+// CompileStatistics::refusal says so.
 #ifndef CLIENT_LIB_INCLUDE_DJINN_COMPILE_H_
 #define CLIENT_LIB_INCLUDE_DJINN_COMPILE_H_
 
@@ -79,22 +80,22 @@ struct CompileStatistics {
   uint64_t replays = 0;
   // The number of calls that were captured, to be registered or compared.
   uint64_t captures = 0;
-  // The reason, human-readable, why the last call was not registered, or an
-  // empty string.
+  // The human-readable reason why the last call was not registered, or an empty
+  // string.
   std::string refusal;
 };
 
-// The part of a registered callable that bindings to other languages share with
-// CompiledFunction. It holds the captured calls but not the function: the
-// caller tries Replay(), and if that returns nothing, calls Begin(), the
-// function, and End() or Abandon().
+// Implements registered callables for CompiledFunction and for bindings to
+// other languages. It holds the captured calls but not the function. The caller
+// tries Replay(). If Replay() returns nothing, the caller calls Begin(), the
+// function, and then End() or Abandon().
 //
 // Thread-safe. A capture belongs to the thread that began it.
 class DJINN_API RegisteredCallable {
  public:
-  // Least recently used calls are forgotten if there are more than
-  // kMaxCapturedGraphs, or more than kMinCapturedGraphs that take more than
-  // kMaxBytes together.
+  // The limits on kept calls. The least recently used calls are forgotten if
+  // there are more than kMaxCapturedGraphs, or if more than kMinCapturedGraphs
+  // of them take more than kMaxBytes together.
   static constexpr size_t kMinCapturedGraphs = 64;
   static constexpr size_t kMaxCapturedGraphs = 4096;
   static constexpr size_t kMaxBytes = 64 << 20;
@@ -121,15 +122,17 @@ class DJINN_API RegisteredCallable {
   // Starts to capture the calls of this thread. Returns false if capturing is
   // useless or this thread captures already; the caller then calls the function
   // without End(). `skipped_calls` is the number of calls since the last
-  // Begin() that the caller made without asking.
+  // Begin() for which the caller did not call Begin().
   bool Begin(const std::string& key, const std::vector<at::Tensor>& arguments,
              const std::vector<at::Tensor>& parameters,
              uint64_t skipped_calls = 0);
-  // Ends the capture. Returns the captured graph's number, by which the caller
-  // finds what belongs to `outputs`, or 0 if the call was not registered.
+  // Ends the capture. Returns the captured graph's number, under which the
+  // caller may keep what belongs to `outputs`, or 0 if the call was not
+  // registered.
   uint64_t End(const std::vector<at::Tensor>& outputs);
-  // Ends the capture without a result, because the function threw. With a
-  // refusal, it did something that cannot be replayed.
+  // Ends the capture of a call without a result, because the function threw. A
+  // nonempty `refusal` says that the function did something that cannot be
+  // replayed.
   void Abandon(const std::string& refusal = "");
 
   // Forgets every captured graph and every failed attempt, so that calls are
@@ -147,30 +150,32 @@ class DJINN_API RegisteredCallable {
 };
 
 struct CompileOptions {
-  // The modules that the function uses; all their submodules are included. None
-  // may be null. They are inspected before every call.
+  // The modules that the function uses, none of them null. All their submodules
+  // are included. Djinn inspects the modules before every call.
   std::vector<std::shared_ptr<torch::nn::Module>> modules;
   // Tensors that the function uses besides its arguments and modules. They must
   // stay the same tensors; their values, gradients and memory may change.
   std::vector<at::Tensor> parameters;
-  // Returns further such tensors, which may be others at every call. It is
-  // called before every call, and after one that is captured.
+  // Returns further tensors that the function uses besides its arguments and
+  // modules. It may return other tensors at every call. Djinn calls it before
+  // every call, and after a call that is captured.
   std::function<std::vector<at::Tensor>()> read_parameters;
   // Returns a string that differs for calls that must not share a captured
-  // graph. It is called at the same times as read_parameters.
+  // graph. Djinn calls it whenever it calls read_parameters.
   std::function<std::string()> key;
   // The name under which operators of the cluster see the captured tensors.
   std::string name;
 };
 
 // A function with its captured calls. As thread-safe as the function is.
-// Destroying it releases the captured_graphs, and the workers forget the model.
+// Destroying it releases the captured graphs, and the workers then no longer
+// count the resident model.
 class DJINN_API CompiledFunction {
  public:
   using Function =
       std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>;
-  // The largest number of calls that WarmUp() makes. The first few may differ
-  // from later ones, for example while an optimizer creates its state.
+  // The largest number of calls that WarmUp() makes. The first few calls may
+  // differ from later ones, for example while an optimizer creates its state.
   static constexpr int kMaxWarmUpCalls = 8;
 
   explicit CompiledFunction(Function function, CompileOptions options = {});
@@ -180,12 +185,13 @@ class DJINN_API CompiledFunction {
 
   // Calls the function with these arguments until a call is replayed, at most
   // kMaxWarmUpCalls times. Each call has its full effect: a training step
-  // trains, and a generator draws. Storages that were the same in all captured
-  // calls are assumed to stay the same, so a call on other tensors is captured
-  // once more unless another warm-up has used other tensors.
+  // trains, and a generator draws. WarmUp() assumes that storages which were
+  // the same in all captured calls stay the same. A later call on other tensors
+  // is therefore captured once more, unless another warm-up has used other
+  // tensors.
   //
   // Returns FailedPrecondition (NOT_REGISTRABLE), with the refusal, if no call
-  // was replayed. Throws what a call throws.
+  // was replayed. Throws whatever a call throws.
   absl::Status WarmUp(const std::vector<at::Tensor>& arguments);
 
   // Forgets every captured call: see RegisteredCallable::Forget().

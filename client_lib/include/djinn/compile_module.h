@@ -1,5 +1,6 @@
-// Registers the forward function of a module: see djinn/compile.h for what that
-// means, what is required, and what is compared before every call.
+// Registers the forward function of a module. djinn/compile.h defines
+// registered callables, their requirements, and the comparison before every
+// call.
 //
 //   auto classify = djinn::Compile(net);  // a torch::nn::Linear, or your own
 //   auto scores = classify({images})[0];
@@ -100,7 +101,7 @@ CompiledFunction Compile(const Holder& holder, CompileOptions options = {})
 }
 
 // Registers a module as Compile() does. Operators of the cluster see the
-// tensors that the function captures, as a model, under `name`.
+// tensors that the function captures as a resident model called `name`.
 template <typename Module>
 CompiledFunction RegisterModel(std::string name, const Module& module) {
   CompileOptions options;

@@ -40,7 +40,7 @@
 namespace djinn {
 
 // TLS for the connections to the coordinator and the workers. The files are
-// PEM. A file that changes is read again while the session is open.
+// PEM. While the session is open, a file that changes is read a second time.
 struct TlsOptions {
   // The authorities that sign the servers' certificates. Empty means no TLS.
   // Default: DJINN_TLS_CA_FILE.
@@ -68,39 +68,43 @@ struct ConnectOptions {
   // TLS settings. Absent means the environment variables that TlsOptions names.
   std::optional<TlsOptions> tls;
   // Allows addresses without TLS that are neither Unix sockets nor this host's
-  // loopback. It must be false if TLS is set.
+  // loopback. `insecure` must be false if TLS is set.
   bool insecure = false;
   // The longest time to open the session, and to get a worker for a device.
   absl::Duration connect_timeout = absl::Seconds(30);
   // The longest wait for a worker without any progress.
   absl::Duration operation_timeout = absl::Minutes(10);
-  // The time for which the client tries to reach a worker again after a
-  // connection broke. After that the worker's tensors are lost.
+  // The time for which the client tries to reconnect to a worker after a
+  // connection broke. The tensors on a worker that is not reached in this time
+  // are lost.
   absl::Duration resume_timeout = absl::Seconds(10);
   // The number of connections to each worker that carry tensors, at least 1.
   int bulk_channels = 2;
-  // Allows shared memory for workers of this machine and user that offer it. If
-  // it is false, or DJINN_SHARED_MEMORY is 0, the client uses gRPC.
+  // Allows shared memory with workers that run on this machine as this user and
+  // offer it. The client uses gRPC if this is false or DJINN_SHARED_MEMORY is
+  // 0.
   bool shared_memory = true;
   // If set, a copy between two virtual devices throws PyTorch's error for
-  // operands on several devices, instead of sending the bytes from worker to
-  // worker. The text, which may be empty, is appended to that error, and to the
-  // errors of other operators whose operands are on several devices.
+  // operands on several devices; if not, the bytes go from worker to worker.
+  // The text, which may be empty, is appended to that error, and to the errors
+  // of other operators whose operands are on several devices.
   std::optional<std::string> strict_devices;
   // The policy that places the session's virtual devices: "minimize_latency",
   // "maximize_throughput", "minimize_cost", "load_balance", or another one that
   // the coordinator has. Empty means the policy in the tenant's configuration.
-  // The environment variable DJINN_PLACEMENT_POLICY takes precedence over this
-  // and the next field.
+  // The environment variable DJINN_PLACEMENT_POLICY takes precedence over
+  // placement_policy and device_placement_policies.
   std::string placement_policy;
-  // The policy of single virtual devices, by index. If the coordinator does not
-  // have it, calls on the device fail with InvalidArgument (POLICY_UNKNOWN).
+  // Maps indices of virtual devices to their own placement policies. If the
+  // coordinator lacks a device's policy, calls on that device fail with
+  // InvalidArgument (POLICY_UNKNOWN).
   std::map<int, std::string> device_placement_policies;
-  // The number of workers, 1 to 16, of single virtual devices, by index.
-  // Repeated work on such a device is cut into stages, one for each worker, if
-  // that is faster, and consecutive runs go through the stages side by side
-  // (docs/design/multi-worker.md). If the cluster has fewer workers, the device
-  // gets those. Other devices have one worker while it has room.
+  // Maps indices of virtual devices to their numbers of workers, 1 to 16. On a
+  // device with several workers, repeated runs are cut into stages, one for
+  // each worker, if this is faster; consecutive runs then go through the stages
+  // side by side (docs/design/multi-worker.md). If the cluster has fewer
+  // workers than asked for, the device gets all of them. A device that is not
+  // listed has one worker while that worker has room.
   std::map<int, int> device_workers;
   // The urgency of the session's runs, until SetUrgency() changes it.
   Urgency urgency;
@@ -154,8 +158,8 @@ struct Placement {
   std::string transport;
 };
 
-// Returns the worker of the device. It asks the coordinator for one, and waits,
-// if the device has none yet.
+// Returns the worker of the device. If the device has none yet, requests one
+// from the coordinator and waits for it.
 DJINN_API absl::StatusOr<Placement> WhereIs(int index = 0);
 
 // Returns the counters of the open session, or zeros if none is open.
@@ -165,8 +169,8 @@ DJINN_API Statistics GetStatistics();
 // most 100.
 DJINN_API std::vector<absl::Status> RootErrors();
 
-// Returns how often each operator was executed synchronously, because its
-// result's shape depends on data or is unknown to Djinn. The counts start when
+// Returns how often each operator was executed synchronously, because the shape
+// of its result depends on data or is unknown to Djinn. The counts start when
 // the process starts.
 DJINN_API std::map<std::string, uint64_t> SynchronousCalls();
 

@@ -6,10 +6,10 @@
 //   absl::StatusOr<djinn::Cost> cost = scope.Get();
 //
 // A scope covers all calls of this process, on all virtual devices and in all
-// threads, between its construction and Close(). It sends two questions of a
-// few bytes to each worker that the session uses, and has no other effect.
-// Scopes may overlap. The costs of consecutive scopes add up to what their
-// calls are billed. All functions are thread-safe.
+// threads, between its construction and Close(). A scope sends two requests of
+// a few bytes to each worker that the session uses, and has no other effect.
+// Scopes may overlap. The costs of consecutive scopes add up to the bill for
+// their calls. All functions are thread-safe.
 #ifndef CLIENT_LIB_INCLUDE_DJINN_COST_H_
 #define CLIENT_LIB_INCLUDE_DJINN_COST_H_
 
@@ -36,15 +36,15 @@ struct Cost {
 // Measures the cost of the calls between its construction and Close().
 class DJINN_API CostScope {
  public:
-  // Opens the scope. It sends all earlier calls first, so that they do not
-  // count. It waits only for a device that has no worker yet or is migrating.
+  // Opens the scope. First sends all earlier calls, so that they do not count.
+  // Waits only for a device that has no worker yet or is migrating.
   CostScope();
   ~CostScope();
   CostScope(const CostScope&) = delete;
   CostScope& operator=(const CostScope&) = delete;
 
-  // Closes the scope: later calls do not count. It does not wait for results,
-  // and has no effect on a closed scope.
+  // Closes the scope, so that later calls do not count. Does not wait for
+  // results. Has no effect on a closed scope.
   void Close();
 
   // Closes the scope, waits until the workers have executed its calls, and

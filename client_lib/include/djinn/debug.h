@@ -15,29 +15,30 @@
 
 namespace djinn {
 
-// Chooses the stage that is logged, one line for each event, on stderr. The
-// environment variable DJINN_DEBUG sets the initial level: interception,
+// The step of a call's life that is logged on stderr, one line for each event.
+// The environment variable DJINN_DEBUG sets the initial level: interception,
 // shape_inference, execution or off.
 enum class DebugLevel {
   kOff,
   // Logs every captured call with its lane, operator and arguments' metadata.
-  // Uploads and reads are no calls; kExecution shows them.
+  // Uploads and reads are not calls; kExecution shows them.
   kInterception,
-  // Logs how the shapes of each call's results were found, and why the worker
-  // was asked.
+  // Logs how the shapes of each call's results were found, and if the worker
+  // was asked, why.
   kShapeInference,
-  // Logs the messages that are sent, whether a plan existed and why not, and
-  // the replies.
+  // Logs the messages that are sent, the replies, and for each run whether a
+  // plan existed, and if not, why.
   kExecution,
 };
 DJINN_API void SetDebugLevel(DebugLevel level);
 
-// Sets whether calls remember where the program made them. The error of an
-// operator that fails on a worker then names that place. It costs a few
-// microseconds for each call. DJINN_CALL_SITES=1 enables it initially.
+// Sets whether calls remember their call sites: where the program made them.
+// The error of an operator that fails on a worker then names its call site.
+// Call sites cost a few microseconds for each call. DJINN_CALL_SITES=1 enables
+// it initially.
 //
-// The place of a C++ call is the ModuleScope around it. A call of a backward
-// pass has the place of the forward call from which it derives.
+// The site of a C++ call is the ModuleScope around it. A call of a backward
+// pass has the site of the forward call from which it derives.
 DJINN_API void SetCallSites(bool on);
 
 // Names the part of the program, such as a module, that makes the calls of this
@@ -53,22 +54,24 @@ class DJINN_API ModuleScope {
   const std::string outer_;
 };
 
-// The following two functions are for bindings to other languages.
-// ExchangeModulePath() sets this thread's whole path and returns the former
-// one. A CallSiteSource returns the place of the current call. It is called on
-// the calling thread, while call sites are on, and when a registered callable
-// is refused because of a call.
+// The following functions serve bindings to other languages.
+//
+// Sets this thread's whole module path and returns the previous one.
 DJINN_API std::string ExchangeModulePath(std::string path);
+
+// Returns the site of the calling thread's current call. Djinn calls it for
+// each call while call sites are on, and when a call keeps a registered
+// callable from being replayed.
 using CallSiteSource = std::string (*)();
 DJINN_API void SetCallSiteSource(CallSiteSource source);
 
-// Limits of shape inference. The shapes of results are inferred in this
-// process, without asking the worker. If inference for an operator takes longer
-// than `time`, or fails, in `failures` consecutive calls, each new call of the
-// operator waits for the worker instead. This is logged once and counted in
-// SynchronousCalls(). Setting the limits enables inference for every operator
-// again. Operators that return lists are exempt, because the worker cannot be
-// asked about them.
+// Limits of shape inference, which finds the shapes of results in this process,
+// without asking the worker. If inference for an operator takes longer than
+// `time`, or fails, in `failures` consecutive calls, each new call of the
+// operator waits for the worker instead. Djinn logs the change once and counts
+// the calls in SynchronousCalls(). Setting the limits enables inference for
+// every operator again. Operators that return lists are exempt, because the
+// worker cannot be asked about them.
 struct ShapeInferenceLimits {
   absl::Duration time = absl::Milliseconds(500);
   int failures = 10;

@@ -5,9 +5,9 @@
 //   if (!cluster.ok()) return Fail(cluster.status());
 //   absl::Status status = djinn::Connect((*cluster)->connect_options());
 //
-// The children end when the object is destroyed, and when this process ends for
-// any reason. Close the session first. The programs are searched for in
-// $DJINN_BIN_DIR, and then beside this library.
+// The child processes end when the object is destroyed, or when this process
+// ends for any reason. Close the session first. The programs are searched for
+// in $DJINN_BIN_DIR, and then beside this library.
 #ifndef CLIENT_LIB_INCLUDE_DJINN_EMBEDDED_CLUSTER_H_
 #define CLIENT_LIB_INCLUDE_DJINN_EMBEDDED_CLUSTER_H_
 
@@ -33,7 +33,7 @@ struct EmbeddedClusterOptions {
   // The compute threads of each worker; 0 means as many as there are cores.
   int worker_threads = 0;
   // The device of each worker, as `device.kind` in a worker's configuration:
-  // "cpu", or "cuda:0", which all workers then share.
+  // "cpu" or, for example, "cuda:0". All workers share a CUDA device.
   std::string worker_device = "cpu";
   // Absolute paths of shared libraries with custom operators. Each worker loads
   // them.

@@ -46,8 +46,8 @@ class DJINN_API Error : public c10::Error {
   // share. Returns an empty string if no root error on a worker caused the
   // failure.
   const std::string& error_id() const { return error_id_; }
-  // Returns the time after the failure when a retry may succeed, or nullopt if
-  // a retry does not help or the time is unknown.
+  // Returns the delay after the failure from which a retry may succeed. Returns
+  // nullopt if a retry does not help or the delay is unknown.
   std::optional<absl::Duration> retry_after() const;
 
  private:
@@ -56,9 +56,9 @@ class DJINN_API Error : public c10::Error {
   std::string error_id_;
 };
 
-// Called with each Error before a PyTorch call throws it, on the calling
-// thread. It may throw another exception instead. For bindings to other
-// languages.
+// A function that is called with each Error before a PyTorch call throws the
+// Error, on the calling thread. It may throw another exception instead. It
+// serves bindings to other languages.
 using ErrorTranslator = void (*)(const Error& error);
 DJINN_API void SetErrorTranslator(ErrorTranslator translator);
 

@@ -1,6 +1,6 @@
 // Chooses whether workers may trade bit-exact results for speed. The mode
-// applies to the whole process. Any thread may change it at any time; it
-// applies to the calls that are made from then on.
+// applies to the whole process. Any thread may change the mode at any time; a
+// change applies to later calls only.
 #ifndef CLIENT_LIB_INCLUDE_DJINN_EXECUTION_MODE_H_
 #define CLIENT_LIB_INCLUDE_DJINN_EXECUTION_MODE_H_
 
@@ -12,7 +12,7 @@ enum class ExecutionMode {
   // Every operator returns the bits that PyTorch returns on a device like the
   // worker's, with the worker's number of threads.
   kStrict,
-  // Workers may compute sums in another order where that is faster, so results
+  // Workers may compute sums in another order where this is faster, so results
   // may differ in their last bits.
   kFast,
 };

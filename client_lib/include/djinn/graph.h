@@ -20,11 +20,12 @@ enum class GraphFormat {
   kJson,
 };
 
-// Calls `program` and returns the graphs of all calls that any thread made for
-// virtual device `index` in the meantime. Each graph is the part that was sent
-// at one time; `djinnctl get graph FINGERPRINT` shows what the coordinator
-// knows about it. The function waits for the device before and after. If call
-// sites are on (SetCallSites()), the nodes name the places of their calls.
+// Calls `program`, and returns the graphs of the calls on virtual device
+// `index` that any thread made during that time. There is one graph for each
+// segment that was sent; `djinnctl get graph FINGERPRINT` shows what the
+// coordinator knows about a graph. ExportGraph() waits for the device before
+// and after calling `program`. If call sites are on (SetCallSites()), the nodes
+// name the sites of their calls.
 //
 // Returns the failure of the device; FailedPrecondition (EXPORT_RUNNING) if
 // another export runs; ResourceExhausted (EXPORT_TOO_LARGE) above 256 MiB.

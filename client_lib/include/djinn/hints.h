@@ -22,13 +22,13 @@ enum class Phase {
   kTraining = 7,
 };
 
-// Sets the phase of this thread's calls, and of the backward passes that it
-// starts, from now on. Returns the former phase. The client sends the phase to
+// Sets the phase of this thread's later calls, and of the backward passes that
+// this thread starts. Returns the previous phase. The client sends the phase to
 // the coordinator with each new graph, and `djinnctl get graphs` shows it.
 DJINN_API Phase SignalPhase(Phase phase);
 
-// Sets the phase of this thread's calls while it lives. It must be destroyed on
-// the same thread.
+// Sets the phase of this thread's calls until the scope is destroyed, which
+// must happen on the same thread.
 class PhaseScope {
  public:
   explicit PhaseScope(Phase phase) : outer_(SignalPhase(phase)) {}

@@ -7,10 +7,10 @@
 //
 // A request begins with a thread's first call on a device after its last
 // request, and ends when a value that the thread reads has arrived. Its time is
-// divided into twelve stages without gaps or overlaps. The stages follow what
-// the program waited for: if the worker executes while the program still
-// captures, that time is capture. Profile::operators counts all that was
-// executed.
+// divided into twelve latency components without gaps or overlaps. A component
+// counts only while the program waits for it: time during which the program
+// still captures is capture, even if the worker already executes.
+// Profile::operators counts everything that was executed.
 //
 // One scope may be open at a time, for all devices and threads of the process.
 // Nothing is measured while no scope is open. Durations are absl::Durations;
@@ -32,7 +32,8 @@ namespace djinn {
 
 enum class Stage {
   // The program's own time and the capture of its calls, until it asks for the
-  // value. It includes uploads, and shapes that the worker is asked for.
+  // value. This includes uploads, and waiting for shapes that only the worker
+  // knows.
   kCapture,
   // Encoding messages from the captured calls.
   kEncode,
@@ -50,8 +51,8 @@ enum class Stage {
   kExecute,
   // Reading the value and encoding the reply.
   kReply,
-  // The way back. Over gRPC it includes decoding, which cannot be measured
-  // separately there.
+  // The transfer of the result to the client. Over gRPC it includes decoding,
+  // which cannot be measured separately there.
   kTransitBack,
   // Decoding, waking the waiting thread, and copying the value.
   kHandOver,
@@ -100,7 +101,8 @@ struct NodeProfile {
 };
 
 // A run on a worker. The worker's times are converted to this process's clock
-// by the round trips of reads; Profile::clock_uncertainty bounds the error.
+// with the help of the round trips of reads; Profile::clock_uncertainty bounds
+// the error.
 struct RunProfile {
   int device = 0;
   uint64_t sequence = 0;
@@ -132,9 +134,9 @@ struct Profile {
   std::vector<OperatorProfile> operators;
   std::vector<RequestProfile> requests;
   std::vector<RunProfile> runs;
-  // The numbers of entries that were dropped for lack of room. A request
-  // without the worker's times, such as one that began before the profile,
-  // counts as dropped.
+  // The numbers of entries that were dropped because there was no room. A
+  // request for which the worker's times are missing, such as a request that
+  // began before the profile, counts as dropped.
   uint64_t dropped_requests = 0;
   uint64_t dropped_runs = 0;
   uint64_t dropped_nodes = 0;
@@ -146,11 +148,11 @@ struct Profile {
   // The worker's id for each device index; empty for an unused device.
   std::vector<std::string> workers;
 
-  // Returns a human-readable table: operator, mode, way, calls, total, mean,
-  // share.
+  // Returns a human-readable table with the columns operator, mode, execution
+  // path, calls, total, mean and share.
   DJINN_API std::string OperatorTable() const;
-  // Returns a human-readable table: stage, mean, median, share, and the sum
-  // beside the wall time.
+  // Returns a human-readable table with the columns latency component, mean,
+  // median, share and sum, and with the wall time.
   DJINN_API std::string StageTable() const;
   // Returns JSON for chrome://tracing, with this process's threads and the
   // workers' runs on one time line.
@@ -169,9 +171,9 @@ class DJINN_API ProfileScope {
   // Returns FailedPrecondition (PROFILE_RUNNING) if another scope was open.
   const absl::Status& status() const { return status_; }
 
-  // Waits for every device, ends the profile and returns it. It may be called
-  // once. Returns the error of status(); FailedPrecondition (PROFILE_ENDED) the
-  // second time; the failure of a device.
+  // Waits for every device, ends the profile and returns it. May be called
+  // once. Errors: the error of status(); FailedPrecondition (PROFILE_ENDED) for
+  // a second call; the failure of a device.
   absl::StatusOr<Profile> Finish();
 
  private:
@@ -179,8 +181,8 @@ class DJINN_API ProfileScope {
   bool open_ = false;
 };
 
-// Returns the statistics of the open profile, as far as they are known,
-// otherwise those of the last profile, or zeros before the first.
+// Returns the statistics of the open profile so far. If none is open, returns
+// those of the last profile, or zeros before the first profile.
 DJINN_API ProfileStatistics GetProfileStatistics();
 
 }  // namespace djinn

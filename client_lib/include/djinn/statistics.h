@@ -8,8 +8,8 @@ namespace djinn {
 
 // Counters since the session was opened. None of them ever decreases.
 struct Statistics {
-  // Operator calls that were recorded. Views and other calls without a node do
-  // not count.
+  // The number of captured operator calls. Views and other calls without a node
+  // do not count.
   uint64_t calls = 0;
   // Calls for which the worker was asked for the results' shapes.
   uint64_t synchronous_calls = 0;
@@ -21,22 +21,24 @@ struct Statistics {
   uint64_t reads = 0;
   // Reads that this process answered itself, without asking the worker.
   uint64_t reads_answered_here = 0;
-  // Uploads by the way that they took: inside a message; as separate bytes; and
-  // without bytes, because the worker already had them.
+  // The numbers of uploads by their form: inside a message; as separate bytes;
+  // and without bytes, because the worker already had them.
   uint64_t uploads_inline = 0;
   uint64_t uploads_sent = 0;
   uint64_t uploads_already_held = 0;
-  // Values that were copied from one virtual device to another, worker to
-  // worker.
+  // The number of values that were copied from one virtual device to another,
+  // directly between workers.
   uint64_t device_copies = 0;
-  // Values that a worker computed again instead of fetching them from another
-  // worker of the same device, and the bytes that this saved.
+  // The number of values that a worker computed a second time instead of
+  // fetching them from another worker of the same device, and the bytes that
+  // were not transferred as a result.
   uint64_t values_rematerialized = 0;
   uint64_t bytes_not_fetched = 0;
-  // Values that were fetched instead, by reason: no plan to compute them, or
-  // its inputs are gone; the workers do not promise the same bits; the network
-  // or the device has not been measured recently; computing them would take as
-  // long, or too much memory. Very small values do not count.
+  // The numbers of values that were fetched rather than computed a second time,
+  // by reason: the value has no rematerialization plan, or the plan's inputs
+  // are gone; the workers do not promise the same bits; the network or the
+  // device has not been measured recently; computing would take as long as
+  // fetching, or too much memory. Very small values do not count.
   uint64_t fetched_not_repeatable = 0;
   uint64_t fetched_other_bits = 0;
   uint64_t fetched_not_measured = 0;
@@ -44,8 +46,8 @@ struct Statistics {
   // Bytes of messages and tensors, from this process to the workers and back.
   uint64_t bytes_up = 0;
   uint64_t bytes_down = 0;
-  // Connections to workers that broke and were resumed, and the bytes of
-  // messages that were sent again.
+  // The number of connections to workers that broke and were resumed, and the
+  // bytes of the messages that were sent a second time.
   uint64_t resumes = 0;
   uint64_t bytes_resent = 0;
   // gRPC connections to workers: created, reused from earlier sessions of this

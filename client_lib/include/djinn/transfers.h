@@ -1,5 +1,5 @@
 // Transfers values between this program and a remote device in the background,
-// so that the program can do something else meanwhile:
+// so that the program can continue meanwhile:
 //
 //   absl::StatusOr<djinn::PendingTensor> scores = djinn::ReadAsync(remote);
 //   Prepare(next);
@@ -20,25 +20,26 @@
 
 namespace djinn {
 
-// A tensor's value on its way to the CPU. Copies share the value, and the read
-// is given up when the last copy is destroyed. Thread-safe.
+// A tensor's value on its way to the CPU. Copies share the value. Destroying
+// the last copy cancels the read. Thread-safe.
 class DJINN_API PendingTensor {
  public:
   // Returns whether Wait() would return at once.
   bool Ready() const;
 
-  // Waits for the value and returns a contiguous CPU tensor of the same sizes
-  // and dtype, the same one every time. Returns the root error if an operator
-  // on which the value depends has failed, and DeadlineExceeded (VALUE_PENDING)
-  // after `timeout`; the caller may then wait again. A wait without any
-  // progress ends after ConnectOptions::operation_timeout.
+  // Waits for the value and returns it as a contiguous CPU tensor of the same
+  // sizes and dtype. All calls return the same tensor. Returns the root error
+  // if an operator on which the value depends has failed, and DeadlineExceeded
+  // (VALUE_PENDING) after `timeout`; the caller may then wait again. A wait
+  // without any progress ends after ConnectOptions::operation_timeout.
   absl::StatusOr<at::Tensor> Wait(
       absl::Duration timeout = absl::InfiniteDuration()) const;
 
   // Calls `callback` once, when the value or an error has arrived: at once if
-  // it has arrived already, otherwise on a thread that delivers other replies.
-  // The callback must return soon, not throw, and not use a device; it should
-  // hand longer work to a thread of the program.
+  // it has arrived already, otherwise on a thread that delivers other replies,
+  // or on the one that closes the session. The callback must return soon, not
+  // throw, and not use a device; it should hand longer work to a thread of the
+  // program.
   void OnReady(std::function<void()> callback) const;
 
  private:
@@ -56,10 +57,11 @@ class DJINN_API PendingTensor {
 DJINN_API absl::StatusOr<PendingTensor> ReadAsync(const at::Tensor& tensor);
 
 // Sets the function that is called while a tensor of at least `min_bytes` is
-// uploaded: about a hundred times, and at last with done_bytes equal to
-// total_bytes, when the worker has it. It runs on the uploading thread, and
-// must neither throw nor use a device. Null ends the calls. The setting applies
-// to the whole process, from the next upload on.
+// uploaded. It is called about a hundred times for each tensor; in the last
+// call, when the worker has the tensor, done_bytes equals total_bytes. It runs
+// on the uploading thread, and must neither throw nor use a device. A null
+// function ends the calls. The setting applies to the whole process, from the
+// next upload on.
 using UploadCallback =
     std::function<void(uint64_t done_bytes, uint64_t total_bytes)>;
 DJINN_API void SetUploadProgress(UploadCallback progress,

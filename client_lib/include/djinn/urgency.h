@@ -5,8 +5,8 @@
 //        .run_deadline = absl::Milliseconds(50)});
 //
 // The urgency decides the order in which runs execute. An urgent run may also
-// interrupt a running one of another tenant between two operators. The urgency
-// gives no tenant a larger share, and changes no result.
+// preempt a run of another tenant between two operators. The urgency does not
+// enlarge a tenant's share, and does not change results.
 #ifndef CLIENT_LIB_INCLUDE_DJINN_URGENCY_H_
 #define CLIENT_LIB_INCLUDE_DJINN_URGENCY_H_
 
@@ -19,8 +19,8 @@ namespace djinn {
 // Higher priorities run sooner. A tenant's configuration may forbid the highest
 // ones.
 enum class Priority {
-  // Nothing is declared: runs count as kInteractive, except that training
-  // counts as kBatch.
+  // The program declares no priority: runs count as kInteractive, except that
+  // training counts as kBatch.
   kDefault = 0,
   kBatch = 1,
   kInteractive = 2,
@@ -30,17 +30,18 @@ enum class Priority {
 struct Urgency {
   Priority priority = Priority::kDefault;
   // The time, from a run's arrival at its worker, by which the run should be
-  // finished. A run is not started if its turn comes later, or if the times of
-  // earlier runs of its graph show that it would finish later. Its results
-  // then fail with DeadlineExceeded (RUN_DEADLINE_EXCEEDED or
-  // RUN_WOULD_BE_LATE). Among runs of one priority, the earlier deadline goes
-  // first. Infinite means that runs wait as long as necessary.
+  // finished. The worker refuses a run whose turn comes after that time, or
+  // that would finish after it, judging by earlier runs of its graph. The
+  // results of a refused run fail with DeadlineExceeded (RUN_DEADLINE_EXCEEDED
+  // or RUN_WOULD_BE_LATE). Among runs of one priority, the run with the
+  // earliest deadline executes first. An infinite deadline means that runs wait
+  // as long as necessary.
   absl::Duration run_deadline = absl::InfiniteDuration();
 };
 
-// Sets the urgency of the open session's runs and returns the former one. The
-// call does not wait until the workers know it; the coordinator sends it to
-// them soon. Errors, after which nothing has changed: PermissionDenied
+// Sets the urgency of the open session's runs and returns the previous one.
+// Returns before the workers know the urgency; the coordinator sends it to them
+// soon. A call that fails changes nothing. Errors: PermissionDenied
 // (PRIORITY_NOT_ALLOWED) if the tenant may not use the priority;
 // InvalidArgument (BAD_URGENCY) if the deadline is not positive;
 // FailedPrecondition (NO_SESSION) if no session is open.

@@ -16,8 +16,9 @@ from djinn._environment import Checks, Environment
 from djinn._outside import Unwatchable
 from djinn._stable import is_stable_class, is_stable_function, is_stable_module
 
-# The number of calls before a module is registered, and the number of refusals without a
-# replay in between after which it is never tried again.
+# The number of a module's calls before it is registered, and the number of
+# refusals after which it is never tried again. A replay sets the count of
+# refusals back to zero.
 _CALLS_BEFORE = 2
 _MAX_REFUSALS = 4
 

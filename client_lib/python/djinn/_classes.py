@@ -27,13 +27,13 @@ class Classes:
         self._watch = watch
         self._pending = pending
         self._libraries = libraries
-        # The classes that were watched, by id. Those of tensors are watched only for the names that
-        # code uses (_tensors.py).
+        # The watched classes, by id. Of the classes of tensors, only the names
+        # that code uses are watched (_tensors.py).
         self._seen = {id(kind): kind for kind in (torch.Tensor, torch.nn.Parameter)}
         # Ids of the classes whose constructors were watched.
         self._called = set()
-        # The classes that their own methods get as an argument and may call. Classes that derive
-        # from them may be called, too.
+        # The classes that their own methods receive as an argument and may
+        # call. Methods may also call classes that derive from them.
         self._given = set()
 
     def look_at(self, kind):

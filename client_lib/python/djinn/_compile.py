@@ -38,15 +38,17 @@ class CompiledCallable:
         self._environment = None
         # True if the callable decorates a method, whose first argument is the object.
         self._is_method = False
-        # Counts the environments that differ from the one before. Each has the count as its
-        # number.
+        # Counts the environments that differ from the one before. The count at
+        # that time is the environment's number.
         self._environments = 0
         self._arguments = Arguments(self.environment_type, _numbers)
         # A short key for every known combination of values.
         self._keys = {}
-        # The functions that give the outputs of each captured graph their form. A thread that
-        # finds a captured graph finds its form, if necessary under the lock: forms are forgotten
-        # by replacing the whole dictionary.
+        # Maps each captured graph to the function that gives the graph's
+        # outputs their form. A thread that finds a captured graph also finds
+        # its form, if necessary under the lock. Forms are forgotten by
+        # replacing the whole dictionary, so that other threads keep the old
+        # one.
         self._forms = {}
         # The previous dictionary, for a thread that found a captured graph just before it was replaced.
         self._former_forms = {}
@@ -54,8 +56,8 @@ class CompiledCallable:
         self._most_forms = _MIN_FORMS
         # The number of captured calls that can be replayed.
         self._recorded = 0
-        # The keys of calls that read values, and the first question for each size of their
-        # arguments.
+        # The keys of calls that read values; and the Answers (_conditions.py)
+        # for each such key with a description of the arguments.
         self._reading = {}
         self._answers = {}
         self._lock = threading.Lock()
@@ -367,8 +369,9 @@ _MAX_KEYS = 1024
 _MAX_WARM_UP_CALLS = 8
 # A number of skipped calls with which the next call is captured in any case.
 _WANTED = 1 << 20
-# The number of consecutive refusals after which calls are skipped, and the largest number of
-# calls to skip, without and with replays.
+# The number of consecutive refusals after which calls are skipped. The two
+# numbers after it are the largest numbers of calls to skip: for a callable
+# without replays, and for one with replays.
 _CALLS_IN_VAIN = 4
 _MOST_CALLS_TO_WAIT, _MOST_GOOD_CALLS_TO_WAIT = 64, 8
 # The beginning of the session's refusal of a call that reads a value.

@@ -140,8 +140,8 @@ class _Search:
                 continue
             thing = pending.things.pop()
             if id(thing) in seen:
-                # The environment would hold whatever refers to this thing, which could then never
-                # be freed.
+                # The environment would keep alive whatever refers to this
+                # thing, so that the thing could never be freed.
                 if self._objects.is_to_be_free(thing):
                     raise Unwatchable("it refers to itself, and would be kept alive")
                 continue

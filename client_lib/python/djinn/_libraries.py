@@ -54,8 +54,8 @@ class Libraries:
         # The modules that were watched, each with the names and the trust with which it was.
         self._seen_modules = set()
         self._seen_collections = {}
-        # True if code names a class to which others may be registered, so that isinstance() may
-        # change.
+        # True if code names a class for which others may be registered, so that
+        # the result of isinstance() may change.
         self.asks_abstract_classes = False
         for hooks in _GLOBAL_HOOKS:
             pending.things += watch_items(watch, hooks)
@@ -96,8 +96,8 @@ class Libraries:
             if not is_a_librarys(thing, inside=True):
                 self._pending.things.append(thing)
             elif type(thing) in (dict, list):
-                # Such a collection is, for example, the registry from which singledispatch chooses
-                # functions.
+                # Functions also depend on such a collection, as singledispatch
+                # does on its registry.
                 self._look_at_collection(thing)
 
     def look_at_class(self, kind):
@@ -193,8 +193,8 @@ class Libraries:
                 self._watch.add_item(collection, key, thing)
                 self._look_at_content(thing)
         if type(collection) is not list and type(collection) not in MAPPINGS:
-            # The interfaces of transformers, for example, hold some entries themselves and some in
-            # a class.
+            # Some interfaces, such as those of transformers, hold some entries
+            # themselves and others in a class.
             self._pending.kinds.append(type(collection))
             for thing in list(getattr(collection, "__dict__", {}).values()):
                 if isinstance(thing, (dict, list)):

@@ -93,8 +93,9 @@ class Names(typing.NamedTuple):
     imports: frozenset
     # Functions that look up attributes which the code does not name.
     searches: frozenset
-    # Things that are used otherwise than by their attributes, each as (start, attributes...). The
-    # start is a Global, a variable of an Enclosing function, or an Import of a module.
+    # Things that code uses in other ways than through their attributes, each as
+    # (start, attributes...). The start is a Global, a variable of an Enclosing
+    # function, or an Import of a module.
     handed_on: frozenset
 
 
@@ -141,8 +142,8 @@ def names_in(code):
             case "BEFORE_WITH":
                 names.attributes.update(("__enter__", "__exit__"))
             case "MATCH_CLASS":
-                # The pattern names keyword attributes in the instruction before; the class lists
-                # the positional ones.
+                # A class pattern names its keyword attributes in the previous
+                # instruction, and the class lists its positional ones.
                 names.attributes.update(instructions[place - 1].argval, ("__match_args__",))
             case "BINARY_OP":
                 method = _OF_OPERATORS[instruction.argrepr.removesuffix("=")]
@@ -286,8 +287,8 @@ def _imported(instructions, place, before):
     instruction = instructions[place]
     if instruction.opname == "IMPORT_NAME":
         level, members = (one.argval for one in instructions[place - 2 : place])
-        # Without members, the import returns the package, whose submodules are then read one by
-        # one.
+        # Without members, the import returns the outermost package, from which
+        # the submodules are then read one by one.
         name = instruction.argval if members else instruction.argval.partition(".")[0]
         return (Import(level, name, members or ()),)
     statement, *attributes = before
@@ -304,8 +305,8 @@ def _name_given(instructions, place):
         if instruction.opcode in dis.hasjrel or instruction.opcode in dis.hasjabs:
             return None
         if instruction.opname == "PRECALL" and instruction.arg == depth:
-            # The name is the last argument, or the last but one if the last one takes one
-            # instruction.
+            # The name is the last argument, or the one before it if a single
+            # instruction makes the last argument.
             given = instructions[at - max(depth - 1, 1)] if depth in (2, 3) else None
             if given is None or given.opname != "LOAD_CONST":
                 return None

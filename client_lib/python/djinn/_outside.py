@@ -104,8 +104,8 @@ _UNWATCHED = {
     for name in names.split()
     if name in vars(module)
 }
-# Packages that read files, talk to other processes, query the machine, or find things by names in
-# data. None of these is watched.
+# Packages that read files, communicate with other processes, query the machine,
+# or find things by names in data. Djinn does not watch them.
 _PACKAGES = frozenset(
     "asyncio bz2 configparser ctypes dbm fcntl fileinput ftplib getpass gettext glob grp gzip "
     "imaplib linecache locale lzma mailbox mmap multiprocessing netrc nntplib nt pathlib pipes "

@@ -26,8 +26,8 @@ _OF_OBJECT = frozenset(dir(object)) | {"__dict__"}
 _LEAD_BACK = frozenset(("__closure__", "__self__", "__traceback__", "cell_contents"))
 # Builtins whose calls are understood, where no other global has the name.
 _BUILTINS = frozenset(("getattr", "hasattr", "super"))
-# The code of the function that torch.no_grad() and similar decorators return: it calls the
-# decorated one.
+# The code of the function that decorators such as torch.no_grad() return. It
+# calls the decorated function.
 _IN_CONTEXT = torch.no_grad()(lambda: None).__code__
 
 
@@ -43,8 +43,8 @@ class Receivers:
         # The objects by id. The watch keeps them alive, so ids are not reused.
         self._receivers = {}
         self._classes = set()
-        # The attributes that code names of any of the objects, and those that it does not just
-        # call.
+        # The attributes of any of the objects that code names, and among them
+        # the attributes that code does more with than call.
         self._named = set()
         self._taken = set()
         self._seen_members = set()

@@ -24,8 +24,8 @@ import torch
 from djinn._debug import ModulePaths
 from djinn._outside import Unwatchable
 
-# Objects on whose contents calls of operators do not depend, or only if another object replaces
-# them.
+# Objects whose contents do not affect the operators that are called. A call
+# depends at most on whether another object replaces them.
 OPAQUE = (
     ModulePaths,
     logging.Handler,

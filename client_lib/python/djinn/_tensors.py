@@ -6,8 +6,8 @@ from djinn._contents import watch_dictionary_of, watch_items
 from djinn._stable import is_a_librarys, is_a_librarys_throughout
 from djinn._values import ABSENT, is_value
 
-# The contents of the classes of tensors, and the members among them that were PyTorch's when djinn
-# was imported.
+# The contents of the classes of tensors, and the members that PyTorch had
+# defined in them when djinn was imported.
 _OF_TENSORS = [
     (contents, {name: one for name, one in contents.items() if is_a_librarys_throughout(one)})
     for contents in (torch.Tensor.__dict__, torch.nn.Parameter.__dict__)

@@ -36,8 +36,9 @@ class Watch:
     def __init__(self):
         # The watched tensors, each once.
         self.tensors = []
-        # Each entry says what must stay as it was; see changed(). Dictionaries are kept by id, as
-        # (dictionary, keys, things), so that each is visited once.
+        # Each of these collections says what must stay as it was; see
+        # changed(). Dictionaries are stored by id, as (dictionary, keys,
+        # things), so that each is visited once.
         self._items = {}
         self._class_items = []  # (what is in a class, key, thing)
         self._attributes = []  # (object, name, thing)
@@ -50,12 +51,12 @@ class Watch:
         self._references = []  # (weak reference, its object's class, and __dict__)
         self._cells = []  # (cell, thing)
         self._elements = []  # (list, index, thing)
-        # Lists of classes that the program defines, each as (list, length, (index, thing) of each
-        # thing).
+        # Lists whose classes the program defines, each as (list, length,
+        # (index, thing) of each thing).
         self._lists = []
         self._keys = []  # (mapping or set, its keys in order)
-        # Collections of classes that the program defines, each as (mapping or set, its keys, its
-        # iterator function).
+        # Collections whose classes the program defines, each as (mapping or
+        # set, its keys, its iterator function).
         self._orders = []
         self._lengths = []  # (collection, length)
         self._empty = []  # Collections

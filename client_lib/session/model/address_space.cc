@@ -4,8 +4,8 @@ namespace djinn {
 
 AddressSpace::AddressSpace(uint64_t size_bytes) {
   MutexLock lock(&mu_);
-  // The sentinel ends at 0, where the first gap begins, and begins at the size,
-  // where the last gap ends.
+  // As the end of the list, the sentinel ends at 0, where the first gap begins;
+  // as its start, the sentinel begins at the size, where the last gap ends.
   ends_.begin_ = size_bytes;
   ends_.before_ = ends_.after_ = &ends_;
 }

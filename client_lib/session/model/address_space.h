@@ -15,17 +15,17 @@
 
 namespace djinn {
 
-// A range of the space. It is empty until AddressSpace::Take() fills it, and
-// again after Release(). It must not move while it is taken, because its
-// neighbours point to it.
+// A range of the space. A range is empty before AddressSpace::Take() and after
+// Release(). It must not move while it is taken, because its neighbours point
+// to it.
 class AddressRange {
  public:
   AddressRange() = default;
   AddressRange(const AddressRange&) = delete;
   AddressRange& operator=(const AddressRange&) = delete;
 
-  // Offset from the start of the space, and the size, which exceeds the
-  // requested one.
+  // Return the offset from the start of the space, and the size, which exceeds
+  // the requested one.
   uint64_t begin() const { return begin_; }
   uint64_t size_bytes() const { return end_ - begin_; }
 
@@ -46,16 +46,16 @@ class AddressSpace {
   explicit AddressSpace(uint64_t size_bytes);
 
   // Assigns to `range` more than `bytes` bytes, so that the end of one range is
-  // never the start of another. Returns false and leaves `range` as it is if no
-  // gap is large enough. `range` must not be taken already.
+  // never the start of another. `range` must not be taken already. If no gap is
+  // large enough, returns false and leaves `range` unchanged.
   bool Take(uint64_t bytes, AddressRange* range);
   // Empties `range`; does nothing if it is not taken.
   void Release(AddressRange* range);
 
  private:
   Mutex mu_;
-  // The sentinel after the last range and before the first one. It closes a
-  // circular list in the order of addresses.
+  // The sentinel closes a circular list in the order of addresses: it follows
+  // the last range and precedes the first one.
   AddressRange ends_ ABSL_GUARDED_BY(mu_);
   // The address at which the next search starts, and the first range behind it.
   uint64_t next_ ABSL_GUARDED_BY(mu_) = 0;

@@ -409,8 +409,8 @@ void Call::AddUnknownResult(RemoteStorage* storage) {
 
 void Call::PutView(uint8_t tag, const Operand& operand) {
   const size_t dimensions = operand.sizes.size();
-  // A single resize serves the whole view, because this is the hottest line of
-  // capture.
+  // The buffer grows once for the whole view, because this is the hottest line
+  // of capture.
   const size_t start = bytes_.size();
   const size_t size = 1 + sizeof(uint32_t) + 3 + sizeof(int64_t) +
                       2 * dimensions * sizeof(int64_t);

@@ -1,14 +1,14 @@
-// Describes one operator call on its way from capture into a segment. The part
-// that repeats (the template, as compact bytes) is separate from the values
-// that vary (storages, floating-point scalars, scalar tensors).
+// Describes one operator call on its way from capture into a segment. It
+// separates what repeats (the template, as compact bytes) from the values that
+// vary (storages, floating-point scalars, scalar tensors).
 //
 // Two calls of equal shape have equal template bytes, whatever storages and
-// values they use, so a comparison of bytes finds a repeat. The bytes never
-// leave the process: DecodeCall() builds the wire form from them when a graph
-// is new.
+// values they use, so a comparison of bytes finds a repeated call. The bytes
+// never leave the process: if a graph is new, DecodeCall() builds the message
+// from them.
 //
-// Begin() keeps the memory, so that an object can be reused. Not thread-safe;
-// each thread has its own.
+// Begin() keeps the allocated memory, so that one object can serve many calls.
+// Not thread-safe; each thread has its own.
 #ifndef CLIENT_LIB_SESSION_MODEL_CALL_H_
 #define CLIENT_LIB_SESSION_MODEL_CALL_H_
 
@@ -78,15 +78,15 @@ struct ScalarValue {
 
 class Call {
  public:
-  // Starts a call of the process' operator number `operator_id` (see
-  // operator_table.h).
+  // Starts a call of the operator that has number `operator_id` in this process
+  // (see operator_table.h).
   void Begin(uint32_t operator_id);
 
   // These methods add all arguments, in schema order.
   void AddNone();
   void AddTensor(const Operand& operand);
-  // The next `count` calls of AddNone(), AddTensor() and AddScalarTensor() add
-  // the list's elements.
+  // Starts a list: the next `count` calls of AddNone(), AddTensor() and
+  // AddScalarTensor() add its elements.
   void AddTensorList(size_t count);
   void AddInteger(int64_t value);
   void AddIntegers(absl::Span<const int64_t> values);
@@ -104,18 +104,18 @@ class Call {
   void AddDevice();
   void AddScalars(absl::Span<const srg::Scalar> scalars);
 
-  // Declares a draw that no argument shows. The caller adds the arguments
-  // first.
+  // Declares that the call draws from a generator that is not among its
+  // arguments. The caller adds the arguments first.
   void SetImplicitGenerator(RemoteStorage* generator);
 
-  // These methods add the newly created result tensors, in order, after the
-  // arguments.
+  // Adds a newly created result tensor. The caller adds results in order, after
+  // the arguments.
   void AddResult(const Operand& result);  // access must be kBirth
   void AddUndefinedResult();
   void AddUnknownResult(RemoteStorage* storage);
 
-  // Sets the call site's number (call_sites.h). It is 0, unknown, after
-  // Begin().
+  // Sets the call site's number (call_sites.h). Begin() sets it to 0, which
+  // means unknown.
   void set_site(uint32_t site) { site_ = site; }
 
   uint32_t operator_id() const { return operator_id_; }
@@ -140,7 +140,7 @@ class Call {
   }
   void PutView(uint8_t tag, const Operand& operand);
   // Returns the storage's index among the call's touches. Adds a touch if the
-  // storage is new.
+  // call has none for the storage.
   uint32_t TouchIndex(RemoteStorage* storage, uint8_t access);
 
   uint32_t operator_id_ = 0;
@@ -158,10 +158,9 @@ struct HoleCounters {
   uint32_t scalar_tensors = 0;
 };
 
-// Returns the wire-independent form of a call that this process recorded.
-// `slots[i]` is the slot of the call's i-th touch and `accesses[i]` its
-// combined access. The caller, which numbers operators, fills in
-// `node.operator_index`.
+// Returns the form of a captured call that a message can carry. `slots[i]` is
+// the slot of the call's i-th touch, and `accesses[i]` its combined access. The
+// caller numbers operators, and therefore fills in `node.operator_index`.
 srg::Node DecodeCall(absl::string_view bytes, absl::Span<const uint32_t> slots,
                      absl::Span<const uint8_t> accesses,
                      HoleCounters* counters);

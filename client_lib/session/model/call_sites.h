@@ -1,5 +1,5 @@
-// Numbers the places in the program that make calls, for error texts and for
-// the coordinator's reports.
+// Numbers call sites, the places in the program that make calls, for error
+// texts and for the coordinator's reports.
 //
 // A call carries only a small number, which never leaves the process. Graphs of
 // equal calls therefore stay equal. The worker's error names a message and a
@@ -41,8 +41,8 @@ struct CallSite {
 // The call sites of the process, numbered from 1. Thread-safe; never destroyed.
 class CallSiteTable {
  public:
-  // Exceeds the number of places in a real program. Further sites have no
-  // number.
+  // Exceeds the number of sites in a real program. Sites beyond this limit have
+  // no number.
   static constexpr size_t kMaxSites = 1 << 16;
 
   static CallSiteTable& Global();
@@ -62,8 +62,8 @@ class CallSiteTable {
 // forward, in module Net.fc1".
 std::string Describe(const CallSite& site);
 
-// Returns what the coordinator receives about a graph whose calls have these
-// sites.
+// Returns the notes that the coordinator receives about a graph whose calls
+// have these sites.
 v1::GraphNotes NotesOf(const std::vector<uint32_t>& sites);
 
 // Remembers the sites of the calls sent to one worker, for errors that the
@@ -79,7 +79,7 @@ class CallSiteLog {
   void Add(uint64_t sequence, std::vector<uint32_t> sites);
 
   // Forgets the runs, because another worker counts sequences from the start.
-  // Errors stay known.
+  // Known errors keep their sites.
   void BeginAnew() {
     runs_.clear();
     calls_ = 0;

@@ -1,6 +1,6 @@
-// Detects that this process was forked from one that had opened a session. Such
-// a child has no session threads and no connections, and its locks may stay
-// held for ever.
+// Detects that this process is a forked child of a process that had opened a
+// session. Such a child has neither session threads nor connections, and its
+// locks may stay held for ever.
 #ifndef CLIENT_LIB_SESSION_MODEL_FORK_GUARD_H_
 #define CLIENT_LIB_SESSION_MODEL_FORK_GUARD_H_
 

@@ -27,8 +27,9 @@ class CoordinatorEvents {
   // LeaseEnded.
   virtual void OnLeaseEnded(const std::string& lease_id,
                             const std::string& reason) = 0;
-  // The virtual device that uses the lease should migrate to another worker.
-  // The receiver calls ReportMigration() once, whatever the outcome.
+  // The coordinator asks that the virtual device which uses the lease migrates
+  // to another worker. The receiver calls ReportMigration() once, whatever the
+  // outcome.
   virtual void OnMigrationRequested(const v1::MigrationRequest& request) = 0;
   // Delivers how to cut a graph that was sent with a StageRequest.
   virtual void OnStages(const v1::StageAnswer& answer) = 0;
@@ -37,8 +38,8 @@ class CoordinatorEvents {
   virtual void OnAttachedAgain() = 0;
 };
 
-// Thread-safe. The link attaches again in the background when it loses the
-// connection. Only requests made meanwhile may fail.
+// Thread-safe. A link that loses the connection attaches again in the
+// background. Only requests that are made meanwhile may fail.
 class CoordinatorLink {
  public:
   struct Opened {
@@ -60,9 +61,9 @@ class CoordinatorLink {
       v1::LeaseRequest request, absl::Duration timeout) = 0;
 
   // Returns a lease that the session does not use. The link sends this soon,
-  // and again each time it attaches. `unreachable` says that the session could
-  // not reach the lease's worker. The link itself returns leases granted after
-  // their request was abandoned. Never blocks.
+  // and once more each time it attaches. `unreachable` says that the session
+  // could not reach the lease's worker. The link itself returns leases granted
+  // after their request was abandoned. Never blocks.
   virtual void ReturnLease(const std::string& lease_id, bool unreachable) = 0;
 
   // Queues a graph for the coordinator's analysis, with the program's notes and
@@ -71,9 +72,9 @@ class CoordinatorLink {
   virtual void SendGraph(v1::Graph graph, v1::GraphNotes notes,
                          std::optional<v1::StageRequest> stages) = 0;
 
-  // Reports how a migration of the virtual device ended. The link sends it
-  // soon, and again each time it attaches, until that device's next migration.
-  // Never blocks.
+  // Reports how a migration of the virtual device ended. The link sends the
+  // report soon, and once more each time it attaches, until the next migration
+  // of that device. Never blocks.
   virtual void ReportMigration(uint32_t virtual_device,
                                v1::MigrationOutcome outcome) = 0;
 
@@ -89,9 +90,9 @@ class WorkerConnector {
  public:
   virtual ~WorkerConnector() = default;
 
-  // Returns a stream to the lease's worker that is not started. Does not wait
-  // for the network: a worker that cannot be reached closes the stream. The
-  // caller sends Hello.
+  // Returns a stream to the lease's worker. The stream is not started, and the
+  // caller sends Hello. Does not wait for the network: if the worker cannot be
+  // reached, the stream closes.
   virtual absl::StatusOr<std::unique_ptr<ClientStream>> Connect(
       const v1::Lease& lease, const std::string& session_id) = 0;
 };

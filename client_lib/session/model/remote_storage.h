@@ -1,10 +1,11 @@
 // Represents one storage of a remote device in the client. The program's
 // tensors own it (through c10::DataPtr), and unsent calls hold it too.
 //
-// Life: VirtualDevice::NewStorage() makes it without any message. The first
-// call, upload or read that names it creates it on the worker. The program
-// releases it with its last handle (MarkDead()). The last message that names
-// it, or a message of its own, destroys it on the worker.
+// Life: VirtualDevice::NewStorage() makes the object without any message. The
+// first call, upload or read that names the storage creates it on the worker.
+// The program releases the storage with its last handle (MarkDead()). The last
+// message that names the storage, or a separate message, destroys it on the
+// worker.
 #ifndef CLIENT_LIB_SESSION_MODEL_REMOTE_STORAGE_H_
 #define CLIENT_LIB_SESSION_MODEL_REMOTE_STORAGE_H_
 
@@ -39,7 +40,7 @@ class RemoteStorage {
 
   // Returns the id, which is unique in the session and never reused, or 0
   // before the first use. The id is assigned at the first use, so that a worker
-  // sees the ids of its device without gaps.
+  // sees consecutive ids.
   uint64_t id() const { return id_; }
   const std::shared_ptr<VirtualDevice>& device() const { return device_; }
   // The owner of the tensor may assign an address; the session never reads it.
@@ -58,8 +59,8 @@ class RemoteStorage {
   void set_size_bytes(uint64_t bytes) {
     size_bytes_.store(bytes, std::memory_order_relaxed);
   }
-  // Null while the device has one worker. The device's lock guards it while the
-  // storage is live; a released storage has a single user.
+  // Returns null while the device has one worker. The device's lock guards the
+  // extension while the storage is live; a released storage has a single user.
   StorageExtension* extension() const { return extension_.get(); }
   void set_extension(std::unique_ptr<StorageExtension> extension) {
     extension_ = std::move(extension);
@@ -86,8 +87,8 @@ class RemoteStorage {
     bool writes;
   };
 
-  // Set when the storage is created, under the recorder's lock, before a
-  // message names it.
+  // The id is set under the recorder's lock, before a message names the
+  // storage.
   uint64_t id_;
   const std::shared_ptr<VirtualDevice> device_;
   AddressRange address_range_;

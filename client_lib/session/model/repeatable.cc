@@ -21,8 +21,9 @@ enum class Work : uint8_t {
   kOne = 1,
   kFunction = 4,
   kRows = 5,
-  // Matrix products, which sum over the left operand's last dimension. The left
-  // operand is the first operand, or the second one for kAddedProduct.
+  // The operator is a matrix product, which sums over the left operand's last
+  // dimension. The left operand is the first operand, or the second one for
+  // kAddedProduct.
   kProduct = 100,
   kAddedProduct = 101,
 };
@@ -77,8 +78,7 @@ double Elements(const srg::TensorView& view) {
   return count;
 }
 
-// Returns the view's bytes, counting an element that a zero stride repeats
-// once.
+// Returns the view's bytes. An element that a zero stride repeats counts once.
 double DistinctBytes(const srg::TensorView& view) {
   double count = 1;
   for (size_t i = 0; i < view.sizes.size(); ++i) {
@@ -100,8 +100,8 @@ bool IsRepeatable(uint32_t operator_id) {
 double SecondsOf(const Call& call, const v1::DeviceSpeed& speed) {
   const auto found =
       Table().find(OperatorTable::Global().Get(call.operator_id()).name);
-  // A cheap operator that is not listed creates or compares elements one by
-  // one.
+  // An operator that is not in the table is cheap: it creates or compares
+  // elements one by one.
   const Work work = found == Table().end() ? Work::kOne : found->second;
   const srg::Node node = NodeOf(call);
   double bytes = 0, largest = 0;

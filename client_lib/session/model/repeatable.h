@@ -1,5 +1,5 @@
-// Lists the operators that a worker may execute again instead of fetching their
-// results, and estimates their cost.
+// Lists the operators that a worker may execute a second time instead of
+// fetching their results, and estimates their cost.
 #ifndef CLIENT_LIB_SESSION_MODEL_REPEATABLE_H_
 #define CLIENT_LIB_SESSION_MODEL_REPEATABLE_H_
 
@@ -17,7 +17,7 @@ namespace djinn {
 // Returns the call as a node whose slots are the call's touches, in order.
 srg::Node NodeOf(const Call& call);
 
-// Returns what `Holds` returns for the operator's name. Each thread caches the
+// Returns the result of `Holds` for the operator's name. Each thread caches the
 // results, because a look-up by name costs more than most calls.
 template <bool (*Holds)(absl::string_view name)>
 bool HoldsFor(uint32_t operator_id) {
@@ -30,15 +30,15 @@ bool HoldsFor(uint32_t operator_id) {
   return holds == 'y';
 }
 
-// Returns whether the operator's results follow from its operands alone, bit
-// for bit, on every worker with the same numerics (WorkerHello). Such an
-// operator computes each element by itself, or adds in an order that follows
-// from the sizes. Only operators that were reviewed are listed. Thread-safe.
+// Returns whether the operator's results depend on its operands alone, bit for
+// bit, on all workers with the same numerics (WorkerHello). Such an operator
+// computes each element separately, or adds in an order that depends only on
+// the sizes. Only reviewed operators are listed. Thread-safe.
 bool IsRepeatable(uint32_t operator_id);
 
 // Returns the shortest time, in seconds, that the device needs for the call;
-// docs/scheduling.md has the formula. The call's operator must be repeatable or
-// cheap (rematerialization.h), and its results must be known.
+// docs/design/multi-worker.md has the formula. The call's operator must be
+// repeatable or cheap (rematerialization.h), and its results must be known.
 double SecondsOf(const Call& call, const v1::DeviceSpeed& speed);
 
 }  // namespace djinn

@@ -33,9 +33,9 @@ inline void WaitUntil(CondVar* signal, Mutex* mu, const Deadline& deadline)
   deadline.clock()->Wait(signal, mu, deadline.left());
 }
 
-// Wakes one thread that handles all pending work and then waits again. Any
-// thread may call Set(), under any lock and from deleters, because Set() holds
-// its own lock for a moment only.
+// Wakes the one thread that handles all pending work and then waits for the
+// next wake-up. Any thread may call Set(), under any lock and from deleters,
+// because Set() holds its own lock only for a moment.
 class Wakeup {
  public:
   void Set() {

@@ -95,7 +95,7 @@ void CopyTable::LetGo(RemoteStorage* storage, int member) {
   const bool home = member == 0 && copies.at_home;
   plans_->Forget(home ? *storage : *copies.at[member].get());
   if (home) {
-    // The copy is the program's storage itself, which lives on with a stale
+    // The copy is the program's storage itself, which stays alive with a stale
     // value.
     copies.at_home = false;
     return;

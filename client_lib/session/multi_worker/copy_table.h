@@ -1,9 +1,9 @@
-// Tracks which replicas of a multi-worker device have the newest version of a
-// storage, against whose memory it counts, and which storage represents it on
-// each replica (StorageCopies).
+// Tracks, for each storage of a multi-worker device, which replicas have the
+// newest version, on which replicas it counts against the memory, and which
+// storage represents it on each replica (StorageCopies).
 //
-// Not thread-safe: the multi-worker device's lock guards it, except Destroy(),
-// and the copies of live storages. Nothing here waits for a worker.
+// Not thread-safe: the multi-worker device's lock guards the table and the
+// copies of live storages, but not Destroy(). Nothing here waits for a worker.
 #ifndef CLIENT_LIB_SESSION_MULTI_WORKER_COPY_TABLE_H_
 #define CLIENT_LIB_SESSION_MULTI_WORKER_COPY_TABLE_H_
 
@@ -29,13 +29,13 @@ class CopyTable {
   void set_last(int member) { last_ = member; }
 
   StorageCopies& CopiesOf(RemoteStorage* storage);
-  // Returns the replica's copy, with the storage's present size. Makes it if
-  // there is none.
+  // Returns the replica's copy, with the storage's present size. Makes the copy
+  // if there is none.
   RemoteStorage* CopyAt(RemoteStorage* storage, int member);
   // Returns a new storage of a replica, which no program names.
   StoragePtr NewPart(uint64_t bytes);
-  // Returns the replica that had the newest version first, or the one that took
-  // the last call if nothing wrote the storage.
+  // Returns the first replica that had the newest version. If nothing wrote the
+  // storage, returns the replica that took the last call.
   int HomeOf(RemoteStorage* storage);
   // Returns the additional bytes that the storage would take on the replica.
   uint64_t LackedBytes(RemoteStorage* storage, int member) {
@@ -44,7 +44,7 @@ class CopyTable {
 
   // Notes that the replica has the newest version, perhaps as the first one.
   void Count(RemoteStorage* storage, int member);
-  // Notes that only this replica has the newest version now, and drops the
+  // Notes that this replica alone has the newest version now, and drops the
   // other copies.
   absl::Status Wrote(uint32_t lane, RemoteStorage* storage, int member);
   // Updates the size on every replica that the storage counts against.
@@ -54,15 +54,15 @@ class CopyTable {
   // Makes plans no longer assign the storage to a replica.
   void ForgetKeeper(RemoteStorage* storage);
 
-  // Frees a storage that the program has released and that nothing is about to
-  // use. Any thread may call it; it takes only locks under which no other is
-  // taken.
+  // Frees a storage that the program has released and that no thread is about
+  // to use. Any thread may call this. It takes only locks under which no other
+  // lock is taken.
   static void Destroy(RemoteStorage* storage, WorkerSet* workers,
                       StagePlans* plans);
 
  private:
-  // Gives up the replica's copy, which exists and no longer counts, so that
-  // another one can be made.
+  // Gives up the replica's copy, so that another copy can be made. The copy
+  // exists, but no longer counts against memory.
   void LetGo(RemoteStorage* storage, int member);
   // Frees the copies that replicas other than the owner have.
   absl::Status GiveBack(uint32_t lane, RemoteStorage* storage);

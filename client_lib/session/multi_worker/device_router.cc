@@ -239,8 +239,8 @@ absl::Status DeviceRouter::RegisterModel(uint32_t lane, uint64_t model_id,
                                          std::vector<StoragePtr> storages) {
   if (IsForkedChild()) return AfterForkError();
   const Pass pass(&several_.gate());
-  // Several workers may have copies of the storages, and none of them counts
-  // models.
+  // With several workers, each may have copies of the storages, and none of
+  // them counts resident models.
   if (!pass) return absl::OkStatus();
   return first().RegisterModel(lane, model_id, name, std::move(storages));
 }

@@ -1,10 +1,10 @@
 // Implements the virtual device that a program holds. It passes each call to
-// the only worker (remote_device.h) while one suffices, and afterwards to the
-// multi-worker device. Its graphs are captured (graph_router.h) whichever
-// worker takes their calls.
+// the only worker (remote_device.h) while one worker suffices, and afterwards
+// to the multi-worker device. It captures graphs (graph_router.h) independently
+// of which worker takes their calls.
 //
 // Thread-safe. A call to the only worker holds a pass of the gate while it is
-// recorded, so that the device gets further workers between calls only.
+// captured, so that the device gets further workers only between calls.
 #ifndef CLIENT_LIB_SESSION_MULTI_WORKER_DEVICE_ROUTER_H_
 #define CLIENT_LIB_SESSION_MULTI_WORKER_DEVICE_ROUTER_H_
 
@@ -78,8 +78,8 @@ class DeviceRouter final : public VirtualDevice {
   DeviceRouter(int index, std::shared_ptr<SessionContext> context);
 
   RemoteDevice& first() const { return workers_.first(); }
-  // Adds the call to the lane's captured graph, if there is one, and records it
-  // on the only worker.
+  // Adds the call to the lane's captured graph, if the lane is being captured,
+  // and records it on the only worker.
   absl::Status RecordOnFirst(uint32_t lane, Call* call);
   // Returns how another worker fetches the storage's value.
   absl::StatusOr<PullWork> Offer(uint32_t lane, RemoteStorage* storage);

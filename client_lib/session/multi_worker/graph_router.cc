@@ -43,8 +43,8 @@ absl::StatusOr<std::shared_ptr<const CapturedGraph>> GraphRouter::Finish(
                      "the thread's calls are not being recorded");
   }
   if (!several_->begun()) return capture->Finish(given, outputs, awaited);
-  // No output is available before the end, because outputs are put together
-  // there.
+  // With several workers, no output is available before the end, because
+  // outputs are put together there.
   DJINN_ASSIGN_OR_RETURN(std::shared_ptr<CapturedGraph> captured_graph,
                          capture->Finish(given, outputs, /*awaited=*/0));
   const absl::Status shared = several_->FindSharing(captured_graph.get());

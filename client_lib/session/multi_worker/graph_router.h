@@ -1,5 +1,6 @@
-// Captures the graphs of a virtual device and executes them, on its only worker
-// while one suffices, and afterwards by sharing their rows out between workers.
+// Captures the graphs of a virtual device and executes them. It uses the only
+// worker while one suffices, and afterwards divides the rows among several
+// workers.
 //
 // Thread-safe.
 #ifndef CLIENT_LIB_SESSION_MULTI_WORKER_GRAPH_ROUTER_H_

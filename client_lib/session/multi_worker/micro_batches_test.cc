@@ -63,8 +63,8 @@ class MicroBatchesTest : public SharedRowsFixture {
     answer.mutable_plan()->mutable_stages(0)->add_nodes(0);
     answer.mutable_plan()->mutable_stages(1)->add_nodes(1);
     answer.mutable_plan()->mutable_stages(1)->add_nodes(2);
-    // The sizes of the views of inputs and intermediates: input, between three
-    // times, output. Each view is offset, size, stride.
+    // Each view adds an offset, a size and a stride. The views are those of
+    // inputs and intermediates: the input, between three times, and the output.
     for (const uint32_t gap : {4, 2, 2, 8, 2}) {
       answer.mutable_rows()->add_integer_gaps(gap);
       answer.mutable_rows()->add_slopes(1);
@@ -114,12 +114,12 @@ TEST_F(MicroBatchesTest, RowsGoThroughTheStages) {
     EXPECT_EQ(CallAndRead(captured_graph, input), absl::OkStatus());
   }
   EXPECT_EQ(device_->Synchronize(), absl::OkStatus());
-  // The second worker received only its stage, once, because all micro-batches
-  // are alike.
+  // The second worker received only its stage, and received it once, because
+  // all micro-batches have the same graph.
   EXPECT_THAT(Defined(1), ElementsAre(2));
   EXPECT_EQ(cluster_.worker(1).seen().runs.size(), 9u);
-  // The second layer's weights cross once, and an intermediate in each
-  // micro-batch. The outputs come back.
+  // The second layer's weights move once, and an intermediate moves in each
+  // micro-batch. The outputs move back.
   EXPECT_EQ(Count(0, v1::Ordered::kOffer), 1 + 9);
   EXPECT_EQ(Count(1, v1::Ordered::kOffer), 9);
   // Each stage has its own scalars.

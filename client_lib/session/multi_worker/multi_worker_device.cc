@@ -13,8 +13,8 @@
 namespace djinn {
 namespace {
 
-// Cost in bytes of a generator on another replica: its state passes through
-// this process, which waits for it.
+// Cost in bytes of a generator on another replica. The generator's state passes
+// through this process, which waits for it.
 constexpr int64_t kGeneratorCost = 1 << 20;
 
 }  // namespace
@@ -56,8 +56,8 @@ void MultiWorkerDevice::Spread() {
   while (workers_->count() < wanted &&
          AddMember(/*needed_bytes=*/0, /*patiently=*/false)) {
   }
-  // The coordinator cuts the work once its cost is known. Until then it stays
-  // together.
+  // The coordinator cuts the program's graphs once their cost is known. Until
+  // then all calls go to one worker.
   filling_ = 0;
 }
 
@@ -76,8 +76,8 @@ bool MultiWorkerDevice::BeginsFor(uint64_t bytes) {
   MutexLock lock(&mu_);
   if (begun()) return true;
   if (!AddMember(bytes, /*patiently=*/false)) return false;
-  // Notes that the first worker is full: the refused upload's bytes count there
-  // already, so 0 more do not fit.
+  // Notes that the first worker has no room beyond what counts there. The
+  // refused upload's bytes already count, so the number of further bytes is 0.
   workers_->LearnRoom(0, 0);
   return true;
 }
@@ -112,8 +112,8 @@ absl::StatusOr<std::vector<ResultMetadata>> MultiWorkerDevice::RecordAndWait(
     copies.push_back(touch.storage.get());
   }
   auto results = workers_->at(routed.member).RecordAndWait(lane, call);
-  // A call that failed on the worker poisoned its results there. A call that
-  // was not taken changed nothing.
+  // A call that failed on the worker poisoned its results, so their copies are
+  // noted all the same. A call that the replica did not take changed nothing.
   if (!results.ok() && !IsRootError(results.status())) return results;
   for (size_t i = 0; i < routed.named.size(); ++i) {
     const NamedStorage& use = routed.named[i];
@@ -133,8 +133,8 @@ absl::Status MultiWorkerDevice::Upload(uint32_t lane, RemoteStorage* storage,
   const bool refused = !refusal.ok();
   StorageCopies& copies = table_.CopiesOf(storage);
   const bool tied = copies.holders != 0 && !refused;
-  // Tries the replica that has the storage or took the last uploads first, then
-  // others that may have room.
+  // Tries the replica that has the storage, or otherwise the one that took the
+  // last uploads. Then tries others that may have room.
   const int first = tied ? table_.HomeOf(storage) : filling_;
   std::vector<int> order;
   if (tied || workers_->RoomToTry(first) >= size) order.push_back(first);
@@ -360,8 +360,8 @@ double MultiWorkerDevice::RemainingFrom(const Call& call, int member) {
   const std::optional<StageOrder::Use> use = plans_.NextUse(placed);
   if (use.has_value()) {
     if (use->begins_run) rounds_.Begin();
-    // A call that uses no kept storage belongs to the calls before it on that
-    // replica, as in the plan.
+    // A call that uses no storage of a plan counts with the previous calls on
+    // the same replica, as it does in the plan.
     rounds_.set_remaining(member, use->remaining_seconds);
   }
   return rounds_.remaining(member);
@@ -385,10 +385,11 @@ absl::Status MultiWorkerDevice::Route(uint32_t lane, Call* call,
     routed->named.push_back({touch.storage, touch.access});
     touch.storage = StoragePtr(copy);
   }
-  // The program continues at the next stage, so the previous replica sends at
-  // once what it recorded. Otherwise the last stage would wait for the end of
-  // everything. If workers are short of room instead, waiting may free some of
-  // it.
+  // The program continues on another replica, probably at the plan's next
+  // stage, so the previous replica sends at once what it has recorded.
+  // Otherwise the last stage would wait until the end. Without plans, the
+  // replica changed because workers are short of room, and waiting may free
+  // some of it.
   if (routed->member != table_.last() && plans_.count() > 0) {
     workers_->at(table_.last()).Ship(lane);
   }

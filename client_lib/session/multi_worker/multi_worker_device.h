@@ -2,15 +2,15 @@
 // some of them (CopyTable). A call is recorded on the replica that lacks the
 // fewest bytes of its operands and has room for its results. The operands that
 // the replica lacks first move there, from worker to worker. A write makes the
-// other copies stale, and they are freed.
+// other copies stale and frees them.
 //
-// The device has one worker while that suffices. Begins() checks whether it
-// still does. Once it does not, gate() is closed and every call comes here. The
-// device fails as a whole when one replica does, and none of them migrates.
+// The device has one worker while one suffices, which Begins() checks. Once it
+// does not suffice, gate() is closed and this class takes every call. The
+// failure of one replica is the failure of the device. Replicas do not migrate.
 //
-// Thread-safe: mu_ orders what the lanes do. A thread holds it while a replica
-// takes a call, which may wait for that replica's window. Replicas never call
-// back into code that takes mu_.
+// Thread-safe: mu_ puts the lanes' calls in one order. A thread holds mu_ while
+// a replica takes a call, which may wait for that replica's window. Replicas
+// never call back into code that takes mu_.
 #ifndef CLIENT_LIB_SESSION_MULTI_WORKER_MULTI_WORKER_DEVICE_H_
 #define CLIENT_LIB_SESSION_MULTI_WORKER_MULTI_WORKER_DEVICE_H_
 
@@ -45,22 +45,24 @@ class MultiWorkerDevice {
                     VirtualDevice* owner, WorkerSet* workers,
                     GraphCaptures* captures);
 
-  // Calls to the only worker pass the gate. It is closed once the device has
-  // several workers.
+  // Returns the gate that calls to the only worker pass. The gate is closed
+  // once the device has several workers.
   SingleWorkerGate& gate() { return gate_; }
   bool begun() const { return gate_.closed(); }
   // Returns whether calls must ask Begins(), because the device has several
   // workers or may soon lack room.
   bool looks() const { return looks_.load(std::memory_order_acquire); }
   void LookForRoom() { looks_.store(true, std::memory_order_release); }
-  // Returns whether the device has several workers, after it looked for room
-  // that the first one lacks. The caller holds no pass of the gate.
+  // Returns whether the device has several workers. If the first worker lacks
+  // room, first looks for another one. The caller holds no pass of the gate.
   bool Begins() ABSL_LOCKS_EXCLUDED(mu_);
   // Requests a worker for an upload that the first one refused.
   bool BeginsFor(uint64_t bytes) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // The following methods are as in VirtualDevice, once the device has several
-  // workers.
+  // The following methods do what those of VirtualDevice do. They are called
+  // once the device has several workers.
+
+  // Appends the call to the segment of the chosen replica.
   absl::Status Record(uint32_t lane, Call* call);
   absl::StatusOr<std::vector<ResultMetadata>> RecordAndWait(uint32_t lane,
                                                             Call* call);
@@ -93,7 +95,7 @@ class MultiWorkerDevice {
     plans_.OnRepeat(member, std::move(repeated));
   }
   // Notes that the program released a storage that has copies. Takes only locks
-  // under which no other is taken.
+  // under which no other lock is taken.
   void MarkDead(RemoteStorage* storage);
   void AddStatistics(Statistics* sum) const;
 
@@ -110,9 +112,9 @@ class MultiWorkerDevice {
   struct Routed {
     int member = 0;
     absl::InlinedVector<NamedStorage, 8> named;
-    // Operands whose copies do not hold the right value. The call's results are
-    // poisoned, and the copies are dropped. Until the call is recorded the
-    // copies stay unsure, so that the next call checks them.
+    // The operands whose copies do not hold the right value. The call's results
+    // are poisoned, and the copies are dropped. Until the call is recorded, the
+    // copies stay marked as unsure, so that the next call checks them.
     absl::InlinedVector<RemoteStorage*, 2> unsound;
   };
 
@@ -124,24 +126,24 @@ class MultiWorkerDevice {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Chooses a replica for `bytes` bytes that no operand ties to one.
   int ChooseForBytes(uint64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Returns how long a run still takes from this call on, which goes to the
-  // replica. Must be called once per call.
+  // Returns how long a run still takes from this call on, if the call goes to
+  // the replica `member`. Must be called once per call.
   double RemainingFrom(const Call& call, int member)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status CheckOwn(const Call& call) const;
-  // Chooses a replica, brings the operands that it lacks, and makes the call
-  // name its copies.
+  // Chooses a replica, moves missing operands there, and makes the call name
+  // the replica's copies.
   absl::Status Route(uint32_t lane, Call* call, Routed* routed)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Brings the operands that the replica lacks. Returns false if a plan chose
-  // the replica and its worker does not take a storage that it should keep. The
-  // plan for that storage is then forgotten.
+  // Moves missing operands to the replica. Returns false if a plan chose the
+  // replica and its worker refuses a storage that the plan assigns to it. The
+  // plan is then forgotten for that storage.
   absl::StatusOr<bool> BringAll(uint32_t lane, const Call& call,
                                 const Choice& choice, double remaining_seconds,
                                 Routed* routed)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Notes what a call wrote on the replica. `rematerialization` says how to
-  // compute its result again; it may be null.
+  // Notes that a call wrote storages on the replica. `rematerialization` says
+  // how to compute its result a second time; it may be null.
   absl::Status Settle(
       uint32_t lane, const Routed& routed,
       std::shared_ptr<const Rematerialization> rematerialization = nullptr)

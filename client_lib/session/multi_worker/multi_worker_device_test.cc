@@ -224,8 +224,8 @@ TEST_F(MultiWorkerDeviceTest, ACallGoesWhereMostOfItsOperandsAre) {
   EXPECT_EQ(ReadByte(*device_, 0, second), absl::OkStatus());
   EXPECT_EQ(Count(0, v1::Ordered::kRun), 1);
   EXPECT_EQ(Count(1, v1::Ordered::kRun), 1);
-  // The input followed the last upload. The input and the first result crossed
-  // once each.
+  // The input went to the worker of the last upload. The input and the first
+  // result moved once each.
   EXPECT_EQ(Count(1, v1::Ordered::kOffer), 1);
   EXPECT_EQ(Count(0, v1::Ordered::kOffer), 1);
   // A copy that exists does not cross again.

@@ -1,5 +1,4 @@
-// Tests values of almost no cost, which are computed wherever a device needs
-// them.
+// Tests cheap values, which are computed wherever a device needs them.
 #include <map>
 #include <memory>
 #include <string>

@@ -45,8 +45,8 @@ class StagesTest : public MultiWorkerDeviceTest {
     return status;
   }
 
-  // Answers by slot: the first layer's weight, its input, its result, the
-  // second layer's weight, the result.
+  // Answers with the replica of each slot: the first layer's weight, its input,
+  // its result, the second layer's weight, the result.
   void Answer(const FakeCoordinator::StagesAsked& asked,
               std::vector<uint32_t> member_of_slot) {
     v1::StageAnswer answer;
@@ -222,8 +222,8 @@ TEST_F(StagesTest, WhatHasNoBytesIsThereAlthoughAPlanIsDropped) {
   EXPECT_EQ(Count(1, v1::Ordered::kRun), 0);
 }
 
-// Tests a network with two branches behind its first layer. Each branch has a
-// weight on a worker of its own, and the second one is longer.
+// Tests a network with two branches behind its first layer. The weight of each
+// branch is on a worker of its own, and the second branch takes longer.
 class BranchesTest : public StagesTest {
  protected:
   BranchesTest() {
@@ -300,8 +300,8 @@ TEST_F(BranchesTest, WhatIsOfferedSaysWhatWaitsForIt) {
   AnswerWithTimes(asked);
   for (int i = 0; i < 2; ++i) ASSERT_EQ(Step(), absl::OkStatus());
   const std::vector<v1::Offer> offers = Offered(0);
-  // The weights, which this process waits for, and two branch inputs in each of
-  // two runs.
+  // The weights, for which this process waits, moved once, and two branch
+  // inputs moved in each of two runs.
   ASSERT_EQ(offers.size(), 6u);
   std::vector<v1::Offer> weights, values;
   for (const v1::Offer& offer : offers) {
@@ -310,7 +310,7 @@ TEST_F(BranchesTest, WhatIsOfferedSaysWhatWaitsForIt) {
   EXPECT_EQ(weights.size(), 2u);
   ASSERT_EQ(values.size(), 4u);
   for (int run = 0; run < 2; ++run) {
-    // The offers are in the program's order. Within a round, the second one
+    // The offers are in the program's order. Within a round, the second offer
     // should move first.
     EXPECT_EQ(values[2 * run].remaining_seconds(), 0.2);
     EXPECT_EQ(values[2 * run + 1].remaining_seconds(), 0.7);
@@ -318,8 +318,8 @@ TEST_F(BranchesTest, WhatIsOfferedSaysWhatWaitsForIt) {
     EXPECT_EQ(values[2 * run].round(), values[2 * run + 1].round());
   }
   EXPECT_LT(values[0].round(), values[2].round());
-  // A call that uses no kept storage is as urgent as the call before it on its
-  // worker.
+  // A call that uses no storage of a plan has the urgency of the previous call
+  // on its worker.
   const std::vector<v1::Offer> joined = Offered(1);
   ASSERT_EQ(joined.size(), 2u);
   EXPECT_EQ(joined[0].remaining_seconds(), 0.7);

@@ -84,8 +84,9 @@ bool UsesRealNumbers(const Call& call) {
   return real;
 }
 
-// Builds the common part of both kinds. Returns null if the call draws, writes
-// no value or several, has unknown results, or takes large intermediates.
+// Builds what cheap and other rematerializations have in common. Returns null
+// if the call draws, writes no value or several, has unknown results, or takes
+// large intermediates.
 std::shared_ptr<Rematerialization> Compose(
     const Call& call,
     std::vector<std::shared_ptr<const Rematerialization>> before) {

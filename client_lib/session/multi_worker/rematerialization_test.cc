@@ -30,8 +30,8 @@ RematerializationPtr Zeros(uint64_t size_bytes) {
   return rematerialization;
 }
 
-// Describes a call on bytes. `before` is by touch; null for storages that the
-// call creates.
+// Describes a call on bytes. `before` has an entry for each touch, which is
+// null for a storage that the call creates.
 RematerializationPtr Of(const char* name, const std::vector<Use>& uses,
                         std::vector<RematerializationPtr> before) {
   return RematerializationOf(MakeCallOf(Op(name), uses), std::move(before));

@@ -15,7 +15,7 @@ namespace djinn {
 namespace {
 
 // Rematerialization may take at most this fraction of the time of a fetch,
-// because it keeps the device from other work and its time is only an estimate.
+// because it occupies the device and its time is only an estimate.
 constexpr double kWorthIt = 0.5;
 // Smaller values arrive sooner than a message and are not weighed.
 constexpr uint64_t kMinBytes = 16 << 10;
@@ -95,8 +95,8 @@ absl::StatusOr<bool> Rematerializer::MakeIfWorthIt(uint32_t lane,
   std::shared_ptr<const Rematerialization> rematerialization =
       copies.rematerialization;
   const uint64_t errors = context_->root_errors.count();
-  // A value that failed where it was computed might not fail here, but must be
-  // missing all the same.
+  // A value whose first computation failed might not fail here, but must be
+  // missing here as well.
   if (rematerialization != nullptr &&
       (rematerialization->size_bytes != storage->size_bytes() ||
        rematerialization->errors_before != errors)) {
@@ -121,8 +121,8 @@ absl::StatusOr<bool> Rematerializer::MakeIfWorthIt(uint32_t lane,
   table_->Count(storage, member);
   if (rematerialization->cheap()) return true;
   if (FastExecutionWasUsed()) {
-    // The call may have been recorded in fast mode, and then its bits may
-    // differ.
+    // The call may have been recorded in fast mode. The bits of a second
+    // computation may then differ.
     table_->DropCopy(storage, member);
     return false;
   }

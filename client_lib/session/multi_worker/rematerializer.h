@@ -1,8 +1,8 @@
 // Rematerializes values on a replica of a multi-worker device instead of
 // fetching them, where the calls take less time than the transfer of the bytes.
-// docs/scheduling.md has the formula.
+// docs/design/multi-worker.md has the formula.
 //
-// Not thread-safe: the multi-worker device's lock guards it, except
+// Not thread-safe: the multi-worker device's lock guards everything except
 // AddStatistics().
 #ifndef CLIENT_LIB_SESSION_MULTI_WORKER_REMATERIALIZER_H_
 #define CLIENT_LIB_SESSION_MULTI_WORKER_REMATERIALIZER_H_
@@ -52,13 +52,13 @@ class Rematerializer {
         plans_(plans),
         operands_(operands) {}
 
-  // Describes how to rematerialize the value that a call on `member` computes,
-  // or returns null if that is impossible.
+  // Describes how to rematerialize the value that a call on `member` computes.
+  // Returns null if this is impossible.
   std::shared_ptr<const Rematerialization> RematerializationFor(
       const Call& call, absl::Span<const NamedStorage> named, int member);
-  // Makes the replica hold the storage's newest version by executing the calls
-  // that computed it, if that is cheap or worth it. Otherwise returns false,
-  // and the replica has no copy.
+  // Tries to give the replica the storage's newest version by executing the
+  // calls that computed it, if that is cheap or takes less time than a fetch.
+  // If it returns false, the replica has no copy.
   absl::StatusOr<bool> TryMake(uint32_t lane, RemoteStorage* storage,
                                int member);
   // Thread-safe.
@@ -86,14 +86,14 @@ class Rematerializer {
   bool IsWorthMaking(RemoteStorage* storage,
                      const Rematerialization& rematerialization,
                      Making* making);
-  // Adds the cost. Returns false if the replica cannot compute the value, or
-  // would compute other bits.
+  // Adds the cost of the rematerialization to `making`. Returns false if the
+  // replica cannot compute the value, or would compute other bits.
   bool Weigh(const Rematerialization& rematerialization, Making* making);
   bool WeighOperand(const Rematerialization& rematerialization, uint32_t touch,
                     Making* making);
   void Unpin(Making* making);
-  // Fills `target`, a storage of the replica that does not exist on its worker
-  // yet, by executing the rematerialization.
+  // Executes the rematerialization into `target`, a storage of the replica that
+  // does not exist on its worker yet.
   absl::Status Make(uint32_t lane, const Rematerialization& rematerialization,
                     RemoteStorage* target, const Making& making);
   // Logs the comparison when its outcome differs from the last one.
@@ -112,8 +112,8 @@ class Rematerializer {
   // The memory of all rematerializations that are not cheap.
   const std::shared_ptr<std::atomic<int64_t>> rematerialization_bytes_ =
       std::make_shared<std::atomic<int64_t>>(0);
-  // Bits by replica: whether the last value that was weighed for it was
-  // rematerialized.
+  // One bit for each replica: whether the last value that was weighed for it
+  // was rematerialized.
   uint32_t makes_ = 0;
 };
 

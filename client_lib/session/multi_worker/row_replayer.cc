@@ -14,8 +14,8 @@
 namespace djinn {
 namespace {
 
-// Limits on the kinds of graphs whose plans are remembered, and on questions
-// that wait for answers.
+// Limit on the graphs whose plans are remembered, by SharingKey(), and on
+// unanswered questions to the coordinator.
 constexpr size_t kMaxSharings = 64;
 constexpr size_t kMaxQuestions = 16;
 
@@ -162,8 +162,8 @@ absl::Status RowReplayer::CheckRoomForParts(const Execution& replay) {
 absl::StatusOr<std::vector<StoragePtr>> RowReplayer::ExecuteParts(
     Execution* replay) {
   const RowShares& shares = *replay->shares;
-  // Rows leave before any replica begins with its own, so that distant ones
-  // arrive early.
+  // All rows leave before any replica begins with its own rows, so that rows
+  // for other replicas arrive early.
   std::vector<std::vector<RemoteStorage*>> given(shares.parts.size());
   for (size_t i = shares.parts.size(); i-- > 0;) {
     DJINN_ASSIGN_OR_RETURN(given[i], BringGiven(replay, shares.parts[i]));

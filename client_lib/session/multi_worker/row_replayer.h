@@ -1,14 +1,15 @@
 // Executes captured graphs on a multi-worker device. If the coordinator has a
-// plan for a graph's rows, every replica executes the graph on some of the
-// rows, or some of its stages on all rows (row_replayer_stages.cc).
+// plan for a graph's rows, either every replica executes the graph on some of
+// the rows, or every replica executes one stage of the graph on all rows
+// (row_replayer_stages.cc).
 //
 // Each replica has a copy of the captured storages, and of inputs without rows.
-// The replica that has an input with rows cuts it, and the rows move from
-// worker to worker. So do the rows of the outputs, which the first replica puts
-// together. No thread waits: the replicas' orders are such that each fetches
-// what was offered before.
+// The replica that has an input with rows cuts the input, and the rows move
+// from worker to worker. The rows of the outputs move to the first replica,
+// which puts them together. No thread waits, because every value is offered
+// before a replica fetches it.
 //
-// Not thread-safe: the multi-worker device's lock guards it, except
+// Not thread-safe: the multi-worker device's lock guards everything except
 // FindSharing() and OnAnswer().
 #ifndef CLIENT_LIB_SESSION_MULTI_WORKER_ROW_REPLAYER_H_
 #define CLIENT_LIB_SESSION_MULTI_WORKER_ROW_REPLAYER_H_
@@ -52,13 +53,14 @@ class RowReplayer {
         rounds_(rounds) {}
 
   // Fills captured_graph->sharing, and asks the coordinator if the plan is
-  // unknown. FailedPrecondition if the rows cannot be divided. Thread-safe.
+  // unknown. Returns FailedPrecondition if the rows cannot be divided.
+  // Thread-safe.
   absl::Status FindSharing(CapturedGraph* captured_graph);
   // Takes the coordinator's answer to such a question. Thread-safe.
   void OnAnswer(const v1::StageAnswer& answer);
 
-  // Executes the graph and returns its outputs. STALE_RECORDING if the callable
-  // should be captured instead.
+  // Executes the graph and returns its outputs. Returns FailedPrecondition
+  // (STALE_RECORDING) if the callable should be captured once more instead.
   absl::StatusOr<std::vector<StoragePtr>> Replay(
       uint32_t lane, const std::shared_ptr<const CapturedGraph>& captured_graph,
       const std::shared_ptr<const RowShares>& shares,
@@ -119,8 +121,8 @@ class RowReplayer {
   // Puts the outputs together from each shard's rows.
   absl::StatusOr<std::vector<StoragePtr>> PutTogether(
       Execution* replay, absl::Span<const std::vector<RowsAt>> made);
-  // Returns the shard's inputs on its replica, which also has all captured
-  // storages afterwards.
+  // Returns the shard's inputs on its replica. Afterwards the replica also has
+  // all captured storages.
   absl::StatusOr<std::vector<RemoteStorage*>> BringGiven(
       Execution* replay, const RowShares::Part& part);
   // Returns one of the inputs: the shard's rows, or all of it if it has none.

@@ -1,11 +1,11 @@
 // Executes captured graphs whose rows pass through the replicas in
-// micro-batches: each replica executes its stage of one micro-batch while the
-// next one is a stage behind.
+// micro-batches: a replica executes its stage of one micro-batch while the
+// previous replica executes the previous stage of the next one.
 //
 // This process waits for no run. Every replica gets its runs in the order of
-// the micro-batches, and fetches by itself what the stage before computed. The
-// rows of the inputs leave before the first run, and the outputs are put
-// together behind all runs, so that no replica waits for another stage before
+// the micro-batches, and its worker fetches the results of the previous stage.
+// The rows of the inputs leave before the first run, and the outputs are put
+// together after all runs, so that no replica waits for another stage before
 // its next micro-batch.
 #include <map>
 #include <memory>
@@ -144,8 +144,8 @@ absl::StatusOr<std::vector<RowReplayer::RowsAt>> RowReplayer::ExecuteMicroBatch(
     absl::Span<const StageGraph> stages, const RowsGiven& rows_given) {
   const CapturedGraph& captured_graph = *replay->captured_graph;
   const std::vector<CapturedPart::Slot>& slots = captured_graph.parts[0].slots;
-  // The intermediates that stages have computed so far, by slot, on the replica
-  // that wrote them last.
+  // Maps slots to the intermediates that stages have computed so far, on the
+  // replica that wrote them last.
   absl::flat_hash_map<uint32_t, RowsAt> made;
   for (const StageGraph& stage : stages) {
     std::vector<RemoteStorage*> given;

@@ -19,8 +19,8 @@ namespace {
 
 using Source = CapturedPart::Slot::Source;
 
-// These mark the start of a graph's name. They read as a number of calls that
-// no graph has, so that no key equals the name.
+// These bytes mark the start of a graph's name. In a key, they would be the
+// number of calls; no graph has so many, so no key equals a name.
 constexpr absl::string_view kMark("\xff\xff\xff\xfe", 4);
 constexpr absl::string_view kStageMark("\xff\xff\xff\xfd", 4);
 
@@ -225,7 +225,7 @@ using Source = CapturedPart::Slot::Source;
 
 constexpr uint32_t kNoStage = 0xffffffff;
 
-// The first and the last stage that name a slot of the whole. `first` is
+// The first and the last stage that name a slot of the whole graph. `first` is
 // kNoStage if no node names the slot.
 struct Span {
   uint32_t first = kNoStage;

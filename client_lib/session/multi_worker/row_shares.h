@@ -1,6 +1,6 @@
 // Divides the rows of a captured graph among the replicas of a multi-worker
-// device, or makes them pass through the replicas in micro-batches. It builds
-// the question to the coordinator and interprets the answer.
+// device, or makes them pass through the replicas in micro-batches. Builds the
+// question to the coordinator and interprets the answer.
 #ifndef CLIENT_LIB_SESSION_MULTI_WORKER_ROW_SHARES_H_
 #define CLIENT_LIB_SESSION_MULTI_WORKER_ROW_SHARES_H_
 
@@ -28,30 +28,30 @@ struct RowShares {
     uint64_t rows = 0;
   };
 
-  // Returns the size at which the graph has `of_rows` rows: size n - `rows` is
-  // that of n rows.
+  // Returns the size at which the graph has `of_rows` rows. The size is 0 for
+  // `rows` rows, and grows by 1 with each row.
   int64_t SizeOf(uint64_t of_rows) const {
     return static_cast<int64_t>(of_rows) - static_cast<int64_t>(rows);
   }
 
   uint64_t rows = 0;
-  // Two or more shards in the order of the rows, each on another replica. If
-  // there are stages, these are micro-batches that pass through them, and their
-  // member is that of the first stage.
+  // Two or more shards, in the order of the rows. Without stages, each shard is
+  // on another replica. With stages, each shard is a micro-batch that passes
+  // through them, and its `member` is the replica of the first stage.
   std::vector<Part> parts;
-  // The replica of each stage, all different. Empty if every replica executes
+  // The replicas of the stages, all different. Empty if every replica executes
   // the whole graph.
   std::vector<int> stages;
   // The stage of each node, in the form that srg::CheckStageOrder() takes.
-  // Filled if there are stages.
+  // Filled only if there are stages.
   std::vector<uint32_t> stage_of_node;
-  // Seconds that the run still takes once a value has arrived, by slot and
-  // replica, for slots that stages of other replicas compute.
+  // Maps slots that stages of other replicas compute, and replicas that need
+  // them, to the seconds that the run still takes once the value has arrived.
   absl::flat_hash_map<std::pair<uint32_t, int>, double> remaining_seconds;
   // Followed by a stage's rows and number, names the stage's graph.
   std::string stages_key;
-  // Bytes of a row, by input and by output. 0 for an input of which every shard
-  // gets all.
+  // The bytes of one row of each input, and of each output. 0 for an input that
+  // every shard gets as a whole.
   std::vector<uint64_t> given_row_bytes;
   std::vector<uint64_t> output_row_bytes;
   // The captured graph, with a size hole.
@@ -63,8 +63,8 @@ struct RowShares {
 // before.
 absl::Status CheckShareable(const CapturedGraph& captured_graph);
 
-// Returns a key that is equal for captured graphs with the same answer. The
-// graph must be shareable, here and below.
+// Returns a key that is equal for captured graphs to which the coordinator
+// gives the same answer. All functions from here on require a shareable graph.
 std::string SharingKey(const CapturedGraph& captured_graph);
 
 v1::RecordingSlots SlotsOf(const CapturedGraph& captured_graph);
@@ -79,8 +79,8 @@ absl::StatusOr<std::shared_ptr<const RowShares>> MakeShares(
 // Remembers the plan of similar captured graphs. Thread-safe.
 class RowSharing {
  public:
-  // Returns whether to ask the coordinator: at the first use and, while there
-  // is no answer, at the 8th, the 64th, ...
+  // Returns whether to ask the coordinator: at the first use, and, while there
+  // is no answer, at the 8th use, the 64th, and so on.
   bool Asks();
   void Answer(absl::StatusOr<std::shared_ptr<const RowShares>> answer);
   // Returns null before the answer arrived, and its error if it is one.
@@ -98,10 +98,11 @@ class RowSharing {
 // micro-batches. Immutable.
 struct StageGraph {
   int member = 0;
-  // The stage as a captured graph of one part. Its inputs are intermediates of
-  // earlier stages and inputs of the whole. It captures nothing itself:
-  // captured storages of the whole are passed at each execution. Its outputs
-  // are what later stages, or the whole's outputs, take from it.
+  // The stage as a captured graph with one run. Its inputs are intermediates of
+  // earlier stages and inputs of the whole graph. It captures nothing: captured
+  // storages of the whole graph are passed as inputs at each execution. Its
+  // outputs are the values that later stages need and the whole graph's outputs
+  // that it computes.
   std::shared_ptr<const CapturedGraph> captured_graph;
   // The stage's graph, and its key.
   std::shared_ptr<const SizedGraph> graph;
@@ -111,8 +112,9 @@ struct StageGraph {
   std::vector<uint32_t> outputs;
 };
 
-// Returns the stages in order. `shares` belong to the graph and have stages.
-// Fails if the graph is invalid at this number of rows.
+// Returns the stages in order. `shares` belong to the captured graph and have
+// stages. Fails if the graph is invalid for the number of rows in a
+// micro-batch.
 absl::StatusOr<std::vector<StageGraph>> CutIntoStages(
     const CapturedGraph& captured_graph, const RowShares& shares,
     uint64_t rows);

@@ -82,13 +82,13 @@ TEST_F(SharedRowsTest, EachMemberCarriesOutItsRows) {
   }
   EXPECT_THAT(Sizes(0), ElementsAre(-7, -7, -7));
   EXPECT_THAT(Sizes(1), ElementsAre(-5, -5, -5));
-  // The weights move once. The rows of the input and of the output move each
-  // time.
+  // The weights move once, while the rows of the input and of the output move
+  // each time.
   EXPECT_EQ(Count(0, v1::Ordered::kOffer), 4);
   EXPECT_EQ(Count(1, v1::Ordered::kOffer), 3);
   // Temporary storages are freed with the next messages. The worker therefore
-  // has the copy of the weights and, at most, the rows of the last call's input
-  // and output.
+  // has only the copy of the weights and, at most, the rows of the last call's
+  // input and output.
   EXPECT_LE(cluster_.worker(1).live_storages().size(), 3u);
 }
 

@@ -1,6 +1,6 @@
 // Admits calls to the only worker of a virtual device until the device has
-// several. Close() then waits for the calls inside, and no further call gets
-// in. A call costs two atomic operations.
+// several workers. Close() then waits for the admitted calls to end, and no
+// further call is admitted. A call costs two atomic operations.
 //
 // Thread-safe.
 #ifndef CLIENT_LIB_SESSION_MULTI_WORKER_SINGLE_WORKER_GATE_H_

@@ -1,11 +1,11 @@
-// Tracks a program's position in a graph that was cut into stages, by its uses
-// of the storages that the stages keep. The position tells how long a run still
-// takes.
+// Tracks a program's position in a graph that was cut into stages, judging by
+// its uses of the storages that the plan assigns to stages. The position tells
+// how long a run still takes.
 //
-// A run uses a slot's storage as often as the graph's nodes do. A further use
-// begins another run. If the program deviates, or several threads run the
-// graph, the answer is about an arbitrary run. It only decides what moves
-// first.
+// A run uses a slot's storage as often as the graph's nodes do, and a further
+// use begins another run. If the program deviates, or several threads run the
+// graph, the answer is about an arbitrary run. The answer only decides what
+// moves first.
 //
 // Not thread-safe.
 #ifndef CLIENT_LIB_SESSION_MULTI_WORKER_STAGE_ORDER_H_
@@ -29,7 +29,7 @@ class StageOrder {
 
   // Makes an order in which every time is unknown.
   StageOrder() = default;
-  // Makes the order of a plan of the graph. Times that the plan leaves out are
+  // Makes the order of a plan of the graph. Times that the plan omits are
   // unknown.
   StageOrder(const v1::Graph& graph, const v1::StagePlan& plan);
 
@@ -52,10 +52,10 @@ class StageOrder {
 };
 
 // Describes a graph of a virtual device that was cut into stages for its
-// replicas. Lives as long as it places a storage.
+// replicas. It lives as long as it assigns a storage to a replica.
 struct CutGraph {
-  // The whole graph, to ask later whether it should be cut differently. It has
-  // no nodes if it is too large to be kept.
+  // The whole graph, for the later question whether to cut it differently. It
+  // has no nodes if it is too large to be kept.
   v1::Graph graph;
   v1::GraphNotes notes;
   // The replica that should keep the storage of each slot; -1 for none.

@@ -7,8 +7,8 @@
 namespace djinn {
 namespace {
 
-// Returns a graph of a layer, an activation, and the layer's use on the way
-// back.
+// Returns a graph of a layer, an activation, another layer, and a second use of
+// the first layer's weight, as in a backward pass.
 v1::Graph MakeGraph() {
   v1::Graph graph;
   for (int i = 0; i < 4; ++i) graph.add_slots();

@@ -16,9 +16,9 @@ constexpr size_t kMaxQuestions = 16;
 constexpr size_t kMaxKept = 1 << 20;
 // Size of the largest graph that is kept for another question.
 constexpr size_t kMaxGraphBytes = 1 << 20;
-// The coordinator is asked again about a cut graph when a part of it was used
-// kFirstAgain times, and then each time the uses have grown by the factor
-// kAgain. The senders report uses at the same intervals.
+// The coordinator is asked a second time about a cut graph when a stage of it
+// was used kFirstAgain times, and then each time the uses have grown by the
+// factor kAgain. The senders report uses at the same intervals.
 constexpr uint64_t kFirstAgain = 16;
 constexpr uint64_t kAgain = 8;
 
@@ -53,8 +53,8 @@ std::shared_ptr<CutGraph> StagePlans::CutOf(
 }
 
 void StagePlans::OnRepeat(int member, RepeatedGraph repeated) {
-  // A graph of one copy only moves bytes. The device itself makes such graphs
-  // for the rows of captured graphs.
+  // A graph of a single copy only moves bytes. The device itself makes such
+  // graphs for the rows of captured graphs.
   if (repeated.graph.operators_size() == 1 &&
       repeated.graph.operators(0).name() == "aten::copy_") {
     return;
@@ -123,7 +123,7 @@ bool StagePlans::Apply(const v1::StageAnswer& answer, Question question) {
     cut.member_of_slot = std::move(members);
     return true;
   }
-  // The question was sent before the answer about another graph with these
+  // This question was sent before an answer about another graph with these
   // storages came. One plan suffices.
   if (CutOf(question.storages) != nullptr) return false;
   const auto cut = std::make_shared<CutGraph>();
@@ -191,8 +191,8 @@ int StagePlans::KeeperOf(const RemoteStorage& storage, StorageCopies* copies) {
     if (found != kept_.end()) copies->placed = found->second;
   };
   if (copies->placed.cut == nullptr) {
-    // The question was about the replica's storage that had the value at that
-    // time.
+    // The answer concerns the replica's storage that had the value when the
+    // question was sent.
     if (copies->at_home) look(storage);
     for (const StoragePtr& copy : copies->at) {
       if (copy) look(*copy.get());

@@ -1,6 +1,6 @@
 // Keeps the plans of stages of a device that starts on several workers. The
-// coordinator cuts the graphs that the device repeats into stages, and its
-// answers say which replica keeps which storage.
+// coordinator cuts the graphs that the device repeats into stages, and the
+// coordinator's answers say which replica keeps which storage.
 //
 // Thread-safe. No other lock is taken under its lock.
 #ifndef CLIENT_LIB_SESSION_MULTI_WORKER_STAGE_PLANS_H_
@@ -27,9 +27,9 @@
 
 namespace djinn {
 
-// Ranks the moves between replicas by the round of the repeated graph that
-// needs the value, and by how long that round still takes. Not thread-safe: the
-// multi-worker device's lock guards it.
+// Ranks the moves between replicas: first by the round of the repeated graph
+// that needs the value, then by how long that round still takes. Not
+// thread-safe: the multi-worker device's lock guards it.
 class RoundClock {
  public:
   explicit RoundClock(SessionContext* context) : context_(context) {
@@ -41,7 +41,7 @@ class RoundClock {
   void set_round(uint64_t round) { round_ = round; }
   uint64_t round() const { return round_; }
   // Returns how long, in seconds, the run still takes after the replica's last
-  // call; infinite if unknown.
+  // call. Returns infinity if this is unknown.
   double remaining(int member) const { return remaining_[member]; }
   void set_remaining(int member, double seconds) {
     remaining_[member] = seconds;
@@ -63,16 +63,16 @@ class StagePlans {
   // Returns a number for a question of any kind to the coordinator.
   uint64_t NextQuestion();
 
-  // Asks how to cut a graph that a replica's sender saw again. If the graph is
-  // a stage of one that was cut, asks from time to time whether to cut that one
-  // differently.
+  // Asks how to cut a graph that a replica's sender saw a second time. If the
+  // graph is a stage of a cut graph, asks from time to time whether to cut that
+  // graph differently.
   void OnRepeat(int member, RepeatedGraph repeated);
   // Takes the coordinator's answer to such a question.
   void OnAnswer(const v1::StageAnswer& answer);
 
-  // Returns a call's use of the storages in the order of their plans: whether a
-  // run begins with the call, and how long it still takes. Returns nothing if
-  // no plan names them. Must be called once per call.
+  // Returns a call's use of the storages in the order of their plan: whether
+  // the call begins a run, and how long the run still takes. Returns nothing if
+  // no plan names the storages. Must be called once per call.
   std::optional<StageOrder::Use> NextUse(
       absl::Span<const PlacedSlot* const> placed);
   // Returns the replica that should keep the storage by a plan, or -1.
@@ -98,12 +98,12 @@ class StagePlans {
   // Returns the plan that places one of these storages, or null.
   std::shared_ptr<CutGraph> CutOf(absl::Span<const uint64_t> storages) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Returns the replica of each slot by the answer. Empty if the answer is not
-  // about this graph or this device.
+  // Returns the replica that the answer gives for each slot. Returns an empty
+  // vector if the answer is not about this graph or this device.
   std::vector<int8_t> ReadMembers(const v1::StageAnswer& answer,
                                   size_t slots) const;
-  // Places the slots by the answer to `question`. Returns false if that moves
-  // nothing.
+  // Assigns the slots to replicas according to the answer to `question`.
+  // Returns false if this moves no storage.
   bool Apply(const v1::StageAnswer& answer, Question question)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
@@ -114,9 +114,9 @@ class StagePlans {
   Mutex mu_;
   uint64_t last_question_ ABSL_GUARDED_BY(mu_) = 0;
   std::map<uint64_t, Question> questions_ ABSL_GUARDED_BY(mu_);  // by number
-  // The slot that determines which replica should keep a storage's contents, by
-  // the id of the replica's storage. The lock guards the contents of each
-  // CutGraph, too.
+  // Maps the ids of replicas' storages to the slots that determine which
+  // replica should keep their contents. The lock also guards the contents of
+  // each CutGraph.
   absl::flat_hash_map<uint64_t, PlacedSlot> kept_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -1,6 +1,6 @@
 // Describes the copies of a multi-worker device's storage. Each replica has a
 // storage of its own, and the program's storage represents them all. The
-// multi-worker device (multi_worker_device.h) uses it under its lock.
+// multi-worker device's lock (multi_worker_device.h) guards the copies.
 #ifndef CLIENT_LIB_SESSION_MULTI_WORKER_STORAGE_COPIES_H_
 #define CLIENT_LIB_SESSION_MULTI_WORKER_STORAGE_COPIES_H_
 
@@ -37,8 +37,8 @@ struct StorageCopies : StorageExtension {
     unsure &= ~(1u << member);
     makes &= ~(1u << member);
   }
-  // Returns its present value, for rematerializations. `storage` is the
-  // program's.
+  // Returns the present value of `storage`, the program's storage, for
+  // rematerializations.
   const std::shared_ptr<HeldValue>& Value(RemoteStorage* storage) {
     if (value == nullptr) value = std::make_shared<HeldValue>(storage);
     return value;
@@ -49,12 +49,14 @@ struct StorageCopies : StorageExtension {
   }
   bool Counts(int member) const { return (counted >> member & 1) != 0; }
 
-  // Bits by replica: whether it has the newest version (none has while nothing
-  // wrote it), and whether the storage counts against its memory.
+  // One bit for each replica. `holders`: whether the replica has the newest
+  // version; none has it before the first write. `counted`: whether the storage
+  // counts against the replica's memory.
   uint32_t holders = 0;
   uint32_t counted = 0;
-  // The holders that fetch or rematerialize the value and have not confirmed it
-  // yet, and the session's count of root errors before the first of these.
+  // `unsure`: the holders that fetch or rematerialize the value and have not
+  // confirmed it yet. `errors_before`: the session's count of root errors
+  // before the first of these began.
   uint32_t unsure = 0;
   // The unsure holders that rematerialize it.
   uint32_t makes = 0;
@@ -63,11 +65,11 @@ struct StorageCopies : StorageExtension {
   int owner = 0;
   // A draw or a seed has named the storage.
   bool generator = false;
-  // The first replica's copy is the program's storage itself, because nothing
-  // has written it since the device got several workers.
+  // True if the first replica's copy is the program's storage itself, because
+  // nothing has written the storage since the device got several workers.
   bool at_home = false;
-  // The replica that should keep it by a plan of stages, or -1; the number of
-  // plans when that was looked up; and the plan's slot.
+  // The replica that should keep the storage by a plan of stages, or -1; the
+  // number of plans when this was last determined; and the plan's slot.
   int8_t kept_by = -1;
   uint32_t plans = 0;
   PlacedSlot placed;

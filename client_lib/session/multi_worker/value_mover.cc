@@ -63,7 +63,7 @@ absl::Status ValueMover::MakeSure(uint32_t lane, RemoteStorage* storage,
     copies.BecomeSure(member);
     return absl::OkStatus();
   }
-  // The value is brought again, by a fetch, because there may be no room to
+  // The value is moved once more, by a fetch, because there may be no room to
   // rematerialize it.
   table_->DropCopy(storage, member);
   copies.rematerialization = nullptr;
@@ -74,8 +74,8 @@ absl::StatusOr<absl::InlinedVector<RemoteStorage*, 2>> ValueMover::Move(
     uint32_t lane, absl::Span<RemoteStorage* const> storages, int member,
     bool told) {
   absl::InlinedVector<RemoteStorage*, 2> unsound;
-  // An offered value takes room at its source until it is fetched, so the
-  // storage is given up only when it has arrived.
+  // An offered value takes room at its source until it is fetched. The storage
+  // is therefore given up only when the value has arrived.
   DJINN_RETURN_IF_ERROR(workers_->at(member).CatchUp());
   for (RemoteStorage* const storage : storages) {
     StorageCopies& copies = table_->CopiesOf(storage);
@@ -119,8 +119,8 @@ absl::StatusOr<bool> ValueMover::HasCome(uint32_t lane, RemoteStorage* storage,
   const absl::Status there =
       workers_->at(owner).CheckSound(lane, table_->CopyAt(storage, owner));
   if (why->ok()) {
-    // A value that failed where it was computed first is missing wherever it
-    // was rematerialized.
+    // A value that failed where it was first computed is missing on every
+    // replica that rematerialized it.
     if (there.ok()) return true;
     if (!IsRootError(there)) return there;
     *why = there;

@@ -1,11 +1,11 @@
 // Moves values between the replicas of a multi-worker device: from worker to
 // worker, or by rematerialization.
 //
-// A copy that was brought is *unsure* until the replica confirms its arrival.
-// It is checked if something has failed since.
+// A moved copy is *unsure* until the replica confirms its arrival. An unsure
+// copy is checked if something has failed meanwhile.
 //
-// Not thread-safe: the multi-worker device's lock guards it, and is held while
-// a replica takes what is recorded there.
+// Not thread-safe: the multi-worker device's lock guards it. The caller holds
+// this lock while a replica takes a call.
 #ifndef CLIENT_LIB_SESSION_MULTI_WORKER_VALUE_MOVER_H_
 #define CLIENT_LIB_SESSION_MULTI_WORKER_VALUE_MOVER_H_
 
@@ -46,21 +46,22 @@ class ValueMover : public OperandSource {
   Rematerializer& rematerializer() { return rematerializer_; }
   const Rematerializer& rematerializer() const { return rematerializer_; }
 
-  // Brings the newest version to the replica. `remaining_seconds` is the time
-  // that the run still takes from there, as in OfferRank.
+  // Gives the replica the newest version of the storage. `remaining_seconds` is
+  // the time that the run still takes once the value has arrived, as in
+  // OfferRank.
   absl::Status Bring(uint32_t lane, RemoteStorage* storage, int member,
                      double remaining_seconds = StageOrder::kUnknown);
-  // Does the same unless the replica has the version, and checks the copy that
-  // it has.
+  // Gives the replica the newest version unless it has it already, and
+  // otherwise checks the copy that it has.
   absl::Status BringWhole(uint32_t lane, RemoteStorage* storage,
                           int member) override;
-  // If something has failed since the copy was brought, checks whether the copy
-  // did. If so, drops the copy so that another one is brought.
+  // Checks the copy if something has failed since it was moved. If that failure
+  // affected the copy, drops the copy, so that another one is moved.
   absl::Status MakeSure(uint32_t lane, RemoteStorage* storage, int member);
-  // Waits for the storages that were brought. From then on only this replica
-  // keeps those that arrived. Returns those that did not, which stay where they
-  // were. `told` marks their errors as reported, because the program does not
-  // need them.
+  // Waits until the moved storages have arrived. From then on only this replica
+  // keeps those that did. Returns those that did not, which stay on their
+  // previous replicas. `told` marks their errors as reported, because the
+  // program does not need them.
   absl::StatusOr<absl::InlinedVector<RemoteStorage*, 2>> Move(
       uint32_t lane, absl::Span<RemoteStorage* const> storages, int member,
       bool told);
@@ -71,9 +72,9 @@ class ValueMover : public OperandSource {
  private:
   absl::Status BringGenerator(uint32_t lane, RemoteStorage* storage,
                               int member);
-  // Waits for the storage that was brought, and returns whether it is as good
-  // there as at its source. If not, `why` is the root error. Other errors mean
-  // that this is unknown.
+  // Waits for the moved storage. Returns true if it arrived as it is at its
+  // source. If it returns false, `why` is the root error. Any other error means
+  // that the outcome is unknown.
   absl::StatusOr<bool> HasCome(uint32_t lane, RemoteStorage* storage,
                                int member, absl::Status* why);
 

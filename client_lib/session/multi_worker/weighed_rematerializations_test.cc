@@ -1,5 +1,4 @@
-// Tests values that are rematerialized where they are needed if that is faster
-// than a fetch.
+// Tests values that are rematerialized if this is faster than a fetch.
 #include <memory>
 #include <string>
 #include <utility>
@@ -25,8 +24,8 @@ constexpr double kFlops = 8e9;
 constexpr uint64_t kFastLink = 150'000;
 constexpr uint64_t kSlowLink = 100'000;
 
-// The device has two workers. All storages are on both, except the large ones,
-// the last of which is on the second worker.
+// The device has two workers. All storages are on both workers, except the
+// large ones; the last large storage is on the second worker only.
 class WeighedRematerializationsTest : private WithClock,
                                       public MultiWorkerDeviceTest {
  protected:
@@ -168,8 +167,8 @@ TEST_F(WeighedRematerializationsTest,
 TEST_F(WeighedRematerializationsTest, WhatItWasMadeOfIsBroughtIfThatPays) {
   MeasureLink(kSlowLink / 2);
   const int before = Fetched();
-  // The operand is on the first worker alone. It takes 0.04 s to move, and the
-  // value 1.2 s.
+  // The operand is only on the first worker. Moving it takes 0.04 s, and moving
+  // the value takes 1.2 s.
   const StoragePtr small = device_->NewStorage(2'000);
   ASSERT_EQ(
       Record(*device_, 0, MakeCall(2, {{large_[0], kReads}, {small, kBirth}})),
@@ -345,8 +344,8 @@ TEST_F(NoPromiseTest, WhoPromisesNothingFetches) {
   EXPECT_EQ(statistics().fetched_other_bits, 1u);
 }
 
-// The mode belongs to the process and stays known for ever, so the test needs a
-// process of its own.
+// Fast mode is a property of the whole process, and its use is remembered for
+// ever, so this test needs a process of its own.
 TEST(FastExecutionDeathTest, WhatMayHaveBeenMadeFastIsNotRematerialized) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   class Test : public WeighedRematerializationsTest {

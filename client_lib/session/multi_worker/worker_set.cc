@@ -13,9 +13,9 @@ namespace {
 
 // Interval at which a device that is short of room requests more.
 constexpr absl::Duration kPatience = absl::Seconds(1);
-// Limit on the pause, which doubles after every granted worker that was not
-// reached. All calls wait during an attempt, and the coordinator may have no
-// other worker.
+// Limit on the pause, which doubles each time a granted worker cannot be
+// reached. It is long because all calls wait during an attempt, and the
+// coordinator may have no other worker.
 constexpr absl::Duration kLongestPatience = absl::Minutes(5);
 // Time for which a worker's refusal keeps uploads away from it.
 constexpr absl::Duration kRoomMemory = absl::Minutes(1);
@@ -163,8 +163,8 @@ int64_t WorkerSet::RoomToTry(int member) const {
 }
 
 void WorkerSet::LearnRoom(int member, int64_t more) {
-  // The worker's own limit explains the refusal. Other sessions share its
-  // memory, and may leave less already.
+  // The worker's own limit already explains the refusal. Otherwise other
+  // sessions use its memory, and it has less room than its limit.
   if (RoomBelow(kNoLimit, member) < more) return;
   const int64_t used = used_[member].load(std::memory_order_relaxed);
   MutexLock lock(&mu_);

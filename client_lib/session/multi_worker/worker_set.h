@@ -1,7 +1,6 @@
 // Manages the workers of one virtual device: their arrival, their room, and
-// their end. The device has one worker while that suffices. It requests each
-// further one when room is short, or because the program wants several from the
-// start.
+// their end. The device has one worker while one suffices. It requests further
+// workers when room is short, or at the start if the program wants several.
 //
 // Thread-safe, except that Add() and AddPatiently() must not run concurrently.
 // Replicas are never removed.
@@ -36,8 +35,8 @@ class WorkerSet {
 
   WorkerSet(int index, std::shared_ptr<SessionContext> context);
 
-  // Makes the first replica. `owner` outlives calls; callbacks on the replicas'
-  // threads hold it weakly. `on_repeat` may be null.
+  // Makes the first replica. `owner` outlives all calls of this object;
+  // callbacks on the replicas' threads hold it weakly. `on_repeat` may be null.
   void Begin(VirtualDevice* owner, OnRepeat on_repeat);
 
   int index() const { return index_; }
@@ -53,13 +52,13 @@ class WorkerSet {
   // yet.
   absl::StatusOr<DevicePlacement> Placement() const;
 
-  // Adds a replica whose worker has `needed_bytes` free. `before_use` is called
-  // once the replica has a worker, before anything is recorded there. Returns
-  // false, without effect, if there is no worker for it, or if a worker that
-  // was recently granted could not be reached.
+  // Adds a replica whose worker has `needed_bytes` free. Calls `before_use`
+  // once the replica has a worker, before any call is recorded there. Returns
+  // false, without effect, if there is no such worker, or if a recently granted
+  // worker could not be reached.
   bool Add(uint64_t needed_bytes, absl::FunctionRef<void()> before_use);
-  // Does the same for an expected rather than an actual lack of room, and
-  // therefore not too often.
+  // Adds a replica like Add(), but only if the last attempt is not recent: for
+  // a lack of room that is expected and not yet actual.
   bool AddPatiently(uint64_t needed_bytes,
                     absl::FunctionRef<void()> before_use);
 
@@ -70,16 +69,16 @@ class WorkerSet {
   void TakeUsed(int member, uint64_t bytes) {
     AddUsed(member, -static_cast<int64_t>(bytes));
   }
-  // Adds the bytes of a storage to the first replica's. Returns false when its
-  // worker has no room for all bytes that count there.
+  // Adds a storage's bytes to those that count on the first replica. Returns
+  // false if its worker has no room for all of these bytes.
   bool AddUsedByFirst(uint64_t bytes);
 
   int64_t RoomLeft(int member) const ABSL_LOCKS_EXCLUDED(mu_);
-  // Returns the room that an upload may try to use. A refused upload does no
-  // harm, and older knowledge may be outdated.
+  // Returns the room that an upload may try to use. Ignores an older refusal,
+  // which may be outdated, because an upload that is refused does no harm.
   int64_t RoomToTry(int member) const ABSL_LOCKS_EXCLUDED(mu_);
-  // Notes that the worker refused to hold `more` bytes besides those that count
-  // there.
+  // Notes that the worker refused to hold `more` bytes in addition to those
+  // that count there.
   void LearnRoom(int member, int64_t more) ABSL_LOCKS_EXCLUDED(mu_);
   // Forgets earlier refusals, because the worker has taken an upload.
   void UnlearnRoom(int member) ABSL_LOCKS_EXCLUDED(mu_);
@@ -111,9 +110,9 @@ class WorkerSet {
   mutable Mutex mu_;  // no other lock is taken under it
   bool closing_ ABSL_GUARDED_BY(mu_) = false;
   std::array<LearnedRoom, kMaxMembers> learned_room_ ABSL_GUARDED_BY(mu_);
-  // No further replica is requested before these deadlines pass: the first one
-  // for an expected lack of room, the second one for any reason, after a
-  // granted worker was not reached.
+  // The times before which no further replica is requested: `patience_` for an
+  // expected lack of room; the other one for any lack, after a granted worker
+  // was not reached.
   Deadline patience_ ABSL_GUARDED_BY(mu_);
   Deadline long_patience_ ABSL_GUARDED_BY(mu_);
   // Length of the last long pause.

@@ -25,8 +25,8 @@ ExecutionPath FromProto(v1::ExecutionPath way) {
   }
 }
 
-// The start of the thread's request. It is valid only in the profile with that
-// number.
+// The start of the thread's request. It is valid only in the profile with the
+// number `profile`.
 struct Beginning {
   uint64_t profile = 0;
   absl::Duration at;

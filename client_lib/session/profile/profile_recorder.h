@@ -1,8 +1,8 @@
 // Collects what the devices of this process measure while a profile runs: see
 // djinn/profile.h.
 //
-// A thread that makes calls calls NoteWork(), which begins the thread's request
-// and costs a load and a branch while no profile runs. Thread-safe.
+// A thread that issues calls uses NoteWork() to begin its request. While no
+// profile runs, this costs a load and a branch. Thread-safe.
 #ifndef CLIENT_LIB_SESSION_PROFILE_PROFILE_RECORDER_H_
 #define CLIENT_LIB_SESSION_PROFILE_PROFILE_RECORDER_H_
 
@@ -50,24 +50,23 @@ class ProfileRecorder {
   // Ends the profile and returns what was added since Begin().
   Profile End();
 
-  // Begins a request of this thread, unless one has begun since its last one
-  // ended.
+  // Begins a request of this thread, unless one is open already.
   void BeginRequest();
-  // Returns when the thread's request began, or `now` if none did. The next
-  // call of BeginRequest() begins another.
+  // Returns the time when the thread's request began, or `now` if none is open,
+  // and ends it. The next BeginRequest() begins another request.
   absl::Duration TakeBeginning(absl::Duration now);
 
   void AddRequest(const RequestProfile& request);
   // Returns OK, or an error that describes an impossible value in the report.
   static absl::Status Check(const v1::ProfileReport& report);
   // Adds a checked report of the device on that worker. If the relation of the
-  // clocks is unknown, the last run counts as ended when the report arrived.
+  // clocks is unknown, the report's arrival counts as the end of the last run.
   void AddReport(int device, const std::string& worker_id,
                  const v1::ProfileReport& report, const ClockRelation& clocks,
                  absl::Duration arrived);
 
-  // Returns the statistics of this profile, or of the last one when none runs.
-  // The hit rate is missing, because only the sessions know it.
+  // Returns the statistics of the open profile, or of the last one if none is
+  // open. The hit rate is missing, because only the sessions know it.
   ProfileStatistics statistics() const;
 
  private:
@@ -78,8 +77,8 @@ class ProfileRecorder {
 
   const Limits limits_;
   std::atomic<Clock*> clock_{Clock::Real()};
-  // Counts the profiles. It invalidates what a thread noted during an earlier
-  // one.
+  // The number of the current profile. Notes that a thread made under another
+  // number are invalid.
   std::atomic<uint64_t> number_{0};
   mutable Mutex mu_;
   bool running_ ABSL_GUARDED_BY(mu_) = false;

@@ -20,8 +20,8 @@ constexpr absl::Duration Us(int64_t us) { return absl::Microseconds(us); }
 TEST(ClockRelationTest, TheShortestRoundTripSaysMost) {
   ClockRelation clocks;
   EXPECT_FALSE(clocks.known());
-  // The other clock is 1000 us ahead; the message takes 40 us there and 2 us
-  // back.
+  // The other clock is 1000 us ahead. The message takes 40 us to the worker,
+  // and the answer takes 2 us.
   clocks.Add(Us(0), Us(1040), Us(1050), Us(52));
   EXPECT_EQ(clocks.uncertainty(), Us(21));
   // The message takes 3 us each way.
@@ -55,9 +55,10 @@ v1::ReplyTiming Timing(uint64_t received_us, uint64_t sent_us) {
   return timing;
 }
 
-// Returns marks of a read that was asked at 100, encoded for 7 of 10, travelled
-// for 4, stayed for 60, travelled back for 6 and took 9 to hand over. The
-// worker's clock is 5000 ahead.
+// Returns the marks of a read. It was requested at 100, its encoding ended at
+// 110 (7 of these 10 units were encoding), and it travelled for 4, stayed for
+// 60, travelled back for 6, and was handed over in 9. The worker's clock is
+// 5000 ahead.
 ReadMarks Marks() {
   ReadMarks marks;
   marks.began = Us(0);
@@ -114,8 +115,8 @@ TEST(RequestStagesTest, AWorkerCannotHaveTakenLongerThanTheAnswer) {
 }
 
 TEST(RequestStagesTest, WhatPassedBeforeTheProgramAskedIsCapture) {
-  // The value was prefetched: the program asked when the worker had executed
-  // for a while.
+  // The value was prefetched: the program asked for it after the worker had
+  // been executing for a while.
   ReadMarks marks = Marks();
   marks.asked = Us(140);
   Stages stages = StagesOf(marks, Clocks(), Us(189));

@@ -31,7 +31,7 @@ class RequestProfileTest : public testing::Test {
   }
 
   // Opens a session whose worker reports that it had each read for ten
-  // milliseconds and executed for six of them.
+  // milliseconds, and executed for six of these.
   void Open() {
     v1::ReplyTiming timing;
     timing.set_received(7'000'000'000);
@@ -68,8 +68,8 @@ class RequestProfileTest : public testing::Test {
     NoteWork();
     EXPECT_TRUE(Record(*device_, kLane, MakeCall(1, {{value_, kWrites}})).ok());
   }
-  // Captures for `capture`, then reads, while the worker takes `away` to
-  // answer. Returns the time that the caller measures.
+  // Captures for the duration `capture`, then reads, while the worker takes
+  // `away` to answer. Returns the time that the caller measures.
   absl::Duration Request(absl::Duration capture, absl::Duration away) {
     const absl::Duration before = clock_.Monotonic();
     Write();

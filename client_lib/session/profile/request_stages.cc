@@ -54,8 +54,8 @@ std::array<absl::Duration, kStageCount> StagesOf(const ReadMarks& marks,
     at(Stage::kClientQueue) = handed - asked - at(Stage::kEncode);
   }
 
-  // The time between hand-over and arrival. The worker's share exceeds it only
-  // if the clocks run at different speeds.
+  // The time between hand-over and arrival. The time on the worker exceeds this
+  // only if the clocks run at different speeds.
   const absl::Duration away = std::max(marks.arrived - handed, kNone);
   const absl::Duration claimed = timing.sent - timing.received;
   const absl::Duration there = std::min(claimed, away);

@@ -1,5 +1,5 @@
-// Computes the latency components of a read (djinn/profile.h) from the marks
-// that it leaves while a profile runs.
+// Computes the latency components of a read (djinn/profile.h) from its marks,
+// which are noted while a profile runs.
 #ifndef CLIENT_LIB_SESSION_PROFILE_REQUEST_STAGES_H_
 #define CLIENT_LIB_SESSION_PROFILE_REQUEST_STAGES_H_
 
@@ -22,12 +22,13 @@ namespace djinn {
 // Not thread-safe.
 class ClockRelation {
  public:
-  // Round trips after which a measurement is forgotten, because clocks drift
-  // apart.
+  // The number of round trips after which a measurement is forgotten, because
+  // clocks drift apart.
   static constexpr int kWindow = 256;
 
-  // Adds a round trip: a message sent here at `sent`, and its answer, which
-  // arrived here at `received`. The times with `_there` are the other clock's.
+  // Adds a round trip. Its message was sent at `sent`, and its answer was
+  // received at `received`, by the local clock. The times whose names end in
+  // `_there` are by the other clock.
   void Add(absl::Duration sent, absl::Duration received_there,
            absl::Duration sent_there, absl::Duration received);
 
@@ -71,14 +72,14 @@ struct WorkerTimes {
 };
 
 struct ReadMarks {
-  // The times when the thread's request began and when it asked for the value.
-  // `asked` has no value while a read is only prefetched.
+  // The times when the thread's request began and when the program asked for
+  // the value. `asked` has no value while the read is only a prefetch.
   absl::Duration began;
   std::optional<absl::Duration> asked;
   // The sender's total encoding time at `asked`.
   absl::Duration encoding_before;
-  // The time when the transport got the message, and the sender's total
-  // encoding time at that point.
+  // The time when the transport got the message, and the time that the sender
+  // had spent on encoding until then.
   std::optional<absl::Duration> handed;
   absl::Duration encoding_after;
   // The times in the reply, and when the reply arrived.
@@ -94,7 +95,8 @@ struct ReadMarks {
 absl::StatusOr<WorkerTimes> TimesOf(const v1::ReplyTiming& timing);
 
 // Returns the latency components of a request with complete marks. Their sum is
-// `ended` less `marks.began`. Time before the program asked counts as capture.
+// `ended` - `marks.began`. The time before the program asked for the value
+// counts as capture.
 std::array<absl::Duration, kStageCount> StagesOf(const ReadMarks& marks,
                                                  const ClockRelation& clocks,
                                                  absl::Duration ended);

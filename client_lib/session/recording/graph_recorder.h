@@ -30,8 +30,8 @@ class GraphRecorder {
   // Starts to keep graphs. Returns FailedPrecondition (EXPORT_RUNNING) while
   // another export runs.
   absl::Status Begin(int virtual_device);
-  // Stops and returns the graphs added since Begin(). Returns ResourceExhausted
-  // (EXPORT_TOO_LARGE) if they exceed the limit.
+  // Stops keeping graphs, and returns those added since Begin(). Returns
+  // ResourceExhausted (EXPORT_TOO_LARGE) if they exceed the limit.
   absl::StatusOr<v1::GraphExport> End();
 
   bool records(int virtual_device) const {

@@ -87,8 +87,8 @@ void ReadPredictor::OnAnswered(uint32_t lane) {
 }
 
 uint64_t* ReadPredictor::PositionOf(uint32_t lane) {
-  // Lanes come and go with threads. A forgotten position only has to be learned
-  // again.
+  // Lanes appear and disappear with their threads. A forgotten position is
+  // learned from further calls.
   if (positions_.size() >= kMaxLanes && !positions_.contains(lane)) {
     positions_.clear();
   }

@@ -1,13 +1,13 @@
 // Predicts which values a program will read, so that the device can prefetch
-// them. A loop reads the same result of the same call in every iteration, such
-// as a training step's loss. When that call comes again, the device requests
-// the value at once and has it before the program asks.
+// them. A loop often reads a result of the same call in every iteration, such
+// as a training step's loss. At the next such call, the device requests the
+// value at once and may have it before the program asks.
 //
 // A call's position identifies it: a hash of the lane and of the calls that the
-// lane recorded since its last read, including this call. Two reads of a value
-// that the call at a position wrote make a prediction. A prefetch that is not
-// read unmakes it. A wrong prediction costs a small message and changes no
-// result.
+// lane recorded since its last read, including this call. A position is
+// predicted after two reads of a value that the call at this position wrote. It
+// is no longer predicted after a prefetched value is not read. A wrong
+// prediction costs a small message and does not change any result.
 //
 // Not thread-safe: the recorder's lock guards it.
 #ifndef CLIENT_LIB_SESSION_RECORDING_READ_PREDICTOR_H_
@@ -43,19 +43,19 @@ class ReadPredictor {
   };
 
   // Notes that the segment's last call was recorded in its lane. Returns the
-  // read to expect after it, or null. The pointer is valid until the next call
-  // of a method.
+  // read to expect after this call, or null. The pointer is valid until the
+  // next call of a method.
   const Prediction* OnCall(const Segment& segment);
 
-  // Does the same for an output of a captured graph that the lane executes.
-  // Outputs come in order.
+  // Does the same as OnCall() for an output of a captured graph that the lane
+  // executes. The caller passes outputs in order.
   const Prediction* OnOutput(uint32_t lane, uint64_t captured_graph,
                              uint32_t output, uint64_t storage_id);
 
   // Notes that the lane reads the storage, and resets the lane's position.
   void OnRead(uint32_t lane, uint64_t storage_id, const srg::TensorView& view,
               uint64_t bytes);
-  // Notes that the lane has a value without a request, and resets the lane's
+  // Notes that the lane got a value without a request, and resets the lane's
   // position.
   void OnAnswered(uint32_t lane);
 

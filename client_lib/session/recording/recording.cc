@@ -43,8 +43,8 @@ T Get(absl::string_view key, size_t position) {
   return value;
 }
 
-// Bytes of a key per call: its operator and the ends of its template bytes and
-// touches. A key begins with the number of calls.
+// Bytes of a key per call: the call's operator and the ends of its template
+// bytes and touches. A key begins with the number of calls.
 constexpr size_t kCallBytes = 3 * sizeof(uint32_t);
 // Bytes of a key per touch: a slot and an access.
 constexpr size_t kTouchBytes = sizeof(uint32_t) + sizeof(uint8_t);
@@ -159,8 +159,8 @@ Recorder::Roles Recorder::FindRoles(absl::Span<RemoteStorage* const> given,
 }
 
 absl::Status Recorder::NoneStays(const Roles& roles) const {
-  // Reports the intermediate that was created first, in whatever order the map
-  // yields them.
+  // Reports the intermediate that was created first, independently of the map's
+  // order.
   const Call* maker = nullptr;
   size_t first = steps_.size();
   for (const auto& [storage, role] : roles) {

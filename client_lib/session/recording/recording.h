@@ -1,6 +1,6 @@
-// Defines captured graphs: a stretch of one lane's calls, kept so that it can
-// execute again on other storages without another capture. A session keeps one
-// for each registered callable.
+// Defines captured graphs. A captured graph is a stretch of one lane's calls
+// that can execute on other storages without another capture. A session keeps
+// captured graphs for registered callables.
 //
 // The calls name storages of three kinds. *Inputs* (kGiven) are passed at each
 // execution. *Captured* storages (kKept), such as parameters, buffers and
@@ -8,8 +8,8 @@
 // some of them are the outputs, and the rest are temporaries.
 //
 // A captured graph executes as one or more runs. The first run may end where
-// the awaited outputs are complete, so that they can be read while the rest
-// executes.
+// the awaited outputs are complete, so that they can be read while the
+// remaining runs execute.
 #ifndef CLIENT_LIB_SESSION_RECORDING_RECORDING_H_
 #define CLIENT_LIB_SESSION_RECORDING_RECORDING_H_
 
@@ -68,6 +68,11 @@ struct CapturedPart {
 };
 
 // A captured graph. Immutable; the threads that execute it share it.
+//
+// Two checks precede an execution. A registered callable compares the guard of
+// the call with that of the captured one (callable/call_guard.h), which decides
+// whether the calls would be the same. CallRecorder::Replay() then checks the
+// storages: they belong to the device, and those in `kept` are still there.
 struct CapturedGraph {
   // Unique among the captured graphs of the process.
   uint64_t number = 0;
@@ -84,11 +89,11 @@ struct CapturedGraph {
 // Captures a graph. Not thread-safe: the device's lock guards it.
 class Recorder {
  public:
-  // Limits on the calls of a captured graph, and of one part, which a worker
-  // accepts.
+  // Limits on the calls of a captured graph, and of the part that one run
+  // executes. A worker accepts runs up to this limit.
   static constexpr size_t kMaxCalls = 65536;
   static constexpr size_t kMaxPartCalls = 4096;
-  // The calls after the last one that awaited outputs need form a part of their
+  // The calls after the last one that awaited outputs need get a run of their
   // own if there are at least this many.
   static constexpr size_t kMinRest = 4;
 
@@ -97,14 +102,14 @@ class Recorder {
   void Add(const Call& call, absl::FunctionRef<bool(RemoteStorage*)> is_born);
   // Removes the call that was added last, because the device did not take it.
   void Retract();
-  // Notes that something happened that cannot be executed again. The first
-  // refusal counts.
+  // Notes that the lane did something that cannot be executed a second time.
+  // Only the first refusal counts.
   void Refuse(absl::string_view reason, absl::string_view what);
   const absl::Status& refusal() const { return refusal_; }
 
   // Returns the captured graph, or FailedPrecondition with a reason and a
-  // human-readable text. Reasons: READS_VALUE and others that Refuse() was
-  // given, KEEPS_TENSOR (an intermediate is still in use and is no output),
+  // human-readable text. Reasons: READS_VALUE and other reasons passed to
+  // Refuse(), KEEPS_TENSOR (an intermediate is still in use and is no output),
   // NOT_MADE (an output existed before), OUTPUT_TWICE, NOT_BORN (an input had
   // no contents), TOO_LONG, NO_CALLS.
   absl::StatusOr<std::shared_ptr<CapturedGraph>> Finish(
@@ -114,7 +119,7 @@ class Recorder {
  private:
   struct Step {
     Call call;
-    // Touches that create their storage zero-filled, and the storage's size in
+    // Touches that create their storage zero-filled, with the storage's size in
     // bytes.
     std::vector<std::pair<size_t, uint64_t>> creations;
   };
@@ -123,8 +128,8 @@ class Recorder {
   struct Role {
     CapturedPart::Slot::Source source = CapturedPart::Slot::Source::kKept;
     uint32_t index = 0;
-    // The first call that names an intermediate, the last that writes it, and
-    // the last that names it.
+    // The first call that names an intermediate, the last call that writes it,
+    // and the last call that names it.
     size_t first = 0;
     size_t last_write = 0;
     size_t last = 0;
@@ -142,9 +147,9 @@ class Recorder {
   absl::Status refusal_;
 };
 
-// Builds a graph from a segment's calls, and the key that finds the graph
-// again. The key contains everything but the varying values: operators and call
-// templates, the slot of each touch, its access, and the kinds of the slots.
+// Builds a graph from a segment's calls, and the key of that graph. The key
+// contains everything except the varying values: operators and call templates,
+// the slot of each touch, its access, and the kinds of the slots.
 
 // `slot_of_touch` has an entry per touch of the segment; `kinds` one per slot.
 void BuildGraphKey(const Segment& segment,
@@ -161,9 +166,9 @@ absl::string_view KeyHeader(absl::string_view key);
 // name, in the order of srg::ForEachInteger() over the key's graph.
 std::vector<uint32_t> FindKeyIntegers(absl::string_view key);
 
-// Returns the kind of a slot whose first use is a touch with this access. If
-// the touch creates the storage zero-filled, `created_bytes` points to its
-// size; otherwise it is null.
+// Returns the kind of a slot whose first use is a touch with this access.
+// `created_bytes` points to the storage's size if the touch creates the storage
+// zero-filled, and is null otherwise.
 srg::Slot KindOfFirstTouch(uint8_t access, const uint64_t* created_bytes);
 
 // Returns whether the calls depend on the storage's contents before the first
@@ -174,19 +179,20 @@ bool ReadsBefore(const srg::Slot& kind, uint8_t first_access);
 inline constexpr char kSpansWorkers[] = "SPANS_WORKERS";
 
 // Holds the graphs that a virtual device is capturing, at most one per lane. A
-// lane's graph stays here whichever worker takes the lane's calls.
+// lane's graph stays here, independently of which worker takes the lane's
+// calls.
 //
 // Thread-safe. Only the `is_born` callback of Add() runs under its lock.
 class GraphCaptures {
  public:
   // Starts to capture the lane's calls. Returns FailedPrecondition
-  // (ALREADY_RECORDING) if that is under way.
+  // (ALREADY_RECORDING) if the lane is being captured already.
   absl::Status Start(uint32_t lane);
   // Ends the lane's capture. Returns null if there is none.
   std::unique_ptr<Recorder> Take(uint32_t lane);
 
-  // Returns whether any lane is being captured. It is a hint that costs a call
-  // one load.
+  // Returns whether any lane is being captured. The result is only a hint,
+  // which costs a call one load.
   bool any() const { return count_.load(std::memory_order_relaxed) > 0; }
 
   // Adds a call that a worker is about to take. `is_born` is as for
@@ -197,7 +203,7 @@ class GraphCaptures {
   void Retract(uint32_t lane);
 
   // Refuses the lane's capture, because the lane did something that cannot be
-  // executed again. The first refusal counts.
+  // executed a second time. Only the first refusal counts.
   void Refuse(uint32_t lane, absl::string_view reason, absl::string_view what) {
     if (ABSL_PREDICT_FALSE(any())) RefuseOne(lane, reason, what);
   }

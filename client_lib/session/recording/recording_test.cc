@@ -1,5 +1,5 @@
 // Tests captured graphs: what they keep of a lane's calls, what they refuse,
-// and what a worker receives when they execute again.
+// and what a worker receives when they execute.
 #include "client_lib/session/recording/recording.h"
 
 #include <string>
@@ -235,8 +235,8 @@ TEST_F(CapturedGraphTest, IsStaleWhenWhatItKeepsIsGone) {
             "STALE_RECORDING");
 }
 
-// A worker that takes one message at a time, so that further messages wait in
-// the session.
+// Tests with a worker that takes one message at a time, so that further
+// messages wait in the session.
 class CapturedGraphInANarrowWindowTest : public CapturedGraphTest {
  protected:
   CapturedGraphInANarrowWindowTest()
@@ -258,7 +258,7 @@ TEST_F(CapturedGraphInANarrowWindowTest, AReplayHasTheModeOfItsCall) {
     const StoragePtr input = Uploaded();
     ASSERT_TRUE(device_->Synchronize().ok());
     const size_t before = cluster_.worker().seen().runs.size();
-    // The second part waits in the session for room while the program
+    // The graph's second run waits in the session for room while the program
     // continues.
     cluster_.worker().Pause();
     const StoragePtr loss = Replay(*captured_graph, input);

@@ -1,9 +1,9 @@
 // Stores a stretch of one lane's calls in flat arrays. Record() appends to it,
 // and the sender turns it into a run.
 //
-// Clear() keeps the memory, so that a program that repeats itself records
-// without allocating. Not thread-safe: the recorder's lock guards an open
-// segment, and the sender owns a sealed one.
+// Clear() keeps the memory, so that recording in a loop allocates nothing. Not
+// thread-safe: the recorder's lock guards an open segment, and the sender owns
+// a sealed one.
 #ifndef CLIENT_LIB_SESSION_RECORDING_SEGMENT_H_
 #define CLIENT_LIB_SESSION_RECORDING_SEGMENT_H_
 
@@ -20,9 +20,9 @@ class Segment {
  public:
   // A segment is sealed at this many calls at the latest.
   static constexpr size_t kMaxCalls = 1024;
-  // A segment looks for a repeat once it has this many calls before the
-  // candidate. It repeats its start when its last kRepeatCalls calls equal its
-  // first ones.
+  // A segment repeats its start when its last kRepeatCalls calls equal its
+  // first ones. It is checked for this once it has this many calls before the
+  // last kRepeatCalls.
   static constexpr size_t kMinCallsBeforeRepeat = 64;
   static constexpr size_t kRepeatCalls = 4;
 
@@ -36,14 +36,14 @@ class Segment {
     uint32_t scalar_tensors_end = 0;
     uint32_t site = 0;  // not compared
   };
-  // A touch that creates its storage zero-filled, and the storage's size in
+  // A touch that creates its storage zero-filled, with the storage's size in
   // bytes.
   struct Creation {
     uint32_t touch = 0;
     uint64_t bytes = 0;
   };
 
-  // Begins a segment of the lane, which is sealed at `cap` calls. `serial` is
+  // Opens the segment for the lane; it is sealed at `cap` calls. `serial` is
   // unique in the device and not 0.
   void Open(uint32_t lane, uint64_t serial, size_t cap);
   // Makes the storages' entries with this serial stale.
@@ -58,7 +58,7 @@ class Segment {
   }
 
   // Returns whether the segment should be split before its last kRepeatCalls
-  // calls, because a new iteration of a loop seems to begin there.
+  // calls, because a new iteration of a loop seems to begin with them.
   bool RepeatsItsStart() const;
   // Moves the last `calls` calls to `next`, which is empty.
   void MoveTail(size_t calls, Segment* next);

@@ -70,8 +70,8 @@ const Segment* SegmentRecorder::Record(uint32_t lane, Call* call,
     tail->thread = thread;
     tail->fast = fast;
     head->MoveTail(Segment::kRepeatCalls, tail);
-    // Name() seals nothing here, because conflicts were resolved when the calls
-    // were recorded.
+    // Name() seals nothing here, because the conflicts of these calls were
+    // resolved when they were recorded.
     for (const Touch& touch : tail->touches()) {
       Name(touch.storage.get(), tail, ChangesVersion(touch.access), sealed);
     }
@@ -89,8 +89,8 @@ const Segment* SegmentRecorder::Record(uint32_t lane, Call* call,
 }
 
 void SegmentRecorder::Continue(uint32_t lane) {
-  // Threads come and go. A forgotten lane only begins with a short segment
-  // again.
+  // Threads appear and disappear. If a lane is forgotten, its next segment is a
+  // short one.
   if (continued_.size() >= kMaxOpenSegments) continued_.clear();
   continued_.insert(lane);
 }
@@ -127,8 +127,8 @@ void SegmentRecorder::Name(RemoteStorage* storage, Segment* own, bool writes,
 void SegmentRecorder::SealLane(uint32_t lane, SealedSegments* sealed) {
   const auto found = open_.find(lane);
   if (found != open_.end()) Seal(found->second, sealed);
-  // The next segment begins a stretch, even if the last one had just reached
-  // its cap.
+  // The next segment begins a new stretch, even if the last one had just
+  // reached its cap.
   continued_.erase(lane);
 }
 

@@ -2,20 +2,20 @@
 // segments so that the order of sealing is a topological order of the program.
 //
 // Two calls conflict if both name a storage and one of them changes it. A call
-// that conflicts with one in another lane's open segment seals that segment
-// first. A segment is also sealed when it reaches its cap and when it repeats
-// its own start. Neither time nor the queue's length seals a segment, so
-// repeats are cut alike.
+// that conflicts with a call in another lane's open segment first seals that
+// segment. A segment is also sealed when it reaches its cap and when it repeats
+// its own start. Neither time nor the length of the queue seals a segment, so
+// equal stretches of calls make equal segments.
 //
-// After a read, a lane begins with a short segment. The worker starts while the
-// program still issues calls, and a program that reads in every iteration is
-// cut alike in each. A segment also ends where another thread continues the
-// lane, as an autograd thread can: the worker executes the forward pass while
-// the program records the backward pass. Finally, a segment ends where the
-// execution mode changes.
+// After a read, a lane begins with a short segment, so that the worker starts
+// while the program still issues calls. A program that reads in every iteration
+// thus has equal segments in each. A segment also ends where another thread
+// continues the lane, as an autograd thread can: the worker executes the
+// forward pass while the program records the backward pass. Finally, a segment
+// ends where the execution mode changes.
 //
 // Not thread-safe: the recorder's lock guards it and the fields of its
-// storages. Nothing here waits or calls out.
+// storages. No method waits or calls other components.
 #ifndef CLIENT_LIB_SESSION_RECORDING_SEGMENT_RECORDER_H_
 #define CLIENT_LIB_SESSION_RECORDING_SEGMENT_RECORDER_H_
 
@@ -41,40 +41,40 @@ class SegmentRecorder {
  public:
   // Sets the id of the next storage that a call creates.
   void NumberStoragesFrom(uint64_t id) { next_storage_id_ = id; }
-  // Reserves `count` consecutive ids for storages that no call creates, and
-  // returns the first.
+  // Reserves `count` consecutive ids for storages that no call creates. Returns
+  // the first id.
   uint64_t TakeStorageIds(uint64_t count) {
     return std::exchange(next_storage_id_, next_storage_id_ + count);
   }
 
-  // Limit on lanes with an open segment; beyond it the oldest segment is
+  // Limit on lanes with an open segment. Above it, the oldest segment is
   // sealed.
   static constexpr size_t kMaxOpenSegments = 256;
-  // Cap of the segment that begins a stretch; later segments of the stretch
-  // have Segment::kMaxCalls.
+  // Cap of the first segment of a stretch. Later segments of the stretch have
+  // the cap Segment::kMaxCalls.
   static constexpr size_t kFirstCalls = 32;
   // Bytes of call templates after which a segment is sealed.
   static constexpr size_t kMaxSegmentBytes = 1 << 20;
 
-  // Rejects calls that would make the rest of the session undefined: storages
-  // of another device, a second creation of a storage, a draw from a generator
-  // that was never seeded.
+  // Rejects calls that would make the rest of the session undefined: a call
+  // with storages of another device, a second creation of a storage, or a draw
+  // from a generator that was never seeded.
   absl::Status Check(Call* call, const VirtualDevice* device) const;
 
   // Stamps the call's touches and appends the call to the lane's segment.
-  // Appends the segments that this seals to `sealed`. `thread` identifies the
-  // issuing thread within the lane. Returns the segment that has the call as
-  // its last one; it may be sealed already.
+  // Appends segments that are sealed as a result to `sealed`. `thread`
+  // identifies the issuing thread within the lane. Returns the segment whose
+  // last call this is; it may be sealed already.
   const Segment* Record(uint32_t lane, Call* call, SealedSegments* sealed,
                         uint64_t thread = 0);
 
   void SealLane(uint32_t lane, SealedSegments* sealed);
-  // Seals every open segment that names the storage, or only those that write
-  // it.
+  // Seals every open segment that names the storage, or, if `writers_only`,
+  // every open segment that writes it.
   void SealUsers(RemoteStorage* storage, bool writers_only,
                  SealedSegments* sealed);
   // Seals the segments that write the storage, without ending the lane's
-  // stretch.
+  // stretch of segments.
   void SealWriters(uint32_t lane, RemoteStorage* storage,
                    SealedSegments* sealed) {
     SealUsers(storage, /*writers_only=*/true, sealed);
@@ -83,9 +83,9 @@ class SegmentRecorder {
   void SealAll(SealedSegments* sealed);
   bool HasOpenSegments() const { return !open_.empty(); }
 
-  // Stamps a write by a message of its own (upload, seed, resize). The caller
-  // calls SealUsers() first. Returns the version before the write. Afterwards
-  // the storage exists and has the next version.
+  // Stamps a write by a message that is not a run (upload, seed, resize), and
+  // returns the version before the write. The caller calls SealUsers() first.
+  // Afterwards the storage exists and has the next version.
   uint64_t StampWrite(RemoteStorage* storage);
 
   // Takes back a sealed segment that was cleared.
@@ -106,8 +106,8 @@ class SegmentRecorder {
   absl::flat_hash_map<uint32_t, Segment*> open_;  // by lane
   // Lanes without an open segment that are in the middle of a stretch.
   absl::flat_hash_set<uint32_t> continued_;
-  // Every segment ever made, because storages may point to any of them. The
-  // window and kMaxOpenSegments bound their number.
+  // Owns every segment that was ever made, because storages may point to any of
+  // them. The window and kMaxOpenSegments bound their number.
   std::vector<std::unique_ptr<Segment>> all_;
   std::vector<Segment*> free_;
 };

@@ -144,8 +144,8 @@ TEST_F(SegmentRecorderTest, TooManyOpenSegmentsSealTheOldest) {
 class RepeatCutTest : public SegmentRecorderTest,
                       public testing::WithParamInterface<int> {
  protected:
-  // Records iterations of: fresh = op_i(weight, previous); previous is
-  // released.
+  // Records iterations that execute fresh = op_i(weight, previous) and then
+  // release `previous`.
   void RunLoop(int length, int iterations) {
     const StoragePtr weight = NewBorn();
     StoragePtr previous = NewBorn();

@@ -1,9 +1,9 @@
 // Defines a process's connection to a cluster: one session at the coordinator,
-// and virtual devices that it backs with workers.
+// and the virtual devices that workers back.
 //
 // Life: Open() attaches. Devices are created at their first use. Close()
 // flushes, ends the session and makes all of its storages unusable. A session
-// that loses its coordinator keeps running and attaches again in the
+// that loses its coordinator continues, and attaches to the coordinator in the
 // background.
 //
 // Thread-safe.
@@ -39,7 +39,7 @@ struct SessionOptions {
   int device_count = 16;
   // Name of the program, for operators.
   std::string program;
-  // Names of placement policies for individual virtual devices, by index. Other
+  // The placement policies of individual virtual devices, by index. Other
   // devices use the session's policy.
   std::map<int, std::string> device_placement_policies;
   // Number of workers that a virtual device starts with, by index; 1 for other
@@ -48,7 +48,7 @@ struct SessionOptions {
   // Number of aten::copy_ among the process's operators (operator_table.h). If
   // it is absent, a multi-worker device does not divide rows among its workers.
   std::optional<uint32_t> copy_operator;
-  // If present, copies between virtual devices are errors too. The text is
+  // If present, copies between virtual devices are errors as well. The text is
   // appended to the error about operands on several devices.
   std::optional<std::string> strict_devices;
   // These three outlive the session.
@@ -69,8 +69,8 @@ class Session {
  public:
   virtual ~Session() = default;
 
-  // Returns the device and creates it at its first use. OutOfRange from
-  // device_count onwards.
+  // Returns the device, and creates it at its first use. Returns OutOfRange for
+  // an index from device_count onwards.
   virtual absl::StatusOr<std::shared_ptr<VirtualDevice>> Device(int index) = 0;
 
   virtual const SessionOptions& options() const = 0;
@@ -78,7 +78,7 @@ class Session {
   virtual std::string tenant() const = 0;
   virtual Statistics statistics() const = 0;
 
-  // Asks the workers what the session has used in all, including the calls made
+  // Asks the workers for the total use of the session, including all calls made
   // so far. Blocks only while a device has no worker yet or migrates. Returns a
   // device's failure.
   virtual absl::StatusOr<std::unique_ptr<PendingCost>> AskCost(
@@ -87,14 +87,14 @@ class Session {
   // Returns the session's root errors so far, oldest first, at most 100.
   virtual std::vector<absl::Status> RootErrors() const = 0;
 
-  // Ends what a profile began on the devices, so that the recorder has the
-  // results (profile_recorder.h). Returns a device's failure.
+  // Ends the profile on the devices, so that the recorder has the results
+  // (profile_recorder.h). Returns a device's failure.
   virtual absl::Status FinishProfile() = 0;
 
-  // Flushes every device and ends the session. Cancels work that is unfinished
-  // at the deadline: DeadlineExceeded (UNFINISHED_WORK) says what each device
-  // lost. The session is closed in every case, at most two seconds after the
-  // deadline.
+  // Flushes every device and ends the session. Runs that are unfinished at the
+  // deadline are cancelled, and the error DeadlineExceeded (UNFINISHED_WORK)
+  // says what each device lost. In every case the session is closed at most two
+  // seconds after the deadline.
   virtual absl::Status Close(absl::Duration deadline) = 0;
 };
 

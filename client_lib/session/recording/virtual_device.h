@@ -2,11 +2,11 @@
 // for it, their segments, the order of messages to its worker, and the waits
 // for replies.
 //
-// CapturedGraph threads append calls to their lane's open segment in one short
+// Issuing threads append calls to their lane's open segment in one short
 // critical section, which stamps versions and seals conflicting segments. A
 // sender thread turns sealed segments into numbered messages, in the order in
 // which they were sealed. The device requests its lease when the first message
-// is due. docs/architecture.md has the rules.
+// is due. docs/design/architecture.md has the rules.
 //
 // Thread-safe. Any method may return the device's failure: once the worker or
 // the lease is lost, every call fails with the same root error and every
@@ -52,24 +52,24 @@ struct DevicePlacement {
   uint64_t generator_bytes = 0;
 };
 
-// A read in progress. Destroying it abandons the read and returns the
+// A read in progress. Destroying it cancels the read and returns the
 // destination to the caller. Thread-safe.
 class PendingRead {
  public:
   virtual ~PendingRead() = default;
 
-  // Returns whether Wait() returns at once, because the value or an error
-  // arrived.
+  // Returns whether Wait() would return at once, because the value or an error
+  // has arrived.
   virtual bool Ready() const = 0;
 
   // Waits until the value is in its destination. Returns the root error if the
-  // value is poisoned. Returns DeadlineExceeded (VALUE_PENDING) if it did not
-  // arrive within `timeout`; the caller may wait again.
+  // value is poisoned. Returns DeadlineExceeded (VALUE_PENDING) if the value
+  // did not arrive within `timeout`; the caller may then call Wait() once more.
   virtual absl::Status Wait(absl::Duration timeout) = 0;
 
   // Calls `callback` once when the read is ready: at once if it is ready now,
-  // otherwise on a thread that receives other replies. The callback must return
-  // soon and use no device.
+  // otherwise on a thread that receives other replies, or on the one that
+  // closes the session. The callback must return soon and use no device.
   virtual void OnReady(std::function<void()> callback) = 0;
 };
 
@@ -77,12 +77,12 @@ class PendingRead {
 using HostBytes = std::shared_ptr<const std::string>;
 
 // The contents of a small storage at one version, which this process can
-// compute itself: see host_values.h. Thread-safe.
+// compute: see host_values.h. Thread-safe.
 class HostValue {
  public:
   virtual ~HostValue() = default;
-  // Returns all bytes, which it may compute now, or null on failure. Called
-  // without locks.
+  // Returns all bytes, or null on failure. It may compute them when it is
+  // called. Called without locks.
   virtual HostBytes Bytes() const = 0;
 };
 using HostValuePtr = std::shared_ptr<const HostValue>;
@@ -97,30 +97,30 @@ class DeviceGraphs {
  public:
   virtual ~DeviceGraphs() = default;
 
-  // Starts to capture the calls that the lane records, in addition to sending
-  // them. Returns FailedPrecondition (ALREADY_RECORDING) if the lane is
+  // Starts to capture the calls that the lane records; they are still sent.
+  // Returns FailedPrecondition (ALREADY_RECORDING) if the lane is being
   // captured already.
   virtual absl::Status Start(uint32_t lane) = 0;
   // Ends the capture and returns the graph. `given` lists the inputs, each
-  // once, which other storages replace at each execution. `outputs` lists
-  // storages created since Start(), each once; the program may await
-  // the first `awaited` of them. Errors are those of Recorder::Finish(), and
+  // once; at each execution, other storages replace them. `outputs` lists
+  // storages created since Start(), each once; the program may await the first
+  // `awaited` of them. Errors are those of Recorder::Finish(), and
   // FailedPrecondition (NOT_RECORDING).
   virtual absl::StatusOr<std::shared_ptr<const CapturedGraph>> Finish(
       uint32_t lane, absl::Span<RemoteStorage* const> given,
       absl::Span<RemoteStorage* const> outputs, size_t awaited) = 0;
-  // Returns the refusal that Finish() is going to report, because the
-  // lane did something that cannot be executed again. OK if there is no
-  // capture.
+  // Returns the refusal that Finish() is going to report, if the lane did
+  // something that cannot be executed a second time. Returns OK if it did not,
+  // or if there is no capture.
   virtual absl::Status Refusal(uint32_t lane) = 0;
   // Ends the capture, if there is one, without a result.
   virtual void Drop(uint32_t lane) = 0;
   // Executes the captured graph's calls as if the lane made them now. `given`
-  // has as many inputs as the capture had, each once, none that the graph
-  // captured, and each at least as large as the calls' views need. Returns the
-  // new outputs. Returns FailedPrecondition (STALE_RECORDING) if the graph
-  // belongs to another device or the program dropped a storage that it
-  // captured. Blocks as VirtualDevice::Record() does.
+  // has as many inputs as the capture had. Each appears once, is at least as
+  // large as the calls' views need, and is not a storage that the graph
+  // captured. Returns the new outputs. Returns FailedPrecondition
+  // (STALE_RECORDING) if the graph belongs to another device or the program
+  // dropped a storage that it captured. Blocks as VirtualDevice::Record() does.
   virtual absl::StatusOr<std::vector<StoragePtr>> Replay(
       uint32_t lane, const std::shared_ptr<const CapturedGraph>& captured_graph,
       absl::Span<RemoteStorage* const> given) = 0;
@@ -136,19 +136,19 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
   virtual int index() const = 0;
 
   // Returns a storage that does not exist on the worker until a message names
-  // it. It is then zero-filled, unless a result or an upload creates it. Sends
-  // nothing and never fails: a lost device reports its failure at the first
-  // use.
+  // it. That message zero-fills the storage, unless it creates it as a result
+  // or an upload. NewStorage() sends nothing and never fails: a lost device
+  // reports its failure at the first use.
   virtual StoragePtr NewStorage(uint64_t size_bytes) = 0;
 
-  // Notes that the program dropped its last handle. Any thread may call it,
-  // also at exit and in deleters: it never blocks, and takes no lock that a
-  // recording thread holds while it calls out.
+  // Notes that the program dropped its last handle. Any thread may call this,
+  // even at exit and in deleters. It never blocks, and does not take a lock
+  // that an issuing thread holds while it calls other components.
   virtual void MarkDead(RemoteStorage* storage) = 0;
 
   // Appends the call to the lane's open segment and moves the call's touches.
-  // Blocks, before it has any effect, while the window of unfinished work is
-  // full. Returns DeadlineExceeded (WINDOW_FULL) after the operation timeout.
+  // While the window of unfinished runs is full, blocks before it has any
+  // effect. Returns DeadlineExceeded (WINDOW_FULL) after the operation timeout.
   virtual absl::Status Record(uint32_t lane, Call* call) = 0;
 
   // Records a call with unknown results, sends it and waits. Returns the
@@ -159,18 +159,17 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
 
   // Replaces the storage's whole contents. `source.bytes` must be exactly its
   // size. Small sources and eager uploads (eager_uploads.h) are copied. For
-  // other sources the call returns when the worker already holds the bytes or
-  // every reference to them is dropped, so that the caller may change them
-  // afterwards. ResourceExhausted when the worker has no room; for a copied
-  // source this becomes an error of the storage instead.
+  // other sources, Upload() returns when the worker already had the bytes, or
+  // when no reference to them is left, so that the caller may change them
+  // afterwards. Returns ResourceExhausted if the worker has no room; if the
+  // source was copied, this error poisons the storage instead.
   virtual absl::Status Upload(uint32_t lane, RemoteStorage* storage,
                               SharedBytes source) = 0;
 
   // Replaces the storage's whole contents by the current contents of `source`,
-  // which has the same size, more than 0, and belongs to another device of this
-  // session. The bytes move from worker to worker. Waits for the source's
-  // worker if the source has none yet, and for nothing else. A later failure
-  // poisons `storage`.
+  // a storage of another device of this session. Both have the same size, which
+  // is not 0. The bytes move from worker to worker. Waits only if the source's
+  // device has no worker yet. A later failure poisons `storage`.
   virtual absl::Status CopyFrom(uint32_t lane, RemoteStorage* storage,
                                 RemoteStorage* source) = 0;
 
@@ -184,30 +183,30 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
                               uint64_t size_bytes) = 0;
 
   // Waits for the view's elements and writes them to `destination`, contiguous
-  // in the view's order. `bytes` is their size. Returns the root error if the
-  // value is poisoned.
+  // in the view's order. `bytes` is the size of all elements. Returns the root
+  // error if the value is poisoned.
   virtual absl::Status Read(uint32_t lane, RemoteStorage* storage,
                             const srg::TensorView& view, void* destination,
                             uint64_t bytes) = 0;
 
-  // Starts the same read without waiting. The value is what the storage holds
-  // now, whatever later calls write to it.
+  // Starts a read like Read(), without waiting. The value is what the storage
+  // holds now, even if later calls write to it.
   virtual absl::StatusOr<std::unique_ptr<PendingRead>> StartRead(
       uint32_t lane, RemoteStorage* storage, const srg::TensorView& view,
       void* destination, uint64_t bytes) = 0;
 
-  // Returns how many writes to the storage were recorded. A first write that is
-  // neither an upload nor the call that creates the storage zero-fills it
-  // first, which counts as a write.
+  // Returns the number of writes to the storage so far. If the first message
+  // that writes the storage neither uploads nor creates it, zero-filling the
+  // storage counts as a write as well.
   virtual uint64_t VersionOf(const RemoteStorage& storage) = 0;
-  // Returns the value that KeepHostValue() recently stored for this storage and
-  // version, or null. A multi-worker device always returns null.
+  // Returns the value that KeepHostValue() stored for this storage and version,
+  // if it is still kept, or null. A multi-worker device always returns null.
   virtual HostValuePtr FindHostValue(const StorageAt& storage) = 0;
-  // Stores what the caller's call or upload wrote. `value` is the storage's
-  // whole contents at that version and follows from the operands' contents at
-  // theirs. If it is `readable`, it answers reads of one element. Does nothing
-  // if any of these storages has another version by now, because another thread
-  // wrote to it.
+  // Stores the value that the caller's call or upload wrote. `value` is the
+  // storage's whole contents at the given version, and depends on the operands'
+  // contents at their given versions. If `readable`, the value answers reads of
+  // one element. Does nothing if one of these storages has another version by
+  // now, because another thread wrote to it.
   virtual void KeepHostValue(const StorageAt& written,
                              absl::Span<const StorageAt> operands,
                              HostValuePtr value, bool readable) = 0;
@@ -215,17 +214,17 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
   // Returns what captures the device's graphs. It lives as long as the device.
   virtual DeviceGraphs& graphs() = 0;
 
-  // Tells the worker which storages a registered callable captures, and
-  // replaces what it told before. `model_id` is unique among the callables of
-  // the process. Leaves out those of `storages` that are released. Waits for
-  // the answer: ResourceExhausted (MODEL_BYTES, MAX_MODELS) if the tenant's
-  // budget has no room, and the earlier registration stays. OK for a
+  // Registers the storages that a registered callable captures with the worker,
+  // in place of earlier ones of the same model. `model_id` is unique among the
+  // callables of the process. Skips storages that are released. Waits for the
+  // answer. Returns ResourceExhausted (MODEL_BYTES, MAX_MODELS) if the tenant's
+  // budget has no room; the earlier registration then stays. Returns OK for a
   // multi-worker device, which does not count resident models.
   virtual absl::Status RegisterModel(uint32_t lane, uint64_t model_id,
                                      absl::string_view name,
                                      std::vector<StoragePtr> storages) = 0;
-  // Forgets the model. Callable wherever MarkDead() is. Does nothing if the
-  // registration was refused.
+  // Ends the registration of the model. May be called wherever MarkDead() may.
+  // Does nothing if the registration was refused.
   virtual void ForgetModel(uint64_t model_id) = 0;
 
   // Seals every lane and waits until the worker has executed everything.

@@ -1,4 +1,4 @@
-// Spaces attempts by growing, randomized pauses, so that many clients that were
+// Separates attempts by growing, randomized pauses, so that clients which were
 // cut off together do not return together.
 #ifndef CLIENT_LIB_SESSION_STREAM_BACKOFF_H_
 #define CLIENT_LIB_SESSION_STREAM_BACKOFF_H_
@@ -17,8 +17,8 @@ class Backoff {
 
   explicit Backoff(RandomSource* random) : random_(random) {}
 
-  // Returns a random pause between half and all of a length that doubles with
-  // each call.
+  // Returns a random pause between half and all of a length. The length doubles
+  // with each call.
   absl::Duration Next() {
     const absl::Duration whole = pause_;
     pause_ = std::min(pause_ * 2, kLongest);

@@ -24,8 +24,8 @@ class ChunkMap {
     return offset < bytes_ && offset % kBulkChunkBytes == 0 &&
            size == std::min<uint64_t>(kBulkChunkBytes, bytes_ - offset);
   }
-  // Returns true once for each chunk. The caller that gets true copies the
-  // bytes and then calls Copied().
+  // Returns true once for each chunk. A caller that gets true copies the bytes
+  // and then calls Copied().
   bool Take(uint64_t offset) {
     std::vector<bool>::reference chunk = taken_[offset / kBulkChunkBytes];
     if (chunk) return false;

@@ -1,8 +1,8 @@
-// Passes storages whose last handle the program dropped from deleters to the
-// sender thread.
+// Passes released storages from deleters to the sender thread.
 //
-// Any thread may call Add() at any time, at exit and under foreign locks: it is
-// lock-free and does not allocate. Only the sender calls the other methods.
+// Any thread may call Add() at any time, even at exit and while it holds any
+// lock: Add() is lock-free and does not allocate. Only the sender calls the
+// other methods.
 #ifndef CLIENT_LIB_SESSION_STREAM_DEAD_LIST_H_
 #define CLIENT_LIB_SESSION_STREAM_DEAD_LIST_H_
 
@@ -25,13 +25,13 @@ class DeadList {
   DeadList(const DeadList&) = delete;
   DeadList& operator=(const DeadList&) = delete;
 
-  // Marks the storage as released. Returns true when many storages wait and the
-  // caller should wake the sender.
+  // Marks the storage as released. Returns true if so many storages wait that
+  // the caller should wake the sender.
   bool Add(RemoteStorage* storage);
 
-  // Appends to `free` the ids of storages that the worker knows and no unsent
-  // message names. The other storages need no message: the run that names them
-  // frees them.
+  // Appends to `free` the ids of released storages that the worker knows and
+  // that no unsent message names. Other storages need no id in `free`: the run
+  // that names them also frees them, or the worker never knew them.
   void Collect(std::vector<uint64_t>* free);
 
   // Drops the waiting storages. Add() only marks storages from now on.
@@ -43,8 +43,8 @@ class DeadList {
   void Detach(RemoteStorage* head, Visitor visit);
   RemoteStorage* closed() { return reinterpret_cast<RemoteStorage*>(this); }
 
-  // A stack linked through next_dead_, in which each entry owns a reference. It
-  // equals closed() after Close().
+  // A stack linked through next_dead_. Each entry owns a reference. After
+  // Close(), the head equals closed().
   std::atomic<RemoteStorage*> head_{nullptr};
   std::atomic<uint64_t> waiting_storages_{0};
   std::atomic<uint64_t> waiting_bytes_{0};

@@ -17,8 +17,8 @@ class GraphHistory {
   // Limit on the latest graphs, which a new one is compared with.
   static constexpr size_t kMaxKept = 32;
 
-  // Returns how the segment's calls differ from the most similar graph, as
-  // text. Keeps the calls under the id.
+  // Returns a text that says how the segment's calls differ from the most
+  // similar graph. Stores the calls under the id.
   std::string Explain(const Segment& segment, uint64_t graph_id);
 
  private:

@@ -1,10 +1,11 @@
 // Stores the graphs defined for one worker. Lookup compares the client's own
 // key (run_encoder.h) byte by byte; the worker's fingerprint plays no part.
 //
-// The session's limit and a limit on bytes bound the table. A new graph may
-// evict the least recently used ones. Ids are never reused. The table keeps a
-// definition until the worker executed the message that forgets it, because the
-// worker may ask for it until then. Not thread-safe.
+// The session's limit on graphs and a limit on bytes bound the table. A new
+// graph may evict the least recently used graphs. Ids are never reused. The
+// table keeps a definition until the worker has executed the message that
+// forgets it, because the worker may request the definition until then. Not
+// thread-safe.
 #ifndef CLIENT_LIB_SESSION_STREAM_GRAPH_TABLE_H_
 #define CLIENT_LIB_SESSION_STREAM_GRAPH_TABLE_H_
 
@@ -42,8 +43,8 @@ class GraphTable {
   };
   struct Entry {
     uint64_t id = 0;
-    // The caller must define the id before it uses it, and pass the definition
-    // to Keep().
+    // True if the id is new. The caller must then define the id before using
+    // it, and pass the definition to Keep().
     bool is_new = false;
     // Number of lookups and the addition, including this one.
     uint64_t uses = 0;
@@ -51,22 +52,22 @@ class GraphTable {
     uint64_t* told = nullptr;
     RememberedRuns* remembered = nullptr;
   };
-  // Returns the entry of a key in the table, or nothing. The pointers are valid
-  // until the next call.
+  // Returns the key's entry, or nothing if the table has none. The pointers are
+  // valid until the next call.
   std::optional<Entry> Find(absl::string_view key);
   // Adds a key that is not in the table, under a new id. Ids start at 1.
   Entry Add(absl::string_view key);
   // Returns the key's entry and adds the key if it is new.
   Entry FindOrAdd(absl::string_view key);
 
-  // Notes that the worker accepted the definition, whether the graph is still
-  // in the table or was dropped.
+  // Notes that the worker accepted the definition. The graph may have left the
+  // table meanwhile.
   void Admitted(uint64_t id);
-  // Returns whether the worker should remember the graph's next run beside
-  // those that it remembers, and reserves its room. The run has
-  // `slots_and_floats` slots and float holes. The graph must be admitted, and
-  // there must be room. A graph's second and later runs leave half of the room
-  // to other graphs.
+  // Returns whether the worker should remember the graph's next run in addition
+  // to earlier runs, and if so reserves room for it. The run has
+  // `slots_and_floats` slots and float holes. The result is false if the graph
+  // is not admitted or there is no room. A graph's second and later remembered
+  // runs leave half of the room to other graphs.
   bool Remember(uint64_t id, size_t slots_and_floats);
 
   // Keeps the definition of the id that was added last.
@@ -114,8 +115,8 @@ class GraphTable {
       by_key_;
   absl::flat_hash_map<uint64_t, std::list<Stored>::iterator> by_id_;
   std::deque<Dropped> dropped_;  // oldest first
-  // Sum of remembered_slots over the graphs that the worker still has, because
-  // no message has told it yet to drop them.
+  // Sum of remembered_slots over the graphs that the worker still has. A graph
+  // leaves the sum when a message tells the worker to drop it.
   size_t remembered_slots_ = 0;
 };
 

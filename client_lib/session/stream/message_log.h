@@ -1,7 +1,8 @@
 // Stores the ordered messages of one session at one worker. The log numbers
 // them, keeps them until the worker executed them, and hands them out for
-// sending as far as the worker's window allows. After a stream broke it may
-// hand out sent messages again, which take no further room in the window.
+// sending as far as the worker's window allows. After a stream broke, the log
+// may hand out sent messages a second time; these take no further room in the
+// window.
 //
 // Not thread-safe: the connection's lock guards it.
 #ifndef CLIENT_LIB_SESSION_STREAM_MESSAGE_LOG_H_
@@ -41,7 +42,7 @@ class MessageLog {
 
   // Returns the number of the next message to be appended.
   uint64_t next_sequence() const { return appended_ + 1; }
-  // Appends `message`, which has that number. `bytes` is the size of its
+  // Appends `message`, which has the next number. `bytes` is the size of its
   // Ordered.
   void Append(std::shared_ptr<const v1::ControlRequest> message, uint64_t bytes,
               bool ends_work, std::vector<uint64_t> written = {});
@@ -62,20 +63,22 @@ class MessageLog {
     return window_bytes_ - std::min(window_bytes_, counted_bytes_);
   }
   void MarkSent();
-  // Schedules every message after `received` to be sent again on a new stream.
-  // Returns false, without effect, if `received` is not a possible number.
+  // Schedules all messages after `received` for a new stream, including those
+  // that were sent. Returns false, without effect, if `received` is not a
+  // possible number.
   bool Rewind(uint64_t received);
 
-  // Notes that the worker executed everything up to `sequence`. Returns false
-  // if that was never sent. A known sequence has no effect.
+  // Notes that the worker executed all messages up to `sequence`. Returns false
+  // if `sequence` was never sent. A sequence that is already known has no
+  // effect.
   bool Complete(uint64_t sequence);
   // Returns the oldest executed message, each one once.
   std::optional<Entry> TakeCompleted();
 
   // Replaces the provisional window by the worker's first one.
   void SetWindow(const v1::Window& window);
-  // Return the number and bytes of messages that are to be sent, for the first
-  // time or again.
+  // Return the number and the bytes of the messages that are still to be sent,
+  // including messages that are sent a second time.
   uint64_t unsent() const { return appended_ + 1 - next_; }
   uint64_t unsent_bytes() const;
 
@@ -90,8 +93,8 @@ class MessageLog {
   uint64_t sent() const { return sent_; }
   uint64_t window_messages() const { return window_messages_; }
   uint64_t window_bytes() const { return window_bytes_; }
-  // Return the unfinished messages, and bytes of them, that count towards the
-  // window.
+  // Return the number and the bytes of the unfinished messages that count
+  // towards the window.
   uint64_t outstanding() const;
   uint64_t outstanding_bytes() const;
 

@@ -1,5 +1,5 @@
-// Tracks which of the worker's numbered replies arrived, and up to which one
-// they are handled, including bulk bytes. Only handled replies may be
+// Tracks which of the worker's numbered replies arrived, and up to which reply
+// all are handled, including their bulk bytes. Only handled replies may be
 // acknowledged.
 //
 // Not thread-safe: the connection's lock guards it.
@@ -18,8 +18,8 @@ class ReplyLog {
   static constexpr uint64_t kManyBytes = 64 << 10;
 
   enum class Arrival { kNew, kKnown, kGap };
-  // Takes a reply that arrived. Number 0 means unnumbered: such a reply is
-  // always new.
+  // Takes a reply that arrived. Number 0 means unnumbered; an unnumbered reply
+  // is always new.
   Arrival Take(uint64_t number, uint64_t bytes) {
     if (number == 0) return Arrival::kNew;
     if (number <= last_) return Arrival::kKnown;
@@ -29,8 +29,8 @@ class ReplyLog {
     return Arrival::kNew;
   }
 
-  // Marks the reply as not handled until Release(), because its bytes are still
-  // on the way.
+  // Marks the reply as not handled until Release(), because its bulk bytes are
+  // still on the way.
   void Hold(uint64_t number) { held_.insert(number); }
   void Release(uint64_t number, uint64_t bytes) {
     bytes_ += bytes;

@@ -40,8 +40,9 @@ size_t CountChanged(absl::Span<const RunBinding> bindings,
   return changed;
 }
 
-// If more slots than this differ, the encoder searches all remembered runs, and
-// a new run is worth remembering beside the most similar one.
+// If more slots than this differ, the encoder searches all remembered runs. If
+// they differ even from the most similar remembered run, the new run is worth
+// remembering as well.
 constexpr size_t kFewChanged = 8;
 
 struct Likeness {
@@ -49,8 +50,8 @@ struct Likeness {
   size_t changed = 0;
 };
 
-// Returns the most similar remembered run. The search starts behind the last
-// one used, because runs often take turns.
+// Returns the most similar remembered run. The search starts after the last one
+// used, because runs often alternate in a fixed order.
 Likeness FindMostAlike(absl::Span<const RunBinding> bindings,
                        const GraphTable::RememberedRuns& remembered) {
   const size_t places = remembered.runs.size();

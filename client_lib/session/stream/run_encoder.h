@@ -1,13 +1,14 @@
-// Turns a sealed segment, or a part of a captured graph, into a run: slots by
-// first use, bindings, holes, and the id of its graph. The encoder defines the
-// graph first when the stream does not have it yet.
+// Turns a sealed segment, or a part of a captured graph, into a run: slots in
+// the order of first use, bindings, holes, and the id of its graph. If the
+// worker does not have the graph yet, the encoder first defines it.
 //
 // Once the worker has admitted the graph, a run says only what differs from an
 // earlier run of the same graph (Run.repeat in execution.proto). The encoder
-// picks the most similar of the remembered runs. If the difference is large,
-// the worker remembers the new run as well: parts of a program that share a
-// graph but differ in their weights soon have one remembered run each. Graphs
-// that grow share one graph (size_families.h). Used by the sender thread only.
+// picks the most similar of the remembered runs. If even that run differs much,
+// the worker remembers the new run as well. Layers that share a graph but not
+// their weights, for example, soon have one remembered run each. Graphs that
+// differ only in growing sizes become one graph (size_families.h). Used by the
+// sender thread only.
 #ifndef CLIENT_LIB_SESSION_STREAM_RUN_ENCODER_H_
 #define CLIENT_LIB_SESSION_STREAM_RUN_ENCODER_H_
 
@@ -47,8 +48,8 @@ class RunEncoder {
   };
   struct Encoded {
     std::optional<Definition> definition;
-    // Set at the graph's first use with this value of `telling`, which grows
-    // when the coordinator needs all graphs again.
+    // Set at the graph's first use with this value of `telling`. The value
+    // grows when the coordinator needs all graphs once more.
     std::optional<Telling> telling;
     v1::Run run;
     // Number of runs of the graph, including this one, since it entered the
@@ -58,8 +59,8 @@ class RunEncoder {
     std::vector<uint64_t> written;
   };
 
-  // Encodes the segment and counts its uses as sent. A released storage that no
-  // unsent message names is final in this run.
+  // Encodes the segment, and counts its uses of storages as sent. The run frees
+  // a storage if it is released and no unsent message names it.
   Encoded Encode(const Segment& segment, uint64_t telling = 1);
 
   // Encodes a part with one binding per slot. `fast` is as in Segment.
@@ -71,19 +72,21 @@ class RunEncoder {
                  uint64_t telling = 1);
 
   // Returns the segment's graph without counting uses. If `storages` is not
-  // null, sets it to the ids that the slots are bound to.
+  // null, stores there the ids to which the slots are bound.
   v1::Graph Describe(const Segment& segment,
                      std::vector<uint64_t>* storages = nullptr);
 
   // Counts one use by a message other than a run as sent. Returns true if the
-  // storage is released and no unsent message names it: the caller frees it.
+  // storage is released and no unsent message names it; the caller must then
+  // free it.
   static bool ReleaseUse(RemoteStorage* storage);
 
  private:
   // Fills kinds_, bindings_ and slot_of_touch_.
   void AssignSlots(const Segment& segment);
-  // Returns the entry of the graph with this key, or of its family at its size,
-  // and names the graph as FillGraph() does.
+  // Returns the entry of the graph with this key. If the key belongs to a
+  // family, returns the family's entry, and names the graph at its size as
+  // FillGraph() does.
   template <typename Build>
   GraphTable::Entry FindGraph(absl::string_view key, uint64_t telling,
                               Build build, Encoded* encoded);

@@ -1,11 +1,11 @@
 // Moves a session to another worker: opens a stream, sends Hello under the new
-// lease, and makes the worker take over what the session holds on the worker
-// that it leaves.
+// lease, and makes the new worker take over everything that the session holds
+// on its old worker.
 //
 // Life: Start() sends Hello. Once greeting() has a value, the owner calls
 // Enter(). Once over() is true, outcome() has the result. An object makes one
-// attempt, which a broken stream ends. To continue, the owner destroys this
-// object and resumes on a new stream.
+// attempt, which ends if the stream breaks. To continue after a success, the
+// owner destroys this object and resumes on a new stream.
 //
 // Thread-safe. The object calls `changed`, without locks, whenever its state
 // changes.
@@ -38,7 +38,7 @@ class SessionEntry : private ClientStreamReceiver {
   SessionEntry(std::unique_ptr<ClientStream> stream,
                std::function<void()> changed)
       : changed_(std::move(changed)), stream_(std::move(stream)) {}
-  // Drops the stream as a broken network would, so that the worker keeps the
+  // Drops the stream as a broken network would. The worker therefore keeps the
   // session for a while.
   ~SessionEntry() override;
 
@@ -50,8 +50,8 @@ class SessionEntry : private ClientStreamReceiver {
   std::optional<v1::WorkerHello> greeting() const;
   // Returns whether the attempt has ended.
   bool over() const;
-  // Returns the result; allowed once over() is true. A worker's refusal is a
-  // status with its reason.
+  // Returns the result. May be called once over() is true. A refusal by the
+  // worker is a status with the worker's reason.
   absl::StatusOr<Entered> outcome() const;
 
  private:

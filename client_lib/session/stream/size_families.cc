@@ -12,12 +12,12 @@
 namespace djinn {
 namespace {
 
-// Marks a family's name. It reads as a number of calls that no graph has, so
-// that no key equals it.
+// These bytes mark a family's name. In a key, they would be the number of
+// calls; no graph has so many, so no key equals a name.
 constexpr absl::string_view kMark("\xff\xff\xff\xff", 4);
 
-// Limit on families of calls with the same operators. It suffices for loops of
-// one program that grow in several ways.
+// Limit on families of calls with the same operators. It suffices for programs
+// whose loops grow in several ways.
 constexpr size_t kMaxFamilies = 8;
 // Limit on keys that may start a family.
 constexpr size_t kMaxAlone = 3;
@@ -28,7 +28,7 @@ int64_t IntegerAt(absl::string_view key, size_t position) {
   return value;
 }
 
-// Returns `to` less `from`, or nothing if the difference or its opposite
+// Returns `to` - `from`, or nothing if the difference or its negation
 // overflows.
 std::optional<int64_t> Growth(int64_t from, int64_t to) {
   int64_t growth;
@@ -39,8 +39,8 @@ std::optional<int64_t> Growth(int64_t from, int64_t to) {
   return growth;
 }
 
-// Returns how far an integer at this size is from its value at size 0, or
-// nothing if it could not be brought back.
+// Returns how much an integer grows from size 0 to this size. Returns nothing
+// if this overflows.
 std::optional<int64_t> DistanceAt(int64_t size, int64_t slope) {
   int64_t distance;
   if (__builtin_mul_overflow(slope, size, &distance) ||
@@ -99,8 +99,8 @@ std::unique_ptr<SizeFamilies::Family> SizeFamilies::MakeFamily(
   int64_t step = 0;
   size_t begin = 0;
   for (uint32_t i = 0; i < positions.size(); ++i) {
-    // The bytes between integers must be equal; otherwise the positions are
-    // meaningless.
+    // The bytes between the integers must be equal; otherwise the positions of
+    // integers do not correspond.
     if (!EqualBetween(first, second, begin, positions[i])) return nullptr;
     begin = positions[i] + sizeof(int64_t);
     const std::optional<int64_t> growth =

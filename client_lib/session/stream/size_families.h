@@ -1,11 +1,12 @@
-// Finds graphs that differ only in integers that grow together, by their keys
-// (recording.h). A loop over growing tensors has another key in each
-// iteration. Three keys on a line make a family, in which each varying integer
-// is a + b·n. From then on the loop's graphs are one graph with a size hole
-// (common/srg/size_hole.h), at n = 3, 4, 5, ...
+// Finds graphs whose keys (recording.h) differ only in integers that grow
+// together. A loop over growing tensors has another key in each iteration.
+// Three keys make a family if each varying integer is a + b·n for the three
+// numbers n. From then on the loop's graphs are one graph with a size hole
+// (common/srg/size_hole.h), at sizes n.
 //
 // A key belongs to a family only if it equals the family's key at some n, byte
-// for byte. The families therefore affect what is sent, never what is computed.
+// for byte. Families therefore affect only what is sent, and never what is
+// computed.
 //
 // Bounded: families of the least recently used operators are dropped first. Not
 // thread-safe.
@@ -34,14 +35,14 @@ class SizeFamilies {
   explicit SizeFamilies(size_t max_bytes = kMaxBytes) : max_bytes_(max_bytes) {}
 
   struct Member {
-    // The family's name among keys, which no graph has as its key. Valid until
-    // the next call, like `hole`.
+    // The family's name, which takes the place of a key, and which no graph has
+    // as its key. Valid until the next call, as is `hole`.
     absl::string_view family;
     const srg::SizeHole* hole = nullptr;
     int64_t size = 0;
   };
-  // Returns the family that contains the key. The key itself may complete the
-  // family.
+  // Returns the family that contains the key, if there is one. The key may be
+  // the one that completes the family.
   std::optional<Member> Find(absl::string_view key);
 
  private:
@@ -70,8 +71,8 @@ class SizeFamilies {
 
   static std::unique_ptr<Family> MakeFamily(absl::string_view first,
                                             absl::string_view second);
-  // Makes the newest possible family from the key and two of the group's
-  // earlier keys; null if there is none.
+  // Makes a family from the key and two earlier keys of the group, the newest
+  // ones possible. Returns null if there is no such family.
   static std::unique_ptr<Family> FindLine(const Group& group,
                                           absl::string_view key);
   Group& GroupOf(absl::string_view key);

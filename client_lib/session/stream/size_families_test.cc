@@ -32,7 +32,7 @@ class SizeFamiliesTest : public testing::Test {
   }
 
   // Makes a call on an existing storage and a created one, with every kind of
-  // argument. The integers that vary are `at`, in order.
+  // argument. `at` holds the varying integers, in order.
   Named Make(const std::vector<int64_t>& at, int64_t fixed = 7) {
     Call call;
     call.Begin(TestOperator(3));

@@ -76,8 +76,8 @@ absl::Status LossOf(const v1::Lease& lease, bool welcomed,
                             {"address", lease.worker_address()},
                             {"cause", cause_reason}};
   if (!welcomed && !cause_reason.empty()) {
-    // The worker refused rather than failed, so the program can act upon its
-    // reason.
+    // The worker refused the session and did not fail, so the program can act
+    // upon the worker's reason.
     return MakeError(cause.code(), cause_reason,
                      absl::StrCat("worker ", lease.worker_id(), " at ",
                                   lease.worker_address(), ": ", words),

@@ -18,8 +18,8 @@ class WorkerHello;
 
 namespace djinn {
 
-// Bytes that every worker accepts inside a message. The client refuses a worker
-// with a lower limit.
+// The number of bytes that every worker must accept inside a message. The
+// client refuses a worker with a lower limit.
 inline constexpr uint64_t kLeastInlineBytes = 8192;
 
 v1::ClientHello HelloFor(const std::string& session_id, const v1::Lease& lease);
@@ -33,12 +33,12 @@ absl::Status Violation(absl::string_view what);
 
 // Returns whether a new stream may succeed after one that ended with `status`.
 bool MayPass(const absl::Status& status);
-// Returns whether the worker ended the session on the coordinator's order, and
-// therefore does not know the reason.
+// Returns whether the worker ended the session by order of the coordinator. The
+// worker then does not know the reason.
 bool IsDropped(const absl::Status& status);
 
-// Returns the error of a device that loses its worker. Before the worker has
-// `welcomed` the device, the error has the worker's own reason, which the
+// Returns the error of a device that loses its worker. If the worker had not
+// yet `welcomed` the device, the error has the worker's own reason, which the
 // program can act upon.
 absl::Status LossOf(const v1::Lease& lease, bool welcomed,
                     const absl::Status& cause);

@@ -41,8 +41,8 @@ inline srg::TensorView WholeView(const RemoteStorage& storage) {
   return view;
 }
 
-// Makes a call with operands first, then draws, then results. Each of `floats`
-// is a scalar.
+// Makes a call with operands first, then draws, then results. Each element of
+// `floats` is a scalar argument.
 inline Call MakeCallOf(uint32_t operator_id, const std::vector<Use>& uses,
                        const std::vector<double>& floats = {}) {
   Call call;

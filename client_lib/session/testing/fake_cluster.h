@@ -1,5 +1,6 @@
-// Runs a session on fakes: a coordinator that grants what the test says, and
-// fake workers at the other end of in-process streams, one per virtual device.
+// Runs a session on fakes: a coordinator that grants what the test specifies,
+// and fake workers at the other end of in-process streams, one for each virtual
+// device.
 #ifndef CLIENT_LIB_SESSION_TESTING_FAKE_CLUSTER_H_
 #define CLIENT_LIB_SESSION_TESTING_FAKE_CLUSTER_H_
 
@@ -18,13 +19,12 @@
 
 namespace djinn {
 
-// Records what the coordinator received, and determines its answers.
-// Thread-safe.
+// Keeps what the coordinator received, and determines its answers. Thread-safe.
 class FakeCoordinator {
  public:
   std::vector<v1::LeaseRequest> lease_requests() const;
-  // Returns the ids, each followed by " unreachable" if the client reported
-  // that.
+  // Returns the ids of returned leases. An id is followed by " unreachable" if
+  // the client reported that.
   std::vector<std::string> returned_leases() const;
   std::vector<v1::Graph> graphs() const;
   std::vector<v1::GraphNotes> notes() const;  // one per graph
@@ -33,8 +33,8 @@ class FakeCoordinator {
   void RefuseLeases(absl::Status refusal);
   // Refuses only lease requests that name contents.
   void RefuseContents(absl::Status refusal);
-  // Allows `members` replicas per virtual device; 1 at first. A replica has the
-  // worker of the device with its index, and the lease "lease-DEVICE.MEMBER".
+  // Allows `members` replicas for each virtual device; initially 1. Replica I
+  // of a device has the worker of device I, and the lease "lease-DEVICE.I".
   void LetSpan(int members);
   // Makes lease requests wait until they are cancelled.
   void HoldLeases();
@@ -129,8 +129,8 @@ class FakeCluster {
   // Opens a session; called once.
   std::unique_ptr<Session> Open(SessionOptions options = {});
 
-  // Makes streams opened from now on prefer several messages at once, as with
-  // gRPC.
+  // Makes streams that are opened from now on prefer to send several messages
+  // at once, as gRPC's do.
   void SendTogether();
   // Makes workers of streams opened from now on near.
   void BeNear();
@@ -140,8 +140,8 @@ class FakeCluster {
   std::vector<size_t> groups() const { return groups_->sizes(); }
 
   FakeCoordinator& coordinator() { return *coordinator_; }
-  // Returns the device's worker, which exists before the lease does. The first
-  // kWorkers devices have one.
+  // Returns the device's worker, which exists before the lease does. Only the
+  // first kWorkers devices have a worker.
   FakeWorker& worker(int device = 0) { return *workers_->at(device); }
 
  private:

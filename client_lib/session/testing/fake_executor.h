@@ -1,9 +1,9 @@
 // Executes the ordered messages of a session on a fake worker. Runs have no
 // operators: they change versions and poison. It checks graphs, versions,
 // bindings, lifetimes and transfers as strictly as the real worker. FakeScript
-// is what a test orders, and FakeSeen what it can ask for afterwards.
+// holds the test's orders, and FakeSeen holds what the worker saw.
 //
-// Not thread-safe: the worker's lock guards all of it.
+// Not thread-safe: the worker's lock guards the whole object.
 #ifndef CLIENT_LIB_SESSION_TESTING_FAKE_EXECUTOR_H_
 #define CLIENT_LIB_SESSION_TESTING_FAKE_EXECUTOR_H_
 
@@ -46,8 +46,8 @@ struct FakeScript {
   bool ask_for_proofs = false;
   // Room for eager uploads, announced with every response.
   uint64_t content_room = 0;
-  // The next run, or fetch from another worker, poisons what it writes, under
-  // this error id.
+  // The next run, or the next fetch from another worker, poisons what it writes
+  // with this error id.
   uint64_t fail_next_run = 0;
   uint64_t fail_next_pull = 0;
   v1::RunMetadata metadata;
@@ -66,8 +66,8 @@ struct FakeScript {
   Entries entries = Entries::kLet;
   // Number of new streams that break at once.
   int break_streams = 0;
-  // Cuts the stream at this thing (message or chunk, from 1, over all streams)
-  // that comes in or goes out.
+  // Cuts the stream at one incoming or outgoing item: the message or chunk with
+  // this number, counted from 1 over all streams.
   Cut cut = Cut::kBeforeIn;
   int cut_at = 0;
 };
@@ -134,8 +134,8 @@ class FakeExecutor {
                  absl::Span<const absl::string_view> pieces);
   // Says in a resumed session's Hello what came of a transfer.
   void DescribeTransfer(v1::WorkerHello* hello);
-  // Gives the storages to the session of another worker that enters with this
-  // state. Returns false if none left with it.
+  // Moves the storages to the session that enters another worker with this
+  // state. Returns false if no session left with this state.
   bool HandOver(const v1::Pull& state, FakeExecutor* to) const;
   // Drops the plans, so that the next run of each graph needs it again.
   void EvictPlans();
@@ -163,8 +163,8 @@ class FakeExecutor {
   void CarryRead(const v1::Ordered& message);
   void CarryProfile(const v1::Ordered& message);
   v1::MeteredUse UseSoFar() const;
-  // Returns the storage, created if base_version is 0, and notes a wrong
-  // version.
+  // Returns the storage for a write, and creates it if base_version is 0.
+  // Reports a wrong version.
   FakeStorage& Written(uint64_t id, uint64_t base_version);
   void Violation(std::string what);
   void Reply(v1::ControlResponse response) {

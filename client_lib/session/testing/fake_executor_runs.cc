@@ -1,5 +1,5 @@
-// Executes graphs and runs, which have no operators: they change versions and
-// poison.
+// Executes graphs and runs for the fake executor. They have no operators: they
+// change versions and poison.
 #include <algorithm>
 #include <set>
 #include <string>

@@ -1,14 +1,14 @@
 // Implements a worker for tests. It checks every message as strictly as the
-// real one (windows, sequences, graphs, versions, bindings, lifetimes, repeated
-// messages) and reports faults in seen().violations. Runs have no operators;
-// they only change versions and poison.
+// real worker (windows, sequences, graphs, versions, bindings, lifetimes,
+// repeated messages) and reports faults in seen().violations. Runs have no
+// operators; they only change versions and poison.
 //
 // Every run takes a millisecond, 100 bytes up and 10 down.
 //
 // It serves tests of order and numbering, lifetimes, transfers, failures and
-// broken streams. Pause() holds work back, so that tests decide when the worker
-// makes progress. Set() orders everything else, such as a cut of the stream at
-// any message.
+// broken streams. Pause() holds messages back, so that a test decides when the
+// worker makes progress. Set() changes the FakeScript, for example to cut the
+// stream at a message.
 //
 // Thread-safe.
 #ifndef CLIENT_LIB_SESSION_TESTING_FAKE_WORKER_H_
@@ -67,8 +67,8 @@ class FakeWorker {
   void Restart(bool other_incarnation);
   // Drops the plans, so that the next run of each graph needs it again.
   void EvictPlans();
-  // Gives the session's storages to one that enters another worker with this
-  // state. Returns false if none left with it.
+  // Gives the session's storages to the session that enters another worker with
+  // this state. Returns false if no session left with this state.
   bool HandOver(const v1::Pull& state, FakeExecutor* to) const;
 
   FakeSeen seen() const;
@@ -107,8 +107,8 @@ class FakeWorker {
     std::deque<v1::Ordered> waiting;
     uint64_t last_sequence = 0;
     uint64_t completed = 0;
-    // Messages that count towards the window, and their bytes: received,
-    // executed.
+    // The number and bytes of the messages that count towards the window, as
+    // received and as executed.
     uint64_t counted = 0;
     uint64_t counted_bytes = 0;
     uint64_t done = 0;

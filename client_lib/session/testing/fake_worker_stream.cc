@@ -146,8 +146,8 @@ void FakeWorker::HandleHello(const v1::ClientHello& hello) {
                       "WRONG_INCARNATION", "restarted"));
     return;
   }
-  // A new session may come before the worker noticed the end of the one that
-  // left.
+  // A new session may arrive before the worker has noticed the end of the
+  // session that left.
   if (!hello.has_resume() && executor_.left()) Reset();
   if (!hello.has_resume() && flow_.last_sequence > 0) Violation("no resume");
   if (hello.has_resume() && lost_) {

@@ -75,8 +75,8 @@ class DeviceTest : public testing::Test {
   std::shared_ptr<VirtualDevice> device_ = *session_->Device(0);
 };
 
-// Runs `work`, which waits, while the fake clock advances about a hundred times
-// as fast as real time.
+// Runs `work`, which blocks, while the fake clock advances about a hundred
+// times as fast as real time.
 template <typename Work>
 void WhileTimePasses(FakeClock* clock, Work work) {
   Mutex mu;

@@ -73,7 +73,7 @@ TEST_F(DeviceCopiesTest, EveryCopyHasATicketOfItsOwn) {
   ASSERT_TRUE(there_->CopyFrom(0, copy.get(), source.get()).ok());
   ASSERT_TRUE(here_->Synchronize().ok());
   ASSERT_TRUE(there_->Synchronize().ok());
-  // No message had named the source before, so it is created first. It is
+  // No earlier message had named the source, so it is first created. Then it is
   // offered twice.
   ASSERT_EQ(Actions(cluster_.worker(0)),
             (std::vector<Ordered::ActionCase>{

@@ -116,8 +116,8 @@ TEST_F(EagerTransferTest, BeyondTheRoomTheWorkerIsAsked) {
 
 TEST_F(EagerTransferTest, WhatTheProgramMakesThereCounts) {
   Open(4 * kSize);
-  // The storage does not exist yet, but it will leave too little of the
-  // worker's 1 GiB.
+  // The storage does not exist on the worker yet. Once it does, it will leave
+  // too little of the worker's 1 GiB.
   const StoragePtr most = device_->NewStorage(900 << 20);
   Uploaded(Pattern(kSize));
   EXPECT_EQ(Ways(), "t");

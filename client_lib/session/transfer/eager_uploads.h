@@ -13,8 +13,9 @@
 //   not uploaded it before, and UploadTable::finds_new_contents() is false.
 // A wrong guess costs a question, or bytes that the worker already has.
 //
-// The same holds for tenants that share contents with one another. An eager
-// content belongs to its own tenant alone, so it reveals nothing about others.
+// The same rules apply to tenants that share contents with one another. An
+// eager content belongs to its own tenant alone, so it reveals nothing about
+// others.
 //
 // Not thread-safe: the lock of the answers (device/answers.h) guards it.
 #ifndef CLIENT_LIB_SESSION_TRANSFER_EAGER_UPLOADS_H_
@@ -34,19 +35,19 @@ class EagerUploads {
   // Least number of latest uploads that are remembered.
   static constexpr size_t kMaxRemembered = 8192;
 
-  // Starts on a worker, or continues on another one. Remembered uploads and
-  // those under way stay.
+  // Starts on a worker. If the device had another worker, keeps the remembered
+  // uploads and those under way.
   void Begin(const v1::WorkerHello& hello);
   // Takes the room from a response. A later response may belong to the same
-  // sequence. Ignores responses that the worker repeats after its hello,
-  // because they belong to earlier sequences.
+  // sequence. The responses that the worker repeats after its hello belong to
+  // earlier sequences and are ignored.
   void Hear(const v1::ControlResponse& response);
 
-  // Remembers that the device uploads the content. Returns whether it did so
-  // before.
+  // Remembers that the device uploads the content. Returns whether the device
+  // had uploaded it before.
   bool Remember(const ContentHash& hash);
-  // Returns whether there is room for another eager upload of the size. If so,
-  // counts it as under way until Complete().
+  // Returns whether there is room for another eager upload of the size. If
+  // there is, counts the upload as under way until Complete().
   bool Take(uint64_t size_bytes);
   // Notes that an eager upload was executed, or is not eager after all.
   void Complete(uint64_t size_bytes) { under_way_bytes_ -= size_bytes; }

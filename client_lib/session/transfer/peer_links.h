@@ -1,5 +1,5 @@
-// Remembers how fast values recently came to a device's worker from other
-// workers, as that worker measured it.
+// Remembers how fast the device's worker recently received values from other
+// workers, by that worker's own measurements.
 //
 // Not thread-safe: the connection's lock guards it.
 #ifndef CLIENT_LIB_SESSION_TRANSFER_PEER_LINKS_H_
@@ -15,10 +15,10 @@ namespace djinn {
 
 class PeerLinks {
  public:
-  // Time after which a measurement is outdated, until another value comes over
-  // the link.
+  // Time after which a measurement is outdated, unless another value arrived
+  // over the link meanwhile.
   static constexpr absl::Duration kMemory = absl::Seconds(30);
-  // Exceeds the number of a device's replicas. Beyond it all links are
+  // Exceeds the number of a device's replicas. If there are more links, all are
   // forgotten.
   static constexpr size_t kMaxLinks = 64;
 

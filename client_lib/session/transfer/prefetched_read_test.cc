@@ -83,8 +83,8 @@ TEST_F(PrefetchedReadTest, StopsWhenTheProgramDoesNotRead) {
   Step();
   Step();
   Received();
-  // A stretch that continues without the read gets another position. One that
-  // reads something else returns to the same position.
+  // A lane that continues without the read has another position. A lane that
+  // reads a different value returns to the same position.
   const StoragePtr unread = Forward();
   EXPECT_EQ(Received(), "run read ");
   EXPECT_TRUE(ReadByte(*device_, kLane, weights_).ok());

@@ -1,9 +1,9 @@
 // Finds a device's reads that were sent, by the numbers of their answers, and
 // collects the callbacks to run when values arrive.
 //
-// Not thread-safe: the lock of the answers (device/answers.h) guards it, and
-// the fields of the waits. Nothing here calls out: the caller runs the
-// callbacks after unlocking.
+// Not thread-safe: the lock of the answers (device/answers.h) guards the table
+// and the fields of the waits. No method runs a callback: the caller runs the
+// collected callbacks after unlocking.
 #ifndef CLIENT_LIB_SESSION_TRANSFER_READ_TABLE_H_
 #define CLIENT_LIB_SESSION_TRANSFER_READ_TABLE_H_
 
@@ -24,8 +24,8 @@ class ReadTable {
  public:
   using Callbacks = std::vector<std::function<void()>>;
 
-  // Adds a read that is sent as message `sequence`. If it has a transfer id,
-  // the value comes on Bulk under that id.
+  // Adds a read that was sent as message `sequence`. If the read has a transfer
+  // id, its value arrives on Bulk under that id.
   void AddSent(uint64_t sequence, std::shared_ptr<ReadWait> wait);
   // Returns the unanswered read, or null.
   ReadWait* Find(uint64_t sequence) const;

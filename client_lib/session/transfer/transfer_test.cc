@@ -72,8 +72,8 @@ TEST_F(TransferTest, AnUploadTooLargeForAnyWorkerIsRefusedByTheWorker) {
 }
 
 TEST_F(TransferTest, ALargeUploadInlineAfterAllReturns) {
-  // The size is more than is copied before the limits are known, and less than
-  // they allow.
+  // The source is larger than what is copied before the limits are known, and
+  // smaller than the limits allow to copy.
   const StoragePtr storage = device_->NewStorage(6000);
   ASSERT_TRUE(Upload(storage, Pattern(6000)).ok());
   EXPECT_EQ(*ReadAll(storage), Pattern(6000));

@@ -11,8 +11,8 @@ namespace djinn {
 
 using ProgressCallback = std::function<void(uint64_t done, uint64_t total)>;
 
-// Sets the callback of the process for uploads of at least `min_bytes`, from
-// the next one on. Null removes it. Thread-safe.
+// Sets the process's callback for later uploads of at least `min_bytes`. Null
+// removes the callback. Thread-safe.
 void WatchUploads(ProgressCallback callback, uint64_t min_bytes);
 
 // Reports the progress of one upload. Not thread-safe.
@@ -24,8 +24,9 @@ class UploadProgress {
   explicit UploadProgress(uint64_t total_bytes);
 
   bool watched() const { return callback_ != nullptr; }
-  // Calls the callback, if there is one and enough bytes have moved since the
-  // last call. Bytes that are sent a second time are not reported again.
+  // Calls the callback, if there is one and enough bytes have moved since its
+  // last call. Bytes that are sent a second time are not reported a second
+  // time.
   void Sent(uint64_t done_bytes);
   // Reports that the worker has everything.
   void Finish();

@@ -58,8 +58,8 @@ void UploadTable::Complete(uint64_t transfer_id) {
   if (found == uploads_.end()) return;
   UploadWait& wait = *found->second;
   wait.completed = true;
-  // The decision is still to come in another state, because a resumed stream
-  // first says how far the worker has come.
+  // In every other state a decision is still to come, because the worker first
+  // says on a resumed stream how much it has received.
   if (wait.state == State::kSend) wait.state = State::kOver;
   wait.changed.SignalAll();
 }

@@ -4,13 +4,13 @@
 //   kAsked -- send ----------> kSend --- Install executed --> kOver
 //   kAsked -- already held, refused, or inside a message ---> kOver
 //
-// The worker answers from its memory or its disk; where the tenant shares
-// contents with others it may ask for a proof first. Each answer is a
-// v1::TransferDecision. The thread that uploads waits for every change, and
-// sends the bytes in kSend (Uploader::Finish()).
+// The worker looks for the content in its memory and on its disk. If the tenant
+// shares contents with others, the worker may first ask for a proof. Each
+// answer is a v1::TransferDecision. The thread that uploads waits for every
+// change, and sends the bytes in kSend (Uploader::Finish()).
 //
-// Not thread-safe: the lock of the answers (device/answers.h) guards it, and
-// the fields of UploadWait.
+// Not thread-safe: the lock of the answers (device/answers.h) guards the table
+// and the fields of UploadWait.
 #ifndef CLIENT_LIB_SESSION_TRANSFER_UPLOAD_TABLE_H_
 #define CLIENT_LIB_SESSION_TRANSFER_UPLOAD_TABLE_H_
 
@@ -41,8 +41,8 @@ class UploadTable {
   // Notes that the worker executed the Install.
   void Complete(uint64_t transfer_id);
   // Returns whether the worker had the last content that the device asked about
-  // and had not uploaded before, as at the second start of a program. The
-  // worker may then have the next one, too.
+  // without having uploaded it before, as at the second start of a program. The
+  // worker may then have the next content as well.
   bool finds_new_contents() const { return finds_new_contents_; }
 
   // Queues the proof that the worker asked for.
@@ -52,7 +52,8 @@ class UploadTable {
   bool TakeProof(v1::TransferProof* message);
 
   // Continues on another stream of the same session. Unanswered proofs are
-  // queued again, and the bytes continue behind those that the worker has.
+  // queued once more, and the upload continues after the bytes that the worker
+  // has.
   void Resume(const v1::WorkerHello& hello);
 
  private:

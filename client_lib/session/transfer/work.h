@@ -1,5 +1,6 @@
-// Defines the work that issuing threads pass to a device's sender thread, in
-// the order in which it must reach the worker, and the waits for its results.
+// Defines the items that issuing threads pass to a device's sender thread, in
+// the order in which they must reach the worker, and the waits for their
+// results.
 #ifndef CLIENT_LIB_SESSION_TRANSFER_WORK_H_
 #define CLIENT_LIB_SESSION_TRANSFER_WORK_H_
 
@@ -50,8 +51,8 @@ struct MetadataWait : Waiter {
   absl::Status error;
 };
 
-// Waits until a hash-first upload is refused or its bytes are on the worker
-// (upload_table.h).
+// Waits until a hash-first upload is refused, or until its bytes are on the
+// worker (upload_table.h).
 struct UploadWait : Waiter {
   enum class State {
     // The worker has yet to decide, perhaps about a proof that it asked for.
@@ -114,7 +115,7 @@ struct RunWork {
   std::shared_ptr<MetadataWait> metadata;  // null if no thread waits
 };
 // Executes a part of a captured graph. If `sized` is set, that graph at that
-// size replaces the part's own: some of its rows, or a stage of it.
+// size replaces the part's own graph: it executes some of the rows, or a stage.
 struct ReplayWork {
   std::shared_ptr<const CapturedGraph> captured_graph;
   size_t part;
@@ -160,8 +161,8 @@ struct OfferRank {
   // Infinite if unknown.
   double remaining_seconds = std::numeric_limits<double>::infinity();
 };
-// Keeps the source's value of a copy on its worker, where the destination's
-// worker fetches it.
+// Keeps the source's value of a copy on the source's worker, from which the
+// destination's worker fetches it.
 struct OfferWork {
   uint64_t version;
   std::string ticket;

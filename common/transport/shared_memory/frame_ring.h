@@ -69,8 +69,8 @@ class FrameRingWriter {
 
   // Returns whether a frame with such a payload fits now.
   absl::StatusOr<bool> Fits(size_t payload_bytes);
-  // Returns the same. If the frame does not fit, the reader's Pop() will return
-  // true once when there is room.
+  // Does what Fits() does. If the frame does not fit, the reader's Pop() will
+  // return true once when there is room.
   absl::StatusOr<bool> FitsOrAwait(size_t payload_bytes);
   // Writes a frame that fits, and fills in the header's size.
   void Write(FrameHeader header, absl::string_view payload);

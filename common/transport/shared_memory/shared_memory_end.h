@@ -167,13 +167,12 @@ class SharedMemoryEnd {
   void Flush();
   // Publishes that this side sleeps, unless there is something to do.
   bool GoToSleep(SharedSleep how);
-  // Sleeps until something comes or the thread is recalled. The thread sleeps
-  // this way, because it then notices the end of the peer's process.
+  // Sleeps until something comes or the thread is recalled. The end's own
+  // thread sleeps this way, so that it notices the end of the peer's process.
   void SleepAtSocket();
-  // Sleeps unless there was a nudge since `nudges`. An attendant sleeps this
-  // way: it costs less, and wakes the thread on a processor of its own, where a
-  // byte on a socket makes Linux pull the woken thread to the sender's
-  // processor.
+  // Sleeps unless there was a nudge since `nudges`. Attendants sleep this way:
+  // it costs less, and the thread wakes on a processor of its own. A byte on a
+  // socket would make Linux pull the woken thread to the sender's processor.
   void SleepAtWord(uint64_t nudges, absl::Duration patience);
 
   const SharedSide side_;

@@ -28,9 +28,8 @@ class SpinWait {
     if (since_.has_value()) worth_it_ = now - *since_ <= kLongest;
   }
 
-  // Called when nothing has come, or not everything that the caller waits for.
-  // Returns true if the caller should Relax() and poll again, false if it
-  // should sleep.
+  // Call it when some of what the caller waits for has not come. Returns true
+  // if the caller should Relax() and poll again, false if it should sleep.
   bool Nothing(absl::Duration now) {
     if (!since_.has_value()) since_ = now;
     return worth_it_ && now - *since_ < kLongest;

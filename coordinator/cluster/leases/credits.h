@@ -21,8 +21,8 @@ void Open(ClusterState& state, const Lease& lease)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
 // Closes the ended lease's account. The account is settled when the worker has
-// reported the lease's final use; at once, if the worker is gone or the lease
-// was never listed to it.
+// reported the lease's final use. It is settled at once if the worker is gone
+// or the lease was never listed to it.
 void Close(ClusterState& state, const Lease& lease)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 

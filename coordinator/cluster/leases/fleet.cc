@@ -32,7 +32,7 @@ semantics::DeviceSpeed SpeedOf(const Worker& worker) {
 }
 
 // Returns the sum of PromisedBytes() over the worker's leases. Counts for each
-// tenant at most what its sessions may still come to hold there together.
+// tenant no more than its sessions together may still add at the worker.
 uint64_t PromisedAt(ClusterState& state, const Worker& worker)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
   struct OfTenant {

@@ -1,10 +1,10 @@
 // Makes, signs, grants and ends leases.
 //
 // While a virtual device migrates it has two leases: the one in use, and the
-// one that it migrates to, whose migrates_from names the one in use. Ending the
-// lease in use does not end the other one, to which the client may have moved:
-// it takes over the quota. A caller that wants both to end calls
-// DropMigration() first.
+// one that it migrates to, whose migrates_from names the one in use. The client
+// may already use the lease that the device migrates to. Ending the lease in
+// use therefore keeps that other lease, which takes over the quota. A caller
+// that wants both to end calls DropMigration() first.
 #ifndef COORDINATOR_CLUSTER_LEASES_LEASES_H_
 #define COORDINATOR_CLUSTER_LEASES_LEASES_H_
 
@@ -53,11 +53,10 @@ const Lease* Offer(ClusterState& state, Lease lease, Worker* worker,
 void Issue(ClusterState& state, Lease* lease)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// Returns the claims of a lease that a worker reports, after checking the
-// signature. Returns Unauthenticated (LEASE_UNKNOWN) when one of our keys
-// should have signed it and did not. Does not check a lease whose key is
-// unknown if no state of an earlier process was restored: its keys are lost
-// then.
+// Checks the signature of a lease that a worker reports, and returns the
+// lease's claims. Returns Unauthenticated (LEASE_UNKNOWN) for a wrong signature
+// or an unknown key. If no state of an earlier process was restored, the keys
+// of that process are lost; a lease whose key is unknown is then not checked.
 absl::StatusOr<v1::LeaseClaims> ReportedClaims(const ClusterState& state,
                                                const v1::SignedLease& lease)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);

@@ -592,8 +592,8 @@ TEST_F(RestoredClusterTest, BillsALeaseThatCameAndWentAfterTheLastSave) {
   w0_.set_applied_revision(0);
   StreamId back = Join(w0_);
   EXPECT_EQ(UsedBy("red"), absl::Seconds(3));
-  // The use is billed once, however often it is reported, and by whichever
-  // process.
+  // The use is billed once, however often and by whatever process it is
+  // reported.
   Report(back);
   RestartWithState();
   back = Join(w0_);

@@ -18,13 +18,13 @@
 
 namespace djinn::coordinator::line {
 
-// Positions in the wait queue. Computed by the first PlaceOf(), since that
-// takes long when many requests wait; unset before.
+// Positions in the wait queue. Unset until the first PlaceOf() computes them,
+// because that takes long when many requests wait.
 using Places = std::optional<scheduler::WaitQueue::Places>;
 
 // Adds the session's pending request to the wait queue, if it is not there yet.
 // If the tenant's queue is stopped, removes the request from the wait queue
-// instead and notes that as its obstacle.
+// instead, and notes the stop as the request's obstacle.
 void Join(ClusterState& state, MemberId device, Session* session)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 

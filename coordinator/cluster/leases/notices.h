@@ -54,8 +54,9 @@ void LeaveWorker(ClusterState& state, const std::string& session_id,
                  const std::string& worker_id, Wakes* wakes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// Has the next messages list the lease's worker to the session's other workers
-// as a peer, and them to it, unless they know each other.
+// Makes peers of the lease's worker and each of the session's other workers:
+// their next messages list one to the other, unless they know each other
+// already.
 void ListPeers(ClusterState& state, const Lease& lease, Wakes* wakes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 

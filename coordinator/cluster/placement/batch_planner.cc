@@ -20,8 +20,8 @@
 namespace djinn::coordinator {
 namespace {
 
-// How much longer, as a share, a run may take in micro-batches than with its
-// rows shared out. Micro-batches are worth that, because each weight is then on
+// The fraction by which a run may take longer in micro-batches than with its
+// rows split. Micro-batches are worth that time, because each weight is then on
 // one worker only.
 constexpr double kForStages = 0.5;
 

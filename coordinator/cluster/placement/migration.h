@@ -59,7 +59,7 @@ absl::Status NoteOutcome(ClusterState& state, const StreamId& session,
     ABSL_LOCKS_EXCLUDED(state.mu);
 
 // Ends migrations that took too long: those whose worker did not acknowledge
-// the lease, and those of which the client has not said how they ended.
+// the lease, and those whose outcome the client has not reported.
 void Expire(ClusterState& state, absl::Duration now, Wakes* wakes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 

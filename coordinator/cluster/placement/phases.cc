@@ -13,8 +13,8 @@
 namespace djinn::coordinator::phases {
 namespace {
 
-// Most phases in one message to a worker. The phases of the last graph may
-// exceed it.
+// Most phases in one message to a worker. The phases of the last graph in the
+// message may exceed this number.
 constexpr int kMaxPhasesAtOnce = 1024;
 
 v1::GraphPhase ToGraphPhase(const scheduler::Work& work) {
@@ -29,8 +29,8 @@ bool IsKnown(const v1::GraphPhase& phase) {
   return phase.phase() != v1::PHASE_UNSPECIFIED || phase.cache_slots_size() > 0;
 }
 
-// Returns the graph's known phases: first the one that it shows by itself, then
-// those that it has to single tenants.
+// Returns the graph's known phases: first the one that it shows without a
+// program, then those that single tenants see.
 std::vector<v1::GraphPhase> PhasesOfGraph(ClusterState& state,
                                           const std::string& fingerprint)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {

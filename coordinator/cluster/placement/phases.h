@@ -22,8 +22,8 @@ void NoteUntold(ClusterState& state, Worker* worker, Wakes* wakes)
 void List(ClusterState& state, Worker* worker, v1::DesiredState* desired)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// Has the workers that report the graph told its phases, which have become
-// known or have changed.
+// Sends the graph's phases, which have become known or have changed, to the
+// workers that report the graph.
 void Tell(ClusterState& state, const std::string& fingerprint, Wakes* wakes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 

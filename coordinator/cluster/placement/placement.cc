@@ -36,8 +36,9 @@ constexpr size_t kMaxKept = 32;
 // Most bytes of a policy's name; longer ones name no policy.
 constexpr size_t kMaxPolicyName = 64;
 
-// Reserves a worker for the first request in the wait queue if that has waited
-// long enough, and logs it. `tried` are the requests that were just tried.
+// Reserves a worker for the first request in the wait queue if that request has
+// waited long enough, and logs the reservation. `tried` are the requests that
+// were just tried.
 void ReviewReservation(ClusterState& state, absl::Span<const Ticket> tried)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
   const std::string before = state.queue.reservation.worker_id();

@@ -24,13 +24,14 @@ struct PolicyChoice {
   const char* source = "";
 };
 
-// Returns InvalidArgument (POLICY_UNKNOWN) for the name of no policy. An empty
-// name is valid: the policy is then set elsewhere, see PolicyFor().
+// Returns InvalidArgument (POLICY_UNKNOWN) unless a policy has this name. An
+// empty name is valid: the policy is then set elsewhere, see PolicyFor().
 absl::Status CheckPolicy(const std::string& name);
 
-// Returns the first policy that is named, by the request, the session, the
-// tenant, which may be null, or the configuration; otherwise the default
-// policy. The names passed CheckPolicy().
+// Returns the policy that the request names. If it names none, returns that of
+// the session, then that of the tenant, which may be null, then that of the
+// configuration, and otherwise the default policy. The names passed
+// CheckPolicy().
 PolicyChoice PolicyFor(const Config& config, const std::string& of_request,
                        const std::string& of_session, const Tenant* tenant);
 
@@ -44,8 +45,8 @@ scheduler::Request RequestFor(ClusterState& state, const Session& session,
                               const SharedWork& work)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// Returns the worker that suits the request best by the policy, or the obstacle
-// to there being one. Observes how long that took.
+// Returns the worker that suits the request best by the policy, or the reason
+// why no worker suits. Records how long the decision took.
 KeptDecision Decide(ClusterState& state, const scheduler::Request& request,
                     const PolicyChoice& choice)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
@@ -62,9 +63,9 @@ void TryPlace(ClusterState& state, MemberId device, Session* session,
 void RetryUnplaced(ClusterState& state, Wakes* wakes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// Tries waiting requests again as RetryUnplaced() does, or leaves that to the
-// next tick, so that such calls take at most a quarter of the time. For events
-// that every worker causes.
+// Tries waiting requests again as RetryUnplaced() does, or leaves them to the
+// next tick, so that retries take at most a quarter of the time. Call it for
+// events that every worker causes.
 void RetryInTime(ClusterState& state, Wakes* wakes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 

@@ -28,8 +28,8 @@ class PrepackedLinear {
  public:
   // The number of uses since the last write at which a weight is packed.
   static constexpr int64_t kUses = 4;
-  // The factor by which that number grows each time a copy is dropped or gets
-  // no memory.
+  // The factor by which a weight's number of uses grows each time that its copy
+  // is dropped or gets no memory.
   static constexpr int64_t kSetback = 8;
   // Limits below which eager PyTorch is as fast.
   static constexpr int64_t kLeastElements = 1 << 17;

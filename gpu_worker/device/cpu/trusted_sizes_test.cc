@@ -1,7 +1,7 @@
 // Tests operators whose kernels on the CPU trust the sizes and strides of their
-// operands. With those of a program they return what PyTorch does; others are
-// refused with a clear text, because the kernels would read and write other
-// tenants' memory.
+// operands. With operands as programs have them, the operators return what
+// PyTorch does. Other operands are refused with a clear text, because the
+// kernels would read and write other tenants' memory.
 #include <cstdint>
 #include <string>
 #include <tuple>

@@ -1,7 +1,7 @@
 // Tests operators whose kernels on the CPU trust the values of their operands.
-// With those of a program they return what PyTorch does; others give a clear
-// error. Without the guards (value_guards.h) each of these tests ends the
-// process.
+// With values as programs have them, the operators return what PyTorch does.
+// Other values give a clear error. Without the guards (value_guards.h) each of
+// these tests ends the process.
 #include <cstdint>
 #include <limits>
 #include <string>

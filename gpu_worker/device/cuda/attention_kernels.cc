@@ -67,7 +67,7 @@ bool FusedTakes(const Tensor& query, const Tensor& key, const Tensor& value,
 }
 
 // Returns the tensor aligned as the kernels require. A gradient is often one
-// number that repeats, and is not.
+// number that repeats, which is not aligned.
 Tensor Aligned(const Tensor& tensor) {
   return RowsAligned(tensor) ? tensor
                              : tensor.clone(at::MemoryFormat::Contiguous);

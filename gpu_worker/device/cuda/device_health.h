@@ -20,17 +20,17 @@ class DeviceHealth {
   explicit DeviceHealth(Accelerator* accelerator)
       : accelerator_(*accelerator) {}
 
-  // Returns OK, or the first fatal error for ever. Cheap while the device
-  // works.
+  // Returns OK until a fatal error, and from then on always the first fatal
+  // error. Cheap while the device works.
   absl::Status status() const {
     if (!broken_.load(std::memory_order_acquire)) return absl::OkStatus();
     MutexLock lock(&mu_);
     return why_;
   }
 
-  // Takes the status of a call. After an error, asks the accelerator for its
-  // health, and returns that instead if the accelerator cannot be used any
-  // more, because it says more than the call's error.
+  // Takes the status of a call and returns it. After an error, asks the
+  // accelerator for its health. If the accelerator cannot be used any more,
+  // returns the health instead, which says more than the call's error.
   absl::Status Note(absl::Status status) {
     if (status.ok()) return status;
     absl::Status health = accelerator_.Health();

@@ -21,8 +21,8 @@ namespace {
 
 constexpr absl::string_view kFailed = "GRAPH_FAILED";
 
-// Operators that read values on the host. Recording fails for others that do
-// so, too.
+// Operators that are known to read values on the host. Recording also fails for
+// operators that do so and are not listed here.
 constexpr absl::string_view kWaiting[] = {
     "aten::nonzero",      "aten::nonzero_numpy",
     "aten::argwhere",     "aten::masked_select",
@@ -37,8 +37,8 @@ constexpr absl::string_view kWaiting[] = {
     "aten::combinations", "aten::isin"};
 
 // Operators that pass a scalar tensor of the host to their kernels by value.
-// Others may copy it to the device, and a replay would copy from where it lay
-// when it was recorded.
+// Others may copy the scalar to the device, and a replay would copy from where
+// the scalar lay during the recording.
 constexpr absl::string_view kTakeNumbers[] = {
     "add", "sub",     "subtract",    "rsub",         "mul",       "multiply",
     "div", "divide",  "true_divide", "floor_divide", "remainder", "fmod",

@@ -4,14 +4,15 @@
 // A run is recorded when the runs before it were plain and like it: the same
 // numbers, sizes and results. A program that runs on several sets of operands,
 // such as two tenants' copies of one model, has a graph for each; runs count as
-// the same set if the operands at other addresses are small. The graph uses
-// operands that lay at one address in all of them (weights, caches) in place. A
-// replay is right whenever the bound storages lie there again, whatever the
-// memory held in between, because the graph reads the present bytes. The bytes
-// of other operands are copied into the graph's memory, and back out if the run
-// writes them. Results that outlive the run are copied out: the client may keep
-// them for any time, and a graph whose memory they were could not be replayed
-// meanwhile.
+// the same set if the operands at other addresses are small.
+//
+// Some operands (weights, caches) lay at one address in all these runs, and the
+// graph uses them in place. A replay is right whenever the bound storages lie
+// at those addresses, whatever the memory held in between, because the graph
+// reads the present bytes. The bytes of other operands are copied into the
+// graph's memory, and back out if the run writes them. Results that outlive the
+// run are copied out, because the client may keep them for any time; until
+// then, a graph whose memory they were could not be replayed.
 //
 // A run is never recorded if it draws random numbers (a graph cannot use a
 // session's generator; attention without dropout draws nothing), waits for the

@@ -52,8 +52,9 @@ class Staging {
     StreamId stream;
   };
 
-  // Returns a free block. Returns null if none is free and the caller already
-  // holds one: it must not wait for others that hold theirs.
+  // Returns a free block, and waits for one if the caller holds none. Returns
+  // null if none is free and the caller already holds one: callers that hold
+  // blocks must not wait for each other's.
   absl::StatusOr<Block> Take(bool holds_one) ABSL_LOCKS_EXCLUDED(mu_);
   // Frees a block that no copy uses.
   void PutBack(Block block) ABSL_LOCKS_EXCLUDED(mu_);

@@ -117,8 +117,8 @@ class StreamLibrary final : public OperatorLibrary {
   absl::StatusOr<std::string> Seeded(uint64_t seed) {
     std::string bytes;
     DJINN_RETURN_IF_ERROR(CatchTorch("INVALID_GENERATOR", [&] {
-      // Seeding asks the current device whether it is being recorded, so it
-      // must be the right one.
+      // Seeding asks the current device whether it is being recorded, so this
+      // device must be the current one.
       const auto scope = environment_.accelerator->EnterCompute();
       at::Generator generator = environment_.accelerator->ThreadGenerator();
       generator.set_current_seed(seed);

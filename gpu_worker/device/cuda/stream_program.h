@@ -40,8 +40,8 @@ struct CheckedCall : TorchCall {
 
   // Arguments whose values are checked before the operator sees them.
   std::vector<IndexArgument> checked;
-  // The index of the run's flag that says that some were wrong, if `checked` is
-  // not empty.
+  // The index of the run's flag that is set when a checked value was wrong.
+  // Valid if `checked` is not empty.
   size_t flag = 0;
   // True if the operator's kernels load several elements at once from the
   // operand's start, which must be aligned for that.

@@ -101,9 +101,9 @@ std::optional<Number> NumberAt(const CallTemplate& call, uint32_t argument) {
   return *scalar;
 }
 
-// Returns the operand's tensor, or a copy if it is not aligned to 16 bytes:
-// PyTorch chooses a GPU's kernels by sizes and strides alone, and these would
-// read outside an unaligned tensor.
+// Returns the operand's tensor, or a copy if the tensor is not aligned to 16
+// bytes. PyTorch chooses a GPU's kernels by sizes and strides alone, and these
+// kernels would read outside an unaligned tensor.
 at::Tensor TensorOf(const Part& part) {
   constexpr uintptr_t kAlignment = 16;
   const at::Tensor tensor =

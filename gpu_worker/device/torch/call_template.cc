@@ -23,9 +23,8 @@
 namespace djinn::worker {
 namespace {
 
-// The greatest absolute value of an integer: more than any tensor has of
-// anything, and small enough that kernels can add and multiply such values
-// without overflow.
+// The greatest absolute value of an integer. No tensor has so much of anything,
+// and kernels can add and multiply such values without overflow.
 constexpr int64_t kMaxInteger = int64_t{1} << 40;
 
 constexpr absl::string_view kAlternativeNames[] = {"none",
@@ -251,9 +250,9 @@ class ArgumentBuilder {
     return c10::IValue(std::move(list));
   }
 
-  // Limits sizes, strides, dimensions and diagonals, with which kernels compute
-  // before they check them. Ends of ranges and values to compare with may be
-  // any.
+  // Limits sizes, strides, dimensions and diagonals, because kernels compute
+  // with them before they check them. Does not limit ends of ranges and values
+  // to compare with.
   void CheckInteger(int64_t value) {
     if (value <= kMaxInteger && value >= -kMaxInteger) return;
     for (const absl::string_view name :

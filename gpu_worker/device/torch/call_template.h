@@ -1,5 +1,5 @@
 // Holds a node's arguments as PyTorch takes them. Values that no run changes
-// are built once; a run fills in the others, which are places.
+// are built once. Each of the others has a Place, which a run fills in.
 #ifndef GPU_WORKER_DEVICE_TORCH_CALL_TEMPLATE_H_
 #define GPU_WORKER_DEVICE_TORCH_CALL_TEMPLATE_H_
 

@@ -12,9 +12,9 @@ namespace djinn::worker {
 
 // Measures the rates of products of single-precision matrices and of reading
 // and writing memory that no cache holds, and the time of the smallest call.
-// Each is the time that further calls add to a chain, so that round trips do
-// not count, and the best of a few tries. Takes up to half a second and an
-// eighth of the device's memory.
+// Each measurement is the time that further calls add to a chain of calls, so
+// that round trips do not count; the best of a few tries counts. Takes up to
+// half a second and an eighth of the device's memory.
 //
 // Call it before anything else uses the device. Returns any error of the
 // device, or FailedPrecondition (SPEED_NOT_MEASURED) if further calls add no

@@ -33,8 +33,9 @@ GeneratorScope::~GeneratorScope() ABSL_NO_THREAD_SAFETY_ANALYSIS {
   try {
     SetState(generator_, outer_state_);
   } catch (...) {
-    // Cannot fail: the state was this generator's own, so it is valid. If it
-    // fails all the same, no call draws from the generator outside a scope.
+    // Cannot fail: the state was this generator's own, so it is valid. If
+    // setting it failed all the same, no call would draw from the generator
+    // outside a scope.
   }
   DefaultGeneratorMutex().Unlock();
 }

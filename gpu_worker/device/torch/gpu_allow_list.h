@@ -15,8 +15,8 @@ namespace djinn::worker {
 // Returns PermissionDenied (OPERATOR_REFUSED) with operator and cause. Refuses
 // operators of namespace aten whose names begin with an underscore, which
 // PyTorch calls itself, unless they are known to check their operands. Refuses
-// others of that namespace only if their kernels are known not to. Allows
-// operators of other namespaces.
+// the other operators of aten only if their kernels are known not to check
+// their operands. Allows operators of other namespaces.
 absl::Status CheckAllowedOnGpu(const c10::FunctionSchema& schema);
 
 }  // namespace djinn::worker

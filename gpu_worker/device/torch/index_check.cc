@@ -275,8 +275,8 @@ absl::Status IndexCheck::CheckIndices(const IndexArgument& argument,
   if (!flag_.defined() && AreWithin(*indices, argument.rule.lowest, bound)) {
     return absl::OkStatus();
   }
-  // A narrow type is widened below, because it may be unable to hold the bound,
-  // and then must not be compared with it.
+  // A narrow type may be unable to hold the bound. Then its indices must not be
+  // compared with the bound before they are widened below.
   const at::Tensor distinct = Distinct(*indices);
   if (distinct.scalar_type() == at::kLong && bound > 0 &&
       !ignored.has_value() && argument.rule.lowest != IndexLowest::kAny) {

@@ -363,8 +363,8 @@ absl::Status CheckTrials(const NamedValues& values) {
   return absl::OkStatus();
 }
 
-// Most rounds of a loop that a kernel repeats for each element as often as a
-// value says. A core executes this many in some seconds.
+// Most rounds of a loop that a kernel repeats for each element as often as the
+// element's value says. A core executes this many rounds in some seconds.
 constexpr double kMaxRounds = 1 << 30;
 
 absl::Status CheckRounds(absl::string_view argument, const at::Tensor& rounds) {
@@ -441,8 +441,8 @@ absl::Status CheckSamples(const NamedValues& values) {
   return absl::OkStatus();
 }
 
-// Checks that every pixel's filter begins in the image. Its begin follows from
-// the scale alone.
+// Checks that every pixel's filter begins in the image. Where a filter begins
+// follows from the scale alone.
 absl::Status CheckFilters(const NamedValues& values) {
   // of the half pixel by which the filter extends
   constexpr double kSlack = 0.25;

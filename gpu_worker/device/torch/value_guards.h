@@ -1,8 +1,9 @@
 // Checks, before a call, values that PyTorch's CPU kernels trust. Most kernels
-// check their values; those of a few operators do not, mostly because only
-// autograd calls them. A tenant may call them with other values, and they then
-// read and write other tenants' memory. We found these operators by calling all
-// operators with values out of range, on operands between protected pages.
+// check their values. The kernels of a few operators do not, mostly because
+// only autograd calls these operators. A tenant may call them with other
+// values; their kernels then read and write other tenants' memory. We found
+// these operators by calling all operators with values out of range, on
+// operands between protected pages.
 //
 // Also checks values that would make a call run practically forever: no other
 // session has the device until the call is over.

@@ -14,9 +14,10 @@
 
 namespace djinn::worker {
 
-// Returns InvalidArgument with a plain text if an operand that repeats elements
-// has more of them, or a product of such an operand multiplies more, than the
-// device processes in about a minute. The node passed srg::Validate().
+// Returns InvalidArgument with a plain text for a call that the device would
+// process for more than about a minute: an operand that repeats elements has
+// too many of them, or a product of such an operand needs too many
+// multiplications. The node passed srg::Validate().
 absl::Status CheckWork(const c10::FunctionSchema& schema, const srg::Node& node,
                        c10::Device device);
 

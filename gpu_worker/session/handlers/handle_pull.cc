@@ -94,7 +94,8 @@ void FinishPull(SessionState& s, const ParkedPull& fetch) {
   storage->quota.Release();
   if (outcome.poison.has_value()) {
     // The error was reported where it happened, so it is not new here. Its
-    // place was in the other session, so this message replaces it.
+    // sequence was one of the other session's, so this message's sequence
+    // replaces it.
     outcome.poison->set_sequence(fetch.sequence);
     outcome.poison->clear_node();
     storage->poison =

@@ -47,7 +47,7 @@ void ResumeUpload(SessionState& s, const ParkedUpload& upload);
 void ResumePull(SessionState& s, const ParkedPull& pull);
 
 // --- Helpers of the handlers.
-//
+
 // Begins to fetch the value of an Install from another worker. Returns an error
 // when there is no room.
 absl::Status InstallPull(SessionState& s, uint64_t sequence,

@@ -38,7 +38,7 @@ void NoteRunOver(SessionState& s, const v1::RunMetadata& metadata,
                  absl::Duration arrived, RunRecords::End end);
 
 // --- Runs of a batch.
-//
+
 // Prepares the run in `item`, which was taken, without any effect on storages.
 // Returns true when the run has begun; it is then in s.runs.begun. Returns
 // false when it does not suit the batch, or when something other than its

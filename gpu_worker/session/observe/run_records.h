@@ -2,8 +2,8 @@
 // few that are over.
 //
 // Runs arrive, begin and end in one order. Records reuse their memory: once the
-// ring of finished runs is full, a run costs no allocation, unless it failed,
-// yielded or ran in a batch and the run that had its place before did not.
+// ring of finished runs is full, a run allocates only if it failed, yielded or
+// ran in a batch, and the run whose entry it takes did not.
 //
 // Not thread-safe. Times are by the worker's monotonic clock.
 #ifndef GPU_WORKER_SESSION_OBSERVE_RUN_RECORDS_H_

@@ -35,7 +35,7 @@ class ServedTime {
   enum class Whom { kNobody, kOwn, kOthers, kBatch };
 
   // --- The thread that gives turns.
-  //
+
   // Begins a turn of the tenant, inside the current one if there is one.
   void Begin(Tenant* tenant, absl::Duration now) {
     turns_.push_back(tenant);

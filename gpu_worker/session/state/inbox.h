@@ -54,7 +54,7 @@ class Inbox {
                    absl::Duration arrived = absl::ZeroDuration());
 
   bool empty() const { return items_.empty(); }
-  // Returns the deadline of the next message but for a Free; infinite when
+  // Returns the deadline of the next message that is not a Free; infinite when
   // there is none.
   absl::Duration deadline() const {
     const Item* const next = NextButFree();

@@ -28,8 +28,8 @@ class IncomingPull : public PullReceiver {
     std::optional<v1::ErrorDetail> poison;
     absl::Status failure;
   };
-  // The bytes that followed the first ones, and how long after them. The time
-  // spent waiting for the offer does not count for the link.
+  // The number of bytes that arrived after the first ones, and how long that
+  // took. The time spent waiting for the offer does not count for the link.
   struct Pace {
     uint64_t bytes = 0;
     absl::Duration took;
@@ -93,8 +93,8 @@ class IncomingPull : public PullReceiver {
     MutexLock lock(&mu_);
     return outcome_.has_value();
   }
-  // Returns when the last bytes arrived, or the last word that the offer is
-  // still to come.
+  // Returns the time of the last sign of life: bytes arrived, or the peer said
+  // that the offer is still to come.
   absl::Duration last_news() const {
     MutexLock lock(&mu_);
     return last_news_;

@@ -64,8 +64,8 @@ class MessageFlow {
     // True when the session had another stream before this one.
     bool resumed = false;
   };
-  // What the executor decides by. Only the owner of the state, Cancel() and
-  // Drop() take away what was next.
+  // Facts by which the executor decides. Only the owner of the state, Cancel()
+  // and Drop() take away what was next.
   struct Upcoming {
     bool has_work = false;
     // A Read is next, or a Free of so many storages.
@@ -107,7 +107,7 @@ class MessageFlow {
         hold_(limits, uploads, pulls) {}
 
   // --- Streams.
-  //
+
   // Returns InvalidArgument (PROTOCOL_VIOLATION) when the client's position is
   // impossible. `last_reply` is the last reply that was sent.
   absl::Status CheckResume(const v1::Resume& resume, uint64_t last_reply) const;
@@ -161,8 +161,8 @@ class MessageFlow {
   // Ends the caller's ownership of the session's state, whether Take(),
   // TakeFastRun(), Cancel() or Drop() gave it. If the session was dropped or
   // cancelled, first calls `free`, without the lock, to free the state. Returns
-  // the last completed sequence if the client must be sent the news that it was
-  // cancelled.
+  // the last completed sequence if the client must still be told that its
+  // session was cancelled.
   std::optional<uint64_t> EndStep(absl::FunctionRef<void()> free);
   // Updates next() when what is known of the next message's run has changed.
   void Refresh();
@@ -173,12 +173,12 @@ class MessageFlow {
   void NoteOutOfCredit(absl::Duration now);
 
   // --- Life.
-  //
+
   // Returns whether further messages are ignored: the session failed, was
   // cancelled or was dropped.
   bool over() const;
-  // Notes that the client broke the protocol. Returns whether the session was
-  // not over before.
+  // Notes that the client broke the protocol. Returns false if the session was
+  // over already.
   bool Fail();
   // Cancel() gives up what is not completed, for the client; Drop() ends the
   // session. Each forgets the messages that wait. Cancel() calls `stop`, under

@@ -53,7 +53,7 @@ class MessageHold {
       : limits_(limits), uploads_(*uploads), pulls_(*pulls) {}
 
   // --- The executor's thread parks the message, and takes out what it parked.
-  //
+
   // Waits for the upload or the pull.
   void Park(const std::optional<ParkedUpload>& upload,
             const std::optional<ParkedPull>& pull) {
@@ -71,7 +71,7 @@ class MessageHold {
   std::optional<v1::DefineGraph> TakeSupply();
 
   // --- The client's side.
-  //
+
   // Accepts the client's answer to AskFor(). Returns whether the message waited
   // for it, or InvalidArgument (PROTOCOL_VIOLATION) when the client was not
   // asked.
@@ -117,7 +117,7 @@ class MessageHold {
   // because a resumed stream repeats the question.
   uint64_t supplied_ = 0;
   // The message that was last put back for lack of memory, and since when it
-  // waits for it.
+  // has waited for memory.
   uint64_t no_room_for_ = 0;
   absl::Duration no_room_since_;
 };

@@ -53,7 +53,7 @@ class Pulls {
         settled_(std::move(settled)) {}
 
   // --- The thread that executes the session.
-  //
+
   // Makes room and starts the fetch. Returns RESOURCE_EXHAUSTED when there is
   // no room.
   absl::Status Begin(const v1::Pull& pull);
@@ -62,7 +62,7 @@ class Pulls {
   void Forget();
 
   // --- Any thread.
-  //
+
   // Gives up a fetch that made no progress for too long.
   void CheckDeadline();
   bool settled() const;

@@ -165,7 +165,7 @@ void FreeState(SessionState& s);
 std::function<void()> SettledCallback(const SessionState& s);
 
 // --- Replies.
-//
+
 // Adds an answer, which is sent when the message in progress is done.
 inline void Reply(SessionState& s, v1::ControlResponse response) {
   s.replies.pending.push_back(std::move(response));

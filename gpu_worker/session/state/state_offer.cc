@@ -13,8 +13,8 @@
 namespace djinn::worker {
 namespace {
 
-// The largest value that is put into the list itself, because a call of its own
-// would cost more, as in session_state.proto; and the most bytes of such
+// Largest size of a value that is put into the list itself, because a call for
+// it alone would cost more (session_state.proto); and the most bytes of such
 // values.
 constexpr uint64_t kInlineBytes = 8192;
 constexpr uint64_t kMaxInlined = 4 << 20;

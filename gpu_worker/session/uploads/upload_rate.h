@@ -36,7 +36,7 @@ class UploadRate {
             clock_->Monotonic()};
   }
   // Measures the rate between these two marks, while the link was busy. Ignores
-  // marks at the same time.
+  // two marks of the same time.
   void Note(const Mark& first, const Mark& last) {
     if (last.at <= first.at || last.moved <= first.moved) return;
     MutexLock lock(&mu_);

@@ -89,7 +89,7 @@ class Uploads {
   Uploads& operator=(const Uploads&) = delete;
 
   // --- The thread that executes the session.
-  //
+
   // Begins an upload. When `fits` is false, the session's quota has no room for
   // the bytes, and Find() looks only in memory.
   Found Find(const v1::Transfer& transfer, bool fits);
@@ -111,7 +111,7 @@ class Uploads {
   void Forget();
 
   // --- Any thread.
-  //
+
   // Notes that another stream carries the session from now on; it may have
   // `resumed` the session. Sets in `hello` how much of an upload under way has
   // arrived, and restarts the upload's time-out.

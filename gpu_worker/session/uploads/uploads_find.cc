@@ -21,7 +21,7 @@ namespace djinn::worker {
 namespace {
 
 // The rate at which even a slow client proves and a slow disk reads. An answer
-// may take this time besides the usual one.
+// may take the time that follows from this rate, in addition to the usual time.
 constexpr double kBytesPerSecond = 64 << 20;
 
 ContentHash HashOf(const v1::Transfer& transfer) {

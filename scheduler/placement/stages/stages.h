@@ -80,10 +80,10 @@ struct StagePlan {
 // speed, all count as equal. FailedPrecondition (NOT_DIVISIBLE) gives the
 // reason: no weights, too many, or no room for them.
 //
-// `in_force` is the worker of each node in an earlier plan, which holds its
-// weights; empty without one. The result is that plan again unless another one
-// gains more than kCutMargin. A change of plans moves weights, and uncertain
-// estimates would otherwise move them back and forth.
+// `in_force` is the worker of each node in an earlier plan, whose weights the
+// workers hold; empty if there is no such plan. The result equals the earlier
+// plan unless another one gains more than kCutMargin. A change of plans moves
+// weights, and uncertain estimates would otherwise move them back and forth.
 absl::StatusOr<StagePlan> PlanStages(const srg::Graph& graph,
                                      const semantics::Meaning& meaning,
                                      absl::Span<const StageWorker> workers,

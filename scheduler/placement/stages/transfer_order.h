@@ -1,8 +1,9 @@
 // Orders values that are to move between workers. A plan lists its transfers in
-// this order, and a worker sends the values that others fetch in it.
+// this order. A worker that others fetch values from sends them in this order.
 //
 // This is list scheduling by the critical path: of the transfers that are
-// possible now, the one that the rest of the run waits longest for is first.
+// possible now, the first is the one that the rest of the run waits longest
+// for.
 #ifndef SCHEDULER_PLACEMENT_STAGES_TRANSFER_ORDER_H_
 #define SCHEDULER_PLACEMENT_STAGES_TRANSFER_ORDER_H_
 

@@ -40,11 +40,10 @@ class Context {
   // 256 bytes.
   static std::optional<Key> KeyOf(const srg::TensorView* view);
 
-  // Notes that work of that origin made a value.
+  // Notes a value that work of `origin` made.
   void RememberMade(Key key, Origin origin) { made_.Put(key, {origin}); }
-  // Notes that work of that origin made a value that nothing in its own graph
-  // reads, so that another graph will. `embedding` says whether an embedding
-  // made it.
+  // Notes a value that work of `origin` made and that its own graph does not
+  // read; a later graph will. `embedding` says whether an embedding made it.
   void RememberLeft(Key key, Origin origin, const srg::TensorView& view,
                     bool embedding = false) {
     made_.Put(key, {origin, view.sizes, embedding});
@@ -68,22 +67,23 @@ class Context {
   // Notes that a projection made such a value and left it to other graphs.
   void RememberProjection(const Projection& left);
   // Notes that a projection's value was reordered, or combined with other rows,
-  // and left under this key and width.
+  // and left under this key and width for another graph.
   void RememberMoved(Key key, int64_t width, const Projection& left);
   // Returns the projections that left such a value.
   std::vector<Projection> ProjectionsIn(Key key) const;
-  // Notes that a join reads such a value, with rows of this width, from another
-  // graph. A width of -1 means that the join reads it in another order.
+  // Notes that a join reads, from another graph, a value with this key and with
+  // rows of this width. A width of -1 means that the join reads it in another
+  // order.
   void RememberJoined(Key key, int64_t width);
-  // Returns whether such a value, with rows of that width, was left as rows of
-  // length one.
+  // Returns whether a value with this key, with rows of this width, was left as
+  // rows of length one.
   bool IsUnitLeft(Key key, int64_t width) const;
   // Returns whether a join read what an equal projection left. Such a
   // projection is the same one in another piece.
   bool IsJoined(const Projection& left) const;
 
-  // Notes that work of that origin looked up integers of these sizes, one for
-  // each token.
+  // Notes that work of `origin` looked up integers of these sizes, one for each
+  // token.
   void RememberTokens(const srg::Dimensions& sizes, Origin origin);
   // Returns the origin of the latest look-up of tokens of these sizes.
   std::optional<Origin> TokensOf(const srg::Dimensions& sizes) const;

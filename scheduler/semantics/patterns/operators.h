@@ -39,7 +39,8 @@ absl::string_view OpClassName(OpClass op_class);
 std::optional<OpClass> FindOpClass(absl::string_view name);
 
 // Returns the class of an operator. `name` is as in Frame::op(): without
-// "aten::" and overload. An in-place form has the class of the other form.
+// "aten::" and overload. An in-place operator has the class of its out-of-place
+// form.
 OpClass ClassOf(absl::string_view name);
 
 // Returns whether only autograd calls the operator: without a gradient, the

@@ -73,8 +73,8 @@ class RowCall {
   const RowOperand& FirstCut() const;
   // Requires that the operand is the same in every part. Accepts null.
   absl::Status KeepWhole(RowOperand* operand, absl::string_view what);
-  // Requires that the operand is cut there, or can be: because it is one number
-  // throughout, or repeated without taking memory.
+  // Requires that the operand is cut at `rows`, or can be cut there: an operand
+  // can if it holds one number throughout, or repeats without taking memory.
   absl::Status CutAt(RowOperand* operand, const RowDimension& rows);
   // Requires that all operands, broadcast to one another, are cut at one place.
   // Operands without that dimension, or of size 1 there, are whole. Returns the

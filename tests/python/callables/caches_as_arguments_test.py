@@ -164,8 +164,8 @@ class CachesAsArgumentsTest(RemoteCase):
             self.assert_same_caches(caches)
             replays.append(compiled.statistics()["replays"] - before)
         self.assertEqual(replays[:2], [0, 0])
-        # All calls are replayed, except those that were not examined after many
-        # calls that matched none before.
+        # All calls are replayed, except the calls that were not examined
+        # because many earlier calls had matched none.
         self.assertAlmostEqual(replays[2], 64, delta=8)
         self.assertEqual(replays[-1], 150, replays)
 
@@ -187,8 +187,8 @@ class CachesAsArgumentsTest(RemoteCase):
             caches = Caches(transformers.DynamicCache)
             caches.local, caches.remote = make("cpu"), make(self.device)
             self.step(caches, self.ids(6))
-            # In a second call the prompt is a continuation, so it reads its
-            # start position.
+            # In the second call the prompt is a continuation. The call
+            # therefore reads the prompt's start position.
             self.step(caches, self.ids(6))
         self.assertGreater(self.replays(), 3, self.compiled.statistics())
 
@@ -305,8 +305,8 @@ class CachesAsArgumentsTest(RemoteCase):
         self.assertGreater(self.replays(), 2)
 
     def test_a_copy_goes_on_by_itself(self):
-        # Python notes in a class that its objects were copied, which changes
-        # the class.
+        # Copying an object makes Python write a note into the object's class,
+        # which changes the class.
         copy.deepcopy(self.filled().local)
         self.warm(self.dynamic)
         caches = self.dynamic()

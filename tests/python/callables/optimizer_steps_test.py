@@ -60,8 +60,8 @@ class OptimizerStepsTest(RemoteCase):
                 )
                 for remote, local in zip(self.remote.parameters(), self.local.parameters()):
                     self.assert_same(remote.detach(), local.detach())
-                # The first few steps differ, because they create the
-                # optimizer's state. Later steps do not.
+                # The first few steps differ from the others, because they
+                # create the optimizer's state. Later steps are alike.
                 self.assertEqual(counts[-1], counts[_STEPS // 2], counts)
 
     def test_lists_of_unlike_numbers_keep_their_places(self):

@@ -232,8 +232,8 @@ class RegisteredArgumentsTest(RegisteredCase):
         self.assertEqual(compiled.statistics()["refusal"], "no call equals an earlier one")
         # warm_up() examines the call in any case.
         self.assertGreater(compiled.warm_up(x, 1000)["replays"], 0)
-        # One in some hundreds of calls is examined fully, even while the others
-        # are left alone.
+        # One in some hundreds of calls is examined fully, even while the other
+        # calls are skipped.
         before = compiled.statistics()["replays"]
         for _ in range(330):
             compiled(x, 0)

@@ -144,8 +144,8 @@ class StaleLibrariesTest(StaleAnswersCase):
         distribution, normal = torch.distributions.Distribution, torch.distributions.Normal
         self.addCleanup(distribution.set_default_validate_args, distribution._validate_args)
         distribution.set_default_validate_args(True)
-        # The layer has another class, so that only the function's name leads to
-        # ReLU.
+        # The layer has another class, so that ReLU is found only by the
+        # function's name.
         layer = torch.nn.Tanhshrink()
         layer.inplace = False
         self.check(
@@ -406,8 +406,8 @@ class StaleLibrariesTest(StaleAnswersCase):
                 with contextlib.suppress(gzip.BadGzipFile, configparser.Error):
                     compiled(torch.randn(4).to(self.device))
                 self.assertIn(f"it uses {what}", compiled.statistics()["refusal"])
-        # Paths by themselves are plain values, and a module of the program may
-        # have such a name.
+        # Functions that only transform paths cause no refusal, and neither does
+        # a module of the program that has a library's name.
         self.warm(lambda x: x * len(os.path.join("a", "b")))
         mine = types.ModuleType("glob")
         exec("def glob():\n    return 2.0", mine.__dict__)

@@ -145,8 +145,8 @@ void EndLease(void* context) {
   delete lease;
 }
 
-// Adds a task to the stream when it ends: its operators were executed, but
-// count as done only when the stream reaches that task.
+// Adds a task to the stream when the scope ends. The scope's operators were
+// executed, but count as done only when the stream reaches that task.
 struct FakeScope final : Accelerator::ComputeScope {
   explicit FakeScope(std::function<void()> ended) : ended(std::move(ended)) {}
   ~FakeScope() override { ended(); }

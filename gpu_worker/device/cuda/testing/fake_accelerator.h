@@ -1,11 +1,12 @@
 // An accelerator in host memory whose streams execute their commands as late as
-// they may: when a thread waits for them. So a command that should have waited
-// for another, and did not, reads the old bytes, every time.
+// they may: when a thread waits for them. So if a command should have waited
+// for another one and did not, it reads the old bytes, every time.
 //
 // Operators that a thread calls are executed at once, as the last commands of
-// the compute stream: EnterCompute() executes what comes before. The stream
-// counts them as done only when a thread waits for it, and counts copies that
-// read memory which they may write without waiting for them (read_too_early()).
+// the compute stream: EnterCompute() executes the commands before them. The
+// stream counts operators as done only when a thread waits for the stream. It
+// also counts copies that did not wait for the operators, although these may
+// write the memory that the copy reads (read_too_early()).
 //
 // It cannot detect a copy to memory that operators called earlier still read.
 //

@@ -20,13 +20,13 @@ import torch.distributed.rpc as rpc
 
 from tests.bench.python.peers.workloads import LARGE, PROMPT, VOCABULARY, Workloads
 
-# Calls per round. There are fewer if a round would take longer than this many
-# seconds.
+# The number of calls per round, and the seconds that a round may take. A round
+# that would take longer has fewer calls.
 CALLS, LONGEST_ROUND = 20, 1.5
 # Rounds that are not measured: plans, packed weights, compilation.
 WARM_UPS = 3
-# Time of a workload after its warm-ups. A peer that needs longer gets fewer
-# rounds.
+# The seconds that a workload may take after its warm-ups. A peer that would
+# take longer gets fewer rounds.
 LONGEST = 20.0
 
 
@@ -78,8 +78,8 @@ def _measure(name, peer, local, rounds):
                 start = time.perf_counter()
                 outputs[side].append(run(method, *arguments))
                 spent.append(time.perf_counter() - start)
-            # The first call of a round, which may be the prompt, does not
-            # count.
+            # The first call of a round does not count, because it may be the
+            # prompt.
             took = statistics.median(spent[1:])
             if round_ >= 0:
                 seconds[side].append(took)

@@ -57,8 +57,8 @@ def _measure(peer, options):
                    # A peer's device is registered in place of Djinn's.
                    "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
     if peer == "Ray actor":
-        # Its processes and spinning OpenMP threads compete for the cores: the
-        # encoder took minutes.
+        # The peer's processes and spinning OpenMP threads compete for the
+        # cores, so that the encoder would take minutes.
         environment["OMP_WAIT_POLICY"] = "PASSIVE"
     try:
         process = subprocess.run(

@@ -60,8 +60,9 @@ class Workloads:
         self.compiled = compiled
         self._register = register
         self._train = register(self._train_on)
-        # torch.compile freezes weights without gradients, but not in inference
-        # mode, and some devices do not support that mode.
+        # torch.compile freezes weights only if no gradients are recorded, and
+        # not in inference mode. Besides, some devices do not support inference
+        # mode.
         self._without_graph = (
             torch.inference_mode if inference and not compiled else torch.no_grad)
         self._encoder = self._decoder = self._kept = None
