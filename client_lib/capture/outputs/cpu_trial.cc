@@ -3,7 +3,6 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/MemoryOverlap.h>
-#include <ATen/Parallel.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/List.h>
 #include <ATen/core/Tensor.h>
@@ -24,13 +23,7 @@
 #include "client_lib/capture/operators/boxed_call.h"
 #include "client_lib/capture/operators/scalars.h"
 #include "client_lib/shape/stride_inference.h"
-
-// The functions that set the thread counts of libtorch's OpenMP and MKL. If
-// libtorch lacks one of them, its weak symbol is null.
-extern "C" {
-__attribute__((weak)) void omp_set_num_threads(int count);
-__attribute__((weak)) int MKL_Set_Num_Threads_Local(int count);
-}
+#include "common/torch/one_thread.h"
 
 namespace djinn::capture {
 namespace {
@@ -38,30 +31,6 @@ namespace {
 class SilentWarnings final : public c10::WarningHandler {
  public:
   void process(const c10::Warning&) override {}
-};
-
-// Restricts kernels that this thread calls to one compute thread. Otherwise a
-// trial on an autograd thread would create compute threads for that thread, and
-// OpenMP slows down a process that has more compute threads than cores.
-class OneThread {
- public:
-  // PyTorch initialises a thread's count when it is first queried.
-  OneThread() : count_(at::get_num_threads()) {
-    if (omp_set_num_threads != nullptr) omp_set_num_threads(1);
-    if (MKL_Set_Num_Threads_Local != nullptr) {
-      mkl_ = MKL_Set_Num_Threads_Local(1);
-    }
-  }
-  ~OneThread() {
-    if (omp_set_num_threads != nullptr) omp_set_num_threads(count_);
-    if (MKL_Set_Num_Threads_Local != nullptr) MKL_Set_Num_Threads_Local(mkl_);
-  }
-  OneThread(const OneThread&) = delete;
-  OneThread& operator=(const OneThread&) = delete;
-
- private:
-  const int count_;
-  int mkl_ = 0;
 };
 
 // The largest number of elements of operands and results together.
@@ -315,6 +284,9 @@ bool MayWriteOutOfBounds(const OperatorInfo& info, Arguments arguments) {
 }  // namespace
 
 void RunOnCpu(const OperatorInfo& info, torch::jit::Stack* stack) {
+  // A trial on an autograd thread would otherwise create compute threads for
+  // that thread, and OpenMP slows down a process that has more compute threads
+  // than cores.
   const OneThread one_thread;
   SilentWarnings silent;
   const c10::WarningUtils::WarningHandlerGuard quiet(&silent);

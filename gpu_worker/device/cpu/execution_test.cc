@@ -22,6 +22,7 @@
 #include "ATen/ops/scalar_tensor.h"
 #include "ATen/ops/tensor.h"
 #include "ATen/ops/zeros.h"
+#include "ATen/record_function.h"
 #include "c10/core/InferenceMode.h"
 #include "common/base/error.h"
 #include "gpu_worker/device/cpu/cpu_target.h"
@@ -401,6 +402,42 @@ TEST_F(ExecutionTest, AWindowOutsideItsStorageIsRefused) {
   call.slots[0] = tester_.device()->Allocate(31).value();
   const CallOutcome outcome = tester_.Run(call);
   EXPECT_EQ(ErrorReason(outcome.status), "INVALID_VIEW");
+}
+
+// Runs the call and returns the number of compute threads that its kernel had.
+int ThreadsOf(ProgramTester& tester, const EncodedCall& call, bool fast) {
+  thread_local int threads;
+  threads = 0;
+  const auto callback = at::addThreadLocalCallback(at::RecordFunctionCallback(
+      [](const at::RecordFunction&) -> std::unique_ptr<at::ObserverContext> {
+        threads = at::get_num_threads();
+        return nullptr;
+      }));
+  const auto program = tester.library()->Compile(call.graph).value();
+  NodeInput input = call.input();
+  input.fast = fast;
+  std::vector<NodeResult> results;
+  EXPECT_TRUE(program->Execute(0, input, &results).ok());
+  at::removeCallback(callback);
+  return threads;
+}
+
+TEST_F(ExecutionTest, FastModeExecutesSmallCallsByOneThread) {
+  const auto add = [&](int64_t elements) {
+    const at::Tensor a = Random({elements});
+    return tester_.Encode("aten::add", "Tensor", {a, a, 1},
+                          {Random({elements})});
+  };
+  const auto product = [&](int64_t rows) {
+    return tester_.Encode("aten::mm", "",
+                          {Random({rows, 64}), Random({64, 64})},
+                          {Random({rows, 64})});
+  };
+  EXPECT_EQ(ThreadsOf(tester_, add(1 << 10), /*fast=*/true), 1);
+  EXPECT_EQ(ThreadsOf(tester_, add(1 << 10), /*fast=*/false), 2);
+  EXPECT_EQ(ThreadsOf(tester_, add(1 << 19), /*fast=*/true), 2);
+  EXPECT_EQ(ThreadsOf(tester_, product(8), /*fast=*/true), 1);
+  EXPECT_EQ(ThreadsOf(tester_, product(4096), /*fast=*/true), 2);
 }
 
 TEST_F(ExecutionTest, RepeatedStrictRunsReturnPyTorchsBits) {

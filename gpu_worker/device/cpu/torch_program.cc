@@ -6,16 +6,10 @@
 
 #include "ATen/Parallel.h"
 #include "c10/core/InferenceMode.h"
+#include "common/torch/one_thread.h"
 #include "gpu_worker/device/torch/torch_error.h"
 #include "gpu_worker/device/torch/value_guards.h"
 #include "gpu_worker/device/torch/work_limit.h"
-
-// The functions by which libtorch's OpenMP and MKL set the thread counts of the
-// calling thread. A libtorch without one of them leaves the weak symbol null.
-extern "C" {
-__attribute__((weak)) void omp_set_num_threads(int count);
-__attribute__((weak)) int MKL_Set_Num_Threads_Local(int count);
-}
 
 namespace djinn::worker {
 namespace {
@@ -24,27 +18,6 @@ namespace {
 // One core needs about 0.1 ms for either.
 constexpr double kSmallProduct = 0x1p21;
 constexpr int64_t kSmallElements = 1 << 18;
-
-// Lets kernels that the calling thread starts use one thread.
-class OneThread {
- public:
-  OneThread() : count_(at::get_num_threads()) {
-    if (omp_set_num_threads != nullptr) omp_set_num_threads(1);
-    if (MKL_Set_Num_Threads_Local != nullptr) {
-      mkl_ = MKL_Set_Num_Threads_Local(1);
-    }
-  }
-  ~OneThread() {
-    if (omp_set_num_threads != nullptr) omp_set_num_threads(count_);
-    if (MKL_Set_Num_Threads_Local != nullptr) MKL_Set_Num_Threads_Local(mkl_);
-  }
-  OneThread(const OneThread&) = delete;
-  OneThread& operator=(const OneThread&) = delete;
-
- private:
-  const int count_;
-  int mkl_ = 0;
-};
 
 // The least size of a weight that is worth joining. Caches hold smaller
 // weights, which many runs can read at no cost.
