@@ -9,6 +9,7 @@
 #include "common/base/error.h"
 #include "common/base/mutex.h"
 #include "common/base/status_macros.h"
+#include "common/log/log.h"
 #include "common/net/protocol_version.h"
 
 namespace djinn::capture {
@@ -94,9 +95,15 @@ int DeviceCount() {
     constexpr int kDefault = 16;
     constexpr int kMost = static_cast<int>(kMaxVirtualDevices);
     const char* text = std::getenv("DJINN_DEVICE_COUNT");
-    int value = 0;
-    if (text == nullptr || !absl::SimpleAtoi(text, &value)) return kDefault;
-    return std::clamp(value, 1, kMost);
+    if (text == nullptr) return kDefault;
+    int value = kDefault;
+    const bool is_number = absl::SimpleAtoi(text, &value);
+    const int used = is_number ? std::clamp(value, 1, kMost) : kDefault;
+    if (!is_number || used != value) {
+      log::Warning("DJINN_DEVICE_COUNT is not a number between 1 and the limit",
+                   {{"value", text}, {"limit", kMost}, {"used", used}});
+    }
+    return used;
   }();
   return count;
 }

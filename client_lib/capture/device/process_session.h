@@ -37,7 +37,8 @@ std::shared_ptr<Session> TakeSession();
 absl::StatusOr<std::shared_ptr<VirtualDevice>> DeviceOfProcess(int index);
 
 // Returns the number of virtual devices, which is constant for the process:
-// DJINN_DEVICE_COUNT, between 1 and kMaxVirtualDevices, or 16 if it is unset.
+// DJINN_DEVICE_COUNT, between 1 and kMaxVirtualDevices, or 16 if it is unset or
+// not a number. A value that is not used as it is gets a warning.
 int DeviceCount();
 
 }  // namespace djinn::capture
