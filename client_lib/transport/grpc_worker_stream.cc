@@ -18,6 +18,9 @@ namespace {
 // Time that a worker may take to end a stream that was closed cleanly.
 constexpr absl::Duration kCleanEndTimeout = absl::Seconds(2);
 
+// Time that a leader waits for a message on Control before it returns.
+constexpr absl::Duration kAttendance = absl::Milliseconds(2);
+
 // Time that a bulk connection which ended without a reason waits for Control,
 // whose end has a reason.
 constexpr absl::Duration kControlsWord = absl::Milliseconds(200);
@@ -149,9 +152,17 @@ void GrpcWorkerStream::CancelLanes() {
   for (const auto& lane : lanes_) lane->call.Cancel();
 }
 
-bool GrpcWorkerStream::Receive() {
+bool GrpcWorkerStream::Receive(absl::Duration patience) {
   v1::ControlResponse response;
-  if (!control_.ReadMessage(&response, &invalid_)) return false;
+  switch (control_.TryReadMessage(patience, &response, &invalid_)) {
+    case BoundedCall::Received::kNothing:
+      return false;
+    case BoundedCall::Received::kEnd:
+      over_ = true;
+      return true;
+    case BoundedCall::Received::kMessage:
+      break;
+  }
   answered_ = true;
   // Values requested on an earlier stream may be on their way.
   if (response.has_hello() && resuming_) EnsureBulk();
@@ -163,16 +174,41 @@ bool GrpcWorkerStream::Receive() {
       invalid_ = MakeError(absl::StatusCode::kInternal, "PROTOCOL_VIOLATION",
                            "what follows a message of the worker's has "
                            "something that follows it");
-      return false;
+      over_ = true;
+      break;
     }
     receiver_->OnMessage(std::move(next));
   }
   return true;
 }
 
-void GrpcWorkerStream::ReadControl() {
-  while (Receive()) {
+bool GrpcWorkerStream::Attend(absl::FunctionRef<bool()> done,
+                              absl::Duration patience) {
+  switch (role_.Take(done, patience)) {
+    case ReceiverRole::Turn::kRefused:
+      return false;
+    case ReceiverRole::Turn::kOver:
+      return true;
+    case ReceiverRole::Turn::kTaken:
+      break;
   }
+  // A thread cannot interrupt a wait in gRPC, so none waits in it for long.
+  const absl::Duration at_most = std::min(patience, kAttendance);
+  bool came = true;
+  while (came && !over_ && !role_.recalled() && !done()) {
+    came = Receive(at_most);
+  }
+  if (!came || over_) role_.Recall();
+  role_.Leave();
+  return true;
+}
+
+void GrpcWorkerStream::ReadControl() {
+  while (!over_) {
+    Receive(absl::InfiniteDuration());
+    if (!over_) role_.Lend();
+  }
+  role_.End();
   if (!invalid_.ok()) Break(invalid_);
   {
     MutexLock lock(&mu_);

@@ -15,8 +15,10 @@
 // destructor and the end of the process wait for the peer only for a bounded
 // time (bounded_call.h).
 //
-// Threads: one thread reads Control and closes the stream. Each bulk connection
-// has a thread that reads it. One thread checks that no write is stuck.
+// Threads: one thread reads Control and closes the stream. A leader, which is a
+// thread that waits for an answer, may read Control in its place for a short
+// time. Each bulk connection has a thread that reads it. One thread checks that
+// no write is stuck.
 #ifndef CLIENT_LIB_TRANSPORT_GRPC_WORKER_STREAM_H_
 #define CLIENT_LIB_TRANSPORT_GRPC_WORKER_STREAM_H_
 
@@ -27,10 +29,12 @@
 #include <thread>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "common/base/mutex.h"
 #include "common/net/bounded_call.h"
+#include "common/transport/receiver_role.h"
 #include "common/transport/stream.h"
 #include "djinn/v1/execution.pb.h"
 #include "grpcpp/channel.h"
@@ -77,6 +81,11 @@ class GrpcWorkerStream : public ClientStream {
   absl::Status SendBulk(uint64_t transfer_id, uint64_t offset,
                         SharedBytes payload) override;
   void Close(absl::Status status) override;
+  // Leads on Control only: a message on Bulk does not end the wait.
+  bool Attend(absl::FunctionRef<bool()> done, absl::Duration patience) override;
+  bool AttendsBulk() const override { return false; }
+  void Nudge() override { role_.Nudge(); }
+  void Recall() override { role_.Recall(); }
 
  private:
   struct Lane {
@@ -86,8 +95,9 @@ class GrpcWorkerStream : public ClientStream {
   };
 
   void ReadControl();
-  // Receives one message. Returns false when nothing follows.
-  bool Receive();
+  // Receives one message; called by the thread that reads Control. Returns
+  // false if none came in time.
+  bool Receive(absl::Duration patience);
   void RunLane(Lane* lane);
   absl::Status TakeFrame(absl::Span<const grpc::Slice> frame);
   // Makes the bulk channels connect, without waiting for it.
@@ -107,9 +117,12 @@ class GrpcWorkerStream : public ClientStream {
   const Options options_;
   ClientStreamReceiver* receiver_ = nullptr;
   BoundedCall control_;
+  ReceiverRole role_;
   // Used only by the thread that reads Control. They say whether the worker has
-  // answered, and hold the error in what this thread received.
+  // answered, and whether the stream has ended, and hold the error in what this
+  // thread received.
   bool answered_ = false;
+  bool over_ = false;
   absl::Status invalid_;
   std::atomic<bool> resuming_{false};    // the hello resumes a session
   std::atomic<bool> end_writes_{false};  // closing cleanly

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -143,6 +144,7 @@ class Recorder : public ClientStreamReceiver {
   void OnMessage(v1::ControlResponse message) override {
     MutexLock lock(&mu_);
     messages_.push_back(std::move(message));
+    last_thread_ = std::this_thread::get_id();
     changed_.SignalAll();
   }
   void OnBulk(uint64_t, uint64_t offset,
@@ -161,6 +163,14 @@ class Recorder : public ClientStreamReceiver {
     changed_.SignalAll();
   }
 
+  size_t count() {
+    MutexLock lock(&mu_);
+    return messages_.size();
+  }
+  std::thread::id last_thread() {
+    MutexLock lock(&mu_);
+    return last_thread_;
+  }
   v1::ControlResponse WaitForMessage(size_t index) {
     MutexLock lock(&mu_);
     for (Patience patience; messages_.size() <= index;)
@@ -184,6 +194,7 @@ class Recorder : public ClientStreamReceiver {
   Mutex mu_;
   CondVar changed_;
   std::vector<v1::ControlResponse> messages_ ABSL_GUARDED_BY(mu_);
+  std::thread::id last_thread_ ABSL_GUARDED_BY(mu_);
   std::string bulk_ ABSL_GUARDED_BY(mu_);
   std::optional<absl::Status> closed_ ABSL_GUARDED_BY(mu_);
 };
@@ -265,6 +276,56 @@ TEST_F(GrpcWorkerStreamTest, AnAnswerThatNestsBreaksTheStream) {
   recorder_.WaitForMessage(0);
   ASSERT_TRUE(stream_->SendAll(Reads(2)).ok());
   EXPECT_EQ(ErrorReason(recorder_.WaitClosed()), "PROTOCOL_VIOLATION");
+}
+
+// A waiting thread becomes the leader once the stream's own thread has received
+// something. That thread is then idle until there is no leader.
+TEST_F(GrpcWorkerStreamTest, WaitingThreadReceivesByItself) {
+  Connect();
+  int here = 0;
+  for (size_t i = 1; i <= 200; ++i) {
+    ASSERT_TRUE(SendRead(0).ok());
+    const auto came = [&] { return recorder_.count() > i; };
+    for (Patience patience; !came(); patience.Left()) {
+      ASSERT_TRUE(stream_->Attend(came, Patience::kLong));
+    }
+    here += recorder_.last_thread() == std::this_thread::get_id();
+  }
+  EXPECT_GT(here, 0);
+}
+
+TEST_F(GrpcWorkerStreamTest, LeaderReturnsTheReadingWhenNothingComes) {
+  Connect();
+  const auto never = [] { return false; };
+  ASSERT_TRUE(stream_->Attend(never, absl::ZeroDuration()));
+  ASSERT_TRUE(SendRead(0).ok());
+  recorder_.WaitForMessage(1);
+  // The reading may have been lent, and the leader returns it.
+  ASSERT_TRUE(stream_->Attend(never, absl::Milliseconds(1)));
+  ASSERT_TRUE(SendRead(0).ok());
+  recorder_.WaitForMessage(2);
+  EXPECT_FALSE(stream_->AttendsBulk());
+}
+
+TEST_F(GrpcWorkerStreamTest, EndOfTheStreamEndsTheWaitOfALeader) {
+  Connect();
+  std::atomic<bool> attends{false};
+  std::thread other([&] {
+    for (Patience patience; !attends;) patience.Yield();
+    auto free = std::make_shared<v1::ControlRequest>();
+    free->mutable_ordered()->mutable_free();
+    EXPECT_TRUE(stream_->Send(std::move(free)).ok());
+  });
+  ASSERT_TRUE(SendRead(0).ok());
+  const auto never = [&] {
+    attends = true;
+    return false;
+  };
+  for (Patience patience; stream_->Attend(never, Patience::kLong);) {
+    patience.Left();
+  }
+  other.join();
+  EXPECT_TRUE(absl::IsAborted(recorder_.WaitClosed()));
 }
 
 TEST_F(GrpcWorkerStreamTest, SendsBulkAsFramesAndDropsTheSource) {

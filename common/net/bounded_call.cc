@@ -136,7 +136,8 @@ struct BoundedCall::State {
 
   Metadata headers;
   bool headers_asked = false;
-  // The message that is being read. Its address is the tag of the read.
+  // True while a read is in progress. Its tag is the address of `received`.
+  bool reading = false;
   grpc_byte_buffer* received = nullptr;
 };
 
@@ -227,33 +228,58 @@ void BoundedCall::BeginWrite(absl::Span<const grpc::Slice> message) {
   state_->Start(operations, &state_->sending);
 }
 
-bool BoundedCall::Read(std::vector<grpc::Slice>* message) {
+BoundedCall::Received BoundedCall::ReadUntil(
+    gpr_timespec deadline, std::vector<grpc::Slice>* message) {
   message->clear();
-  absl::InlinedVector<grpc_op, 2> operations;
-  if (!state_->headers_asked) {
-    state_->headers_asked = true;
+  if (!state_->reading) {
+    absl::InlinedVector<grpc_op, 2> operations;
+    if (!state_->headers_asked) {
+      state_->headers_asked = true;
+      grpc_op& operation = operations.emplace_back();
+      operation.op = GRPC_OP_RECV_INITIAL_METADATA;
+      operation.data.recv_initial_metadata.recv_initial_metadata =
+          state_->headers.get();
+    }
     grpc_op& operation = operations.emplace_back();
-    operation.op = GRPC_OP_RECV_INITIAL_METADATA;
-    operation.data.recv_initial_metadata.recv_initial_metadata =
-        state_->headers.get();
+    operation.op = GRPC_OP_RECV_MESSAGE;
+    operation.data.recv_message.recv_message = &state_->received;
+    state_->reading = true;
+    state_->Start(operations, &state_->received);
   }
-  grpc_op& operation = operations.emplace_back();
-  operation.op = GRPC_OP_RECV_MESSAGE;
-  operation.data.recv_message.recv_message = &state_->received;
-  state_->Start(operations, &state_->received);
-  (void)state_->Await(&state_->received, Never());
-  if (state_->received == nullptr) return false;
+  if (state_->Await(&state_->received, deadline) == State::Outcome::kPending) {
+    return Received::kNothing;
+  }
+  state_->reading = false;
+  if (state_->received == nullptr) return Received::kEnd;
   ToSlices(std::exchange(state_->received, nullptr), message);
-  return true;
+  return Received::kMessage;
+}
+
+bool BoundedCall::Read(std::vector<grpc::Slice>* message) {
+  return ReadUntil(Never(), message) == Received::kMessage;
+}
+
+BoundedCall::Received BoundedCall::TryReadMessage(
+    absl::Duration patience, google::protobuf::Message* message,
+    absl::Status* invalid) {
+  const gpr_timespec deadline =
+      patience == absl::InfiniteDuration()
+          ? Never()
+          : gpr_time_add(Now(),
+                         gpr_time_from_nanos(absl::ToInt64Nanoseconds(patience),
+                                             GPR_TIMESPAN));
+  std::vector<grpc::Slice> slices;
+  const Received received = ReadUntil(deadline, &slices);
+  if (received != Received::kMessage) return received;
+  grpc::ByteBuffer buffer(slices.data(), slices.size());
+  *invalid = ParseRawMessage(&buffer, message);
+  return invalid->ok() ? Received::kMessage : Received::kEnd;
 }
 
 bool BoundedCall::ReadMessage(google::protobuf::Message* message,
                               absl::Status* invalid) {
-  std::vector<grpc::Slice> slices;
-  if (!Read(&slices)) return false;
-  grpc::ByteBuffer buffer(slices.data(), slices.size());
-  *invalid = ParseRawMessage(&buffer, message);
-  return invalid->ok();
+  return TryReadMessage(absl::InfiniteDuration(), message, invalid) ==
+         Received::kMessage;
 }
 
 std::string BoundedCall::PeerHeader(absl::string_view key) const {

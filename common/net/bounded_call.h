@@ -29,6 +29,7 @@
 #include "absl/types/span.h"
 #include "common/base/mutex.h"
 #include "google/protobuf/message.h"
+#include "grpc/support/time.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/support/slice.h"
 #include "grpcpp/support/status.h"
@@ -60,6 +61,12 @@ class BoundedCall {
   // follows, or when the bytes are not such a message; `invalid` then has
   // ParseRawMessage()'s error.
   bool ReadMessage(google::protobuf::Message* message, absl::Status* invalid);
+  // Waits for the next message for at most `patience`, and returns kNothing
+  // then.
+  enum class Received { kMessage, kNothing, kEnd };
+  Received TryReadMessage(absl::Duration patience,
+                          google::protobuf::Message* message,
+                          absl::Status* invalid);
   // Returns a header that the peer sent before its first message, once that was
   // read; empty if there is no such header.
   std::string PeerHeader(absl::string_view key) const;
@@ -73,6 +80,8 @@ class BoundedCall {
 
  private:
   struct State;
+
+  Received ReadUntil(gpr_timespec deadline, std::vector<grpc::Slice>* message);
 
   // Takes note if the write in progress has ended. With `wait`, waits for that
   // end unless the call is cancelled. Returns false while the write is in

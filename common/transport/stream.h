@@ -78,6 +78,8 @@ class Attendable {
   virtual bool Attend(absl::FunctionRef<bool()> done, absl::Duration patience) {
     return false;
   }
+  // Returns whether an attending thread also receives chunks.
+  virtual bool AttendsBulk() const { return true; }
   // Makes attending threads call `done`, because what they wait for may have
   // come another way.
   virtual void Nudge() {}

@@ -13,6 +13,7 @@ AnswerReceiver::~AnswerReceiver() {
 
 void AnswerReceiver::Begin(std::unique_ptr<ClientStream> stream) {
   MutexLock lock(&mu_);
+  attends_bulk_ = stream->AttendsBulk();
   stream_ = std::move(stream);
 }
 

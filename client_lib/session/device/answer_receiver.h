@@ -44,6 +44,9 @@ class AnswerReceiver {
   // connection's lock, so that connected() is constant under that lock.
   void SetConnected(bool connected);
   bool connected() const { return connected_; }
+  // Returns whether a leader also receives chunks of values on Bulk. Constant
+  // while the stream exists.
+  bool attends_bulk() const { return attends_bulk_; }
   // Returns the stream, which may be null. Only for a thread that prevents its
   // end: the sender, or a callback of the stream.
   ClientStream* stream() const;
@@ -91,6 +94,7 @@ class AnswerReceiver {
   mutable Mutex mu_;
   std::unique_ptr<ClientStream> stream_ ABSL_GUARDED_BY(mu_);
   std::atomic<bool> connected_{false};  // written under both locks
+  std::atomic<bool> attends_bulk_{true};
   int users_ ABSL_GUARDED_BY(mu_) = 0;
   CondVar left_;  // signalled when a user leaves
   int leaders_ ABSL_GUARDED_BY(mu_) = 0;

@@ -70,9 +70,12 @@ struct Answers {
   absl::Status NoAnswer() const;
   // Returns whether a waiting thread may lead (answer_receiver.h). A leader
   // must not run the program's callbacks, so none leads while one awaits a
-  // read.
+  // read. It must not miss a value on Bulk, so none leads while one is awaited
+  // from a stream whose leader does not receive Bulk.
   bool may_lead() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
-    return !table.reads().has_watched();
+    const ReadTable& reads = table.reads();
+    return !reads.has_watched() &&
+           (!reads.has_bulk() || receiver->attends_bulk());
   }
 
   // --- For the stream's callbacks, and for those that end the device

@@ -134,6 +134,8 @@ class GroupingStream : public ClientStream {
     return stream_->SendAll(messages);
   }
   bool SendsTogether() const override { return true; }
+  bool AttendsBulk() const override { return false; }
+  void Recall() override { groups_->AddRecall(); }
   absl::Status SendBulk(uint64_t transfer_id, uint64_t offset,
                         SharedBytes payload) override {
     return stream_->SendBulk(transfer_id, offset, std::move(payload));
@@ -408,6 +410,16 @@ bool MessageGroups::begun() const {
 void MessageGroups::Add(size_t messages) {
   MutexLock lock(&mu_);
   sizes_.push_back(messages);
+}
+
+void MessageGroups::AddRecall() {
+  MutexLock lock(&mu_);
+  ++recalls_;
+}
+
+int MessageGroups::recalls() const {
+  MutexLock lock(&mu_);
+  return recalls_;
 }
 
 std::vector<size_t> MessageGroups::sizes() const {

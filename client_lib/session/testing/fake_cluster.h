@@ -93,11 +93,14 @@ class MessageGroups {
   bool near() const { return near_; }
   void Add(size_t messages);
   std::vector<size_t> sizes() const;
+  void AddRecall();
+  int recalls() const;
 
  private:
   mutable Mutex mu_;
   bool begun_ ABSL_GUARDED_BY(mu_) = false;
   std::vector<size_t> sizes_ ABSL_GUARDED_BY(mu_);
+  int recalls_ ABSL_GUARDED_BY(mu_) = 0;
   std::atomic<bool> near_{false};
 };
 
@@ -130,7 +133,7 @@ class FakeCluster {
   std::unique_ptr<Session> Open(SessionOptions options = {});
 
   // Makes streams that are opened from now on prefer to send several messages
-  // at once, as gRPC's do.
+  // at once, and receive Bulk without a leader, as gRPC's do.
   void SendTogether();
   // Makes workers of streams opened from now on near.
   void BeNear();
@@ -138,6 +141,8 @@ class FakeCluster {
   StreamHooks& HookStreams();
   // Returns the number of messages in each group sent since then.
   std::vector<size_t> groups() const { return groups_->sizes(); }
+  // Returns how often Recall() was called on a stream since then.
+  int recalls() const { return groups_->recalls(); }
 
   FakeCoordinator& coordinator() { return *coordinator_; }
   // Returns the device's worker, which exists before the lease does. Only the

@@ -151,6 +151,28 @@ TEST_F(PendingReadTest, TheEndOfTheSessionIsAnAnswer) {
   EXPECT_EQ(ErrorReason(read->Wait(kLong)), "SESSION_CLOSED");
 }
 
+TEST(PendingReadBulkTest, ThreadThatWaitsForBulkDoesNotLead) {
+  FakeCluster cluster;
+  cluster.SendTogether();
+  const auto session = cluster.Open();
+  const auto device = *session->Device(0);
+  const std::string bytes = Pattern(3 << 20);
+  const StoragePtr storage = device->NewStorage(bytes.size());
+  ASSERT_TRUE(device->Upload(0, storage.get(), {bytes, nullptr}).ok());
+  ASSERT_TRUE(device->Synchronize().ok());
+  const int before = cluster.recalls();
+  cluster.worker().Pause();
+  std::string value(bytes.size(), '?');
+  const auto read = device->StartRead(
+      0, storage.get(), WholeView(*storage.get()), value.data(), value.size());
+  ASSERT_TRUE(read.ok());
+  EXPECT_FALSE((*read)->Wait(absl::Milliseconds(1)).ok());
+  EXPECT_GT(cluster.recalls(), before);
+  cluster.worker().Resume();
+  ASSERT_TRUE((*read)->Wait(kLong).ok());
+  EXPECT_EQ(value, bytes);
+}
+
 TEST(PendingReadTimeTest, NoAnswerAtAllIsAnError) {
   FakeClock clock;
   FakeCluster cluster;

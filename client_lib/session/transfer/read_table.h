@@ -33,6 +33,7 @@ class ReadTable {
   // Returns the read whose bytes are incomplete, or null.
   std::shared_ptr<ReadWait> FindBulk(uint64_t transfer_id) const;
   void EraseBulk(uint64_t transfer_id) { bulk_.erase(transfer_id); }
+  bool has_bulk() const { return !bulk_.empty(); }
   bool empty() const { return sent_.empty() && bulk_.empty(); }
   void Clear();
 

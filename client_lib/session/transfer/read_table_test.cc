@@ -20,6 +20,7 @@ TEST(ReadTableTest, AnAnswerIsTakenOnce) {
   const auto wait = NewWait();
   table.AddSent(7, wait);
   EXPECT_FALSE(table.empty());
+  EXPECT_FALSE(table.has_bulk());
   EXPECT_EQ(table.Find(7), wait.get());
   EXPECT_EQ(table.Find(8), nullptr);
   EXPECT_EQ(table.TakeAnswered(7), wait);
@@ -33,6 +34,7 @@ TEST(ReadTableTest, BytesOnBulkOutliveTheAnswer) {
   table.AddSent(7, wait);
   EXPECT_EQ(table.TakeAnswered(7), wait);
   EXPECT_FALSE(table.empty());
+  EXPECT_TRUE(table.has_bulk());
   EXPECT_EQ(table.FindBulk(3), wait);
   EXPECT_EQ(table.FindBulk(7), nullptr);
   table.EraseBulk(3);
