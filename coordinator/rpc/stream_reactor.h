@@ -64,8 +64,8 @@ class StreamReactor : public RawStream, public Waker {
   void Wake() final { Pump(); }
 
  protected:
-  // What happens after a message: kReadOn reads the next one at once,
-  // kWaitForReadOn waits until ReadOn() is called.
+  // Tells how the stream goes on after a message: kReadOn reads the next one at
+  // once, kWaitForReadOn waits until ReadOn() is called.
   enum class Then { kReadOn, kWaitForReadOn };
 
   // Handles a message: parses it and calls OnRequest(), unless overridden.

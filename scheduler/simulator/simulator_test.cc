@@ -445,7 +445,7 @@ TEST(SimulatorTest, JobsYieldNeitherInACallNorToEquals) {
   EXPECT_EQ(Play(trace).preemptions, 0u);
 }
 
-// Of two tenants of equal weight, none gets more than half by preemption.
+// Two tenants have equal weight: neither gets more than half by preemption.
 TEST(SimulatorTest, ATenantThatHasHadMoreWaits) {
   Trace trace;
   trace.workers = {Worker("a")};

@@ -1,5 +1,5 @@
-// What most of our sources include, parsed once by `./djinn setup` (GCC's
-// precompiled headers) instead of in each of a thousand compilations, where it
+// The headers that most of our sources include. `./djinn setup` parses them once
+// (GCC's precompiled headers) instead of in each of a thousand compilations, where it
 // is a quarter of the time. No source includes this file: `./djinn` has the
 // result put before each in the ordinary build, and only there, so a source
 // still includes what it uses: sanitizers, release builds and `./djinn check

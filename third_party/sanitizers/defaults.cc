@@ -1,4 +1,5 @@
-// What the sanitizers read at start-up: their options, and what not to report.
+// The sanitizers read these options, and the list of reports to leave out, at
+// start-up.
 //
 // Compiled in rather than passed by environment, so that it also holds for
 // child processes and for binaries started by hand.

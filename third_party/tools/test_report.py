@@ -46,7 +46,7 @@ class Report:
             if not event.get("completed", {}).get("success"):
                 self.unbuilt.append(id_["targetCompleted"]["label"])
         elif "testResult" in id_ and "testResult" in event:
-            # Of one that was given up there is no result.
+            # A test that was given up has no result.
             key = id_["testResult"]
             attempt = key.get("attempt", 1)
             shard = (key["label"], key.get("run", 1), key.get("shard", 1))

@@ -19,7 +19,7 @@
 
 namespace djinn {
 
-// What a device keeps while its process is profiled.
+// The measurements that a device keeps while its process is profiled.
 struct DeviceProfile {
   // The sender's time for encoding messages; thread-safe.
   StageTimes<1> encoding;

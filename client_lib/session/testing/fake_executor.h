@@ -26,7 +26,7 @@ namespace djinn {
 
 class FakeWorker;
 
-// What a test orders. FakeWorker::Set() changes a field.
+// The behaviour that a test orders. FakeWorker::Set() changes a field.
 struct FakeScript {
   // Determines the answers to transfers.
   enum class Transfers { kSend, kHeld, kRefuse };
@@ -72,7 +72,7 @@ struct FakeScript {
   int cut_at = 0;
 };
 
-// What the worker has seen so far.
+// The messages and calls that the worker has received so far.
 struct FakeSeen {
   std::vector<v1::Ordered> received;  // executed ordered messages
   // Includes everything that repeats leave out.

@@ -20,7 +20,7 @@ namespace djinn::coordinator::placement {
 
 struct PolicyChoice {
   const scheduler::Policy* policy = nullptr;
-  // Who set the policy, named as in KeptDecision::policy_source.
+  // Names the setter of the policy, as KeptDecision::policy_source does.
   const char* source = "";
 };
 

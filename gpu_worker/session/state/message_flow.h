@@ -82,7 +82,7 @@ class MessageFlow {
     // The graph that the client has to supply, or 0.
     uint64_t graph_id = 0;
   };
-  // What was received and is not completed.
+  // Counts messages that were received and are not completed.
   struct Counts {
     bool received_any = false;
     uint64_t outstanding = 0;

@@ -39,7 +39,7 @@ class StateArrival {
     SessionQuota* quota = nullptr;
     StorageMemory* memory = nullptr;
   };
-  // What to fetch next; unset when everything has arrived.
+  // The value to fetch next; unset when everything has arrived.
   using Next = absl::StatusOr<std::optional<v1::Pull>>;
 
   // `source` names the list, whose size is 0 when there is none. `environment`

@@ -1,4 +1,4 @@
-// What one tenant's sessions on this worker share: device memory, the budget of
+// The sums that one tenant's sessions on this worker share: device memory, the budget of
 // models, and the room for messages, which attached sessions divide equally.
 //
 // Thread-safe.
