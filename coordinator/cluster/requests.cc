@@ -150,8 +150,9 @@ absl::Status Return(ClusterState& state, const StreamId& id,
   if (returned.unreachable()) {
     const absl::Duration now = state.clock->Monotonic();
     std::erase_if(session->devices.unreached,
-                  [&](const auto& entry) { return entry.second <= now; });
-    session->devices.unreached[lease->worker_id] = now + kUnreachedTime;
+                  [&](const auto& entry) { return entry.second.until <= now; });
+    session->devices.unreached[lease->worker_id] = {lease->incarnation,
+                                                    now + kUnreachedTime};
   }
   state.metrics.returned_leases.Add(
       {returned.unreachable() ? "unreachable" : "unused"});

@@ -243,12 +243,20 @@ absl::Status Report(ClusterState& state, const StreamId& id,
 }
 
 void Leave(ClusterState& state, const StreamId& id) {
+  Wakes wakes;
   MutexLock lock(&state.mu);
   Worker* const worker = state.FindWorker(id);
   if (worker == nullptr) return;
   state.workers.Disconnect(worker);
   fleet::Refresh(state, *worker);
   log::Info("worker disconnected", {{"worker", worker->id}});
+  // No client knows of an offered lease, so another worker can be found for its
+  // request at once.
+  for (Lease* lease : state.leases.OfWorker(worker->id)) {
+    if (lease->state != Lease::State::kOffered || lease->migrating()) continue;
+    leases::End(state, lease, "WORKER_LOST", &wakes);
+  }
+  placement::RetryInTime(state, &wakes);
 }
 
 void LoseSilent(ClusterState& state, absl::Duration now, Wakes* wakes) {

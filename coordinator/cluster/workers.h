@@ -33,8 +33,9 @@ absl::Status Report(ClusterState& state, const StreamId& worker,
                     const v1::WorkerState& report)
     ABSL_LOCKS_EXCLUDED(state.mu);
 
-// Notes that the stream ended. The worker and its leases stay until
-// LoseSilent() gives them up. Does nothing when the worker has another stream.
+// Notes that the stream ended. The worker and its granted leases stay until
+// LoseSilent() gives them up; requests with an offered lease there get another
+// worker at once. Does nothing when the worker has another stream.
 void Leave(ClusterState& state, const StreamId& worker)
     ABSL_LOCKS_EXCLUDED(state.mu);
 

@@ -133,8 +133,13 @@ scheduler::Request RequestFor(ClusterState& state, const Session& session,
     ++request.session_leases[lease->worker_id];
   }
   const absl::Duration now = state.clock->Monotonic();
-  for (const auto& [worker_id, until] : session.devices.unreached) {
-    if (now < until) request.unreached.insert(worker_id);
+  for (const auto& [worker_id, unreached] : session.devices.unreached) {
+    const Worker* const worker = state.workers.Find(worker_id);
+    // Nothing is known yet of a process that took the place of the other.
+    if (worker != nullptr && worker->incarnation == unreached.incarnation &&
+        now < unreached.until) {
+      request.unreached.insert(worker_id);
+    }
   }
   state.queue.reservation.Apply(pending.ticket, line::ClassOf(session, tenant),
                                 &request);
