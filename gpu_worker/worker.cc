@@ -215,10 +215,10 @@ absl::Status Worker::StartSharedMemory(const WorkerConfig& config) {
 
 std::vector<ReadinessCheck> Worker::CheckReadiness() const {
   const absl::StatusOr<uint64_t> available =
-      core_->device_watch().available_bytes();
+      core_->device_watch()->available_bytes();
   return {{"coordinator",
            synchronizer_->joined() ? "" : "it does not answer, or not yet"},
-          {"device", core_->device_watch().failure(),
+          {"device", core_->device_watch()->failure(),
            available.ok() ? absl::StrCat(*available, " bytes available")
                           : std::string(available.status().message())}};
 }

@@ -152,7 +152,6 @@ class WorkerCore {
   const Ledger& ledger() const { return ledger_; }
   const OfferTable& offers() const { return offers_; }
   const LeaseKeeper& leases() const { return leases_; }
-  const DeviceWatch& device_watch() const { return watch_; }
   DeviceWatch* device_watch() { return &watch_; }
   Device* device() const { return device_; }
   absl::Duration transfer_idle_timeout() const {
