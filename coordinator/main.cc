@@ -7,9 +7,11 @@
 #include <utility>
 
 #include "common/base/clock.h"
+#include "common/base/error.h"
 #include "common/base/random.h"
 #include "common/base/status_macros.h"
 #include "common/daemon/daemon.h"
+#include "common/log/log.h"
 #include "coordinator/config/config.h"
 #include "coordinator/server/coordinator.h"
 
@@ -25,7 +27,12 @@ int Main(int argc, char** argv) {
     DJINN_ASSIGN_OR_RETURN(config, ReadConfig(std::move(reader)));
     return absl::OkStatus();
   };
-  daemon.reload = [&] { coordinator->reloader()->Reload().IgnoreError(); };
+  daemon.reload = [&] {
+    const absl::Status status = coordinator->reloader()->Reload().status();
+    log::Info("audit", {{"who", "SIGHUP"},
+                        {"what", "ReloadConfig"},
+                        {"result", status.ok() ? "OK" : ErrorReason(status)}});
+  };
   daemon.start = [&]() -> absl::StatusOr<std::string> {
     DJINN_ASSIGN_OR_RETURN(
         coordinator,

@@ -21,6 +21,8 @@ constexpr int kMaxThreads = 1024;
 constexpr size_t kMaxSocketPath =
     sizeof(sockaddr_un::sun_path) - sizeof(kPullSocketSuffix);
 constexpr int kMaxOrdinal = 127;
+// Operators' temporaries have no other limit.
+constexpr uint64_t kCudaMinFreeBytes = uint64_t{2} << 30;
 // Runs of a batch multiply their rows together, and hold their memory together.
 constexpr uint64_t kMaxBatchRuns = 64;
 
@@ -130,6 +132,7 @@ absl::StatusOr<WorkerConfig> ReadWorkerConfig(ConfigReader reader) {
   if (config.device_memory == 0 && !cuda) {
     config.device_memory = HalfOfMachineMemory();
   }
+  config.min_free_bytes = device.Size("min_free", cuda ? kCudaMinFreeBytes : 0);
   config.device_threads =
       static_cast<int>(device.UInt("threads", 0, 0, kMaxThreads));
   config.packed_weights = device.Bool("packed_weights", true);
@@ -171,6 +174,7 @@ absl::StatusOr<WorkerConfig> ReadWorkerConfig(ConfigReader reader) {
   }
   config.resume_timeout =
       root.Duration("resume_timeout", config.resume_timeout);
+  config.drain_timeout = root.Duration("drain_timeout", config.drain_timeout);
   config.max_connections =
       root.UInt("max_connections", config.max_connections, 1);
   config.graph_cache_entries = root.UInt("graph_cache_entries", 4096, 1);

@@ -34,6 +34,8 @@
 //     kind: cpu                       # or cuda:0, or fake
 //     memory: 8GiB                    # 0: half of the machine's, or most of
 //                                     # the GPU's free memory
+//     min_free: 0                     # with less memory available, the worker
+//                                     # is not ready; cuda: 2GiB
 //     threads: 0                      # within one operator; 0: one per core
 //     packed_weights: true            # cpu, fast mode: prepacked weights
 //     packed_weight_memory: 0         # limit; 0: a quarter of the memory
@@ -59,6 +61,8 @@
 //   transfer_idle_timeout: 30s        # ends an upload without progress
 //   offer_timeout: 10m                # ends an offer that no worker fetches
 //   resume_timeout: 15s               # keeps a session whose stream broke
+//   drain_timeout: 10s                # how long SIGTERM waits for virtual
+//                                     # devices to migrate
 //   max_connections: 16384            # of clients
 //   graph_cache_entries: 4096
 //   max_batch_runs: 16                # most runs in a batch; 1: no batching
@@ -114,6 +118,8 @@ struct WorkerConfig {
   uint64_t graph_memory = 0;
   // 0 when the device determines it.
   uint64_t device_memory = 0;
+  // 0 when any will do.
+  uint64_t min_free_bytes = 0;
   int device_threads = 0;
   bool packed_weights = true;
   bool fuse_attention = true;
@@ -135,6 +141,7 @@ struct WorkerConfig {
   absl::Duration transfer_idle_timeout;
   absl::Duration offer_timeout = absl::Minutes(10);
   absl::Duration resume_timeout = absl::Seconds(15);
+  absl::Duration drain_timeout = absl::Seconds(10);
   size_t max_connections = 16384;
   size_t graph_cache_entries = 0;
   size_t max_batch_runs = 16;

@@ -71,6 +71,14 @@ TEST_F(ConfigTest, AttentionIsFusedUnlessItSaysNot) {
               HasSubstr("device.fuse_attention"));
 }
 
+TEST_F(ConfigTest, GpusNeedTwoGibibytesUnlessItSaysNot) {
+  EXPECT_EQ(Read("{}")->min_free_bytes, 0u);
+  EXPECT_EQ(Read("{kind: \"cuda:0\"}")->min_free_bytes, uint64_t{2} << 30);
+  EXPECT_EQ(Read("{kind: \"cuda:0\", min_free: 0}")->min_free_bytes, 0u);
+  EXPECT_EQ(Read("{min_free: 1GiB}")->min_free_bytes, uint64_t{1} << 30);
+  EXPECT_EQ(Read("{}\ndrain_timeout: 1m")->drain_timeout, absl::Minutes(1));
+}
+
 TEST_F(ConfigTest, GraphsAreOfCudaDevices) {
   EXPECT_TRUE(Read("{}")->graphs);
   EXPECT_FALSE(Read("{kind: \"cuda:0\", graphs: false}")->graphs);

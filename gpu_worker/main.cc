@@ -126,6 +126,12 @@ int Main(int argc, char** argv) {
     return worker->address();
   };
   daemon.monitoring_address = [&] { return worker->monitoring_address(); };
+  daemon.reload = [&] {
+    worker->Reload(ReadWorkerConfig(ConfigReader::FromFile(ConfigPath())));
+  };
+  daemon.drain = [&](const Daemon::WaitFunction& wait) {
+    if (!end.broken()) worker->Drain(wait);
+  };
   daemon.stop = [&] { worker->Stop(); };
   const int status = RunDaemon(daemon, argc, argv);
   return end.broken() ? 1 : status;

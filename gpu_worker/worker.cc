@@ -7,6 +7,7 @@
 #include "common/base/status_macros.h"
 #include "common/log/log.h"
 #include "common/metrics/process_metrics.h"
+#include "common/net/certificate_metrics.h"
 #include "common/net/tls.h"
 #include "common/transport/shared_memory/shared_memory_stream.h"
 #include "common/transport/stream.h"
@@ -63,14 +64,18 @@ v1::WorkerState StateOf(const WorkerConfig& config,
   if (config.speed.flops_per_second() > 0) {
     *state.mutable_speed() = config.speed;
   }
-  state.set_price_per_hour(config.price_per_hour);
-  state.set_link_bytes_per_second(config.link_bandwidth);
-  state.mutable_capabilities()->Assign(config.capabilities.begin(),
-                                       config.capabilities.end());
   // Tenants may demand a GPU even if the owner did not list it as a capability.
   if (config.device_kind == "cuda") state.add_capabilities("cuda");
-  state.mutable_phases()->Assign(config.phases.begin(), config.phases.end());
   return state;
+}
+
+// Adds what a reload may change.
+void AddFacts(const WorkerConfig& facts, v1::WorkerState* state) {
+  state->set_price_per_hour(facts.price_per_hour);
+  state->set_link_bytes_per_second(facts.link_bandwidth);
+  state->mutable_capabilities()->Add(facts.capabilities.begin(),
+                                     facts.capabilities.end());
+  state->mutable_phases()->Assign(facts.phases.begin(), facts.phases.end());
 }
 
 }  // namespace
@@ -84,10 +89,13 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(
   DJINN_ASSIGN_OR_RETURN(
       ChannelSecurity security,
       ChannelSecurity::Make(config.coordinator_tls, config.insecure));
-  DJINN_ASSIGN_OR_RETURN(
-      worker->registry_,
-      MakeGrpcRegistry(
-          {config.coordinator, config.join_token, std::move(security)}));
+  worker->settings_ = std::make_unique<Settings>(config, clock);
+  Settings* const settings = worker->settings_.get();
+  const GrpcRegistryOptions registry = {
+      config.coordinator, [settings] { return settings->join_token(); },
+      std::move(security)};
+  DJINN_ASSIGN_OR_RETURN(worker->registry_, MakeGrpcRegistry(registry));
+  DJINN_ASSIGN_OR_RETURN(worker->leave_, MakeGrpcLeave(registry));
   WorkerCoreOptions options;
   options.worker_id = config.worker_id;
   options.transfer_idle_timeout = config.transfer_idle_timeout;
@@ -99,6 +107,7 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(
   options.offer_timeout = config.offer_timeout;
   options.speed = config.speed;
   options.numerics = config.numerics;
+  options.min_free_bytes = config.min_free_bytes;
   options.device_broken = std::move(device_broken);
   if (!config.content_disk_directory.empty()) {
     DJINN_ASSIGN_OR_RETURN(
@@ -125,6 +134,8 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(
   }
   worker->core_ = std::make_unique<WorkerCore>(options, worker->device_.get(),
                                                clock, random);
+  worker->leave_request_.set_worker_id(config.worker_id);
+  worker->leave_request_.set_incarnation(worker->core_->incarnation());
   worker->core_->SetPeers(worker->peers_.get());
   worker->service_ =
       std::make_unique<ExecutionService>(worker->core_.get(), pull_socket);
@@ -134,7 +145,10 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(
   server_options.insecure = config.insecure;
   server_options.services = {worker->service_.get()};
   server_options.health_services = {ExecutionService::kHealthName};
-  server_options.admin_token = config.admin_token;
+  server_options.serving = false;
+  server_options.is_operator = [settings](absl::string_view token) {
+    return settings->IsAdminToken(token);
+  };
   server_options.call_metrics = &worker->call_metrics_;
   DJINN_ASSIGN_OR_RETURN(worker->server_, Server::Start(server_options));
   DJINN_RETURN_IF_ERROR(worker->StartSharedMemory(config));
@@ -145,16 +159,22 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(
   WorkerCore* const core = worker->core_.get();
   worker->synchronizer_ = std::make_unique<Synchronizer>(
       synchronizer_options, worker->registry_.get(), random,
-      [core, always = StateOf(config, address)] {
+      [core, settings, always = StateOf(config, address)] {
         v1::WorkerState state = core->Snapshot();
         state.MergeFrom(always);
+        AddFacts(settings->facts(), &state);
         return state;
       },
       [core](const v1::DesiredState& desired) { core->Apply(desired); });
   core->SetChangeListener([synchronizer = worker->synchronizer_.get()] {
     synchronizer->NotifyChange();
   });
-  DJINN_RETURN_IF_ERROR(worker->StartMonitoring(config.monitoring));
+  worker->readiness_ = std::make_unique<Readiness>(
+      [raw = worker.get()] { return raw->CheckReadiness(); },
+      [server = worker->server_.get()](bool ready) {
+        server->SetServing(ready);
+      });
+  DJINN_RETURN_IF_ERROR(worker->StartMonitoring(config));
   return worker;
 }
 
@@ -193,32 +213,59 @@ absl::Status Worker::StartSharedMemory(const WorkerConfig& config) {
   return absl::OkStatus();
 }
 
-absl::Status Worker::StartMonitoring(const MonitoringConfig& config) {
-  if (config.listen.empty()) return absl::OkStatus();
+std::vector<ReadinessCheck> Worker::CheckReadiness() const {
+  const absl::StatusOr<uint64_t> available =
+      core_->device_watch()->available_bytes();
+  return {{"coordinator",
+           synchronizer_->joined() ? "" : "it does not answer, or not yet"},
+          {"device", core_->device_watch()->failure(),
+           available.ok() ? absl::StrCat(*available, " bytes available")
+                          : std::string(available.status().message())}};
+}
+
+absl::Status Worker::StartMonitoring(const WorkerConfig& config) {
+  if (config.monitoring.listen.empty()) return absl::OkStatus();
   MonitoringOptions options;
-  options.address = config.listen;
-  options.insecure = config.insecure;
+  options.address = config.monitoring.listen;
+  options.insecure = config.monitoring.insecure;
   options.sources = {
       ProcessMetrics("worker"),
       [this](Exposition* out) { core_->Collect(out); },
+      [this](Exposition* out) { readiness_->Collect(out); },
+      [this](Exposition* out) { settings_->Collect(out); },
+      CertificateMetrics(
+          {{"tls", config.tls.certificate_file},
+           {"coordinator_tls", config.coordinator_tls.certificate_file},
+           {"peer_tls", config.peer_tls.certificate_file}}),
       [this](Exposition* out) { call_metrics_.Collect(out); },
       [this](Exposition* out) { Collect(peer_channels_->counts(), out); }};
-  options.readiness = [this] {
-    return std::vector<ReadinessCheck>{
-        {"coordinator",
-         synchronizer_->joined() ? "" : "it does not answer, or not yet"},
-        {"device", std::string(device_->Health().message())}};
-  };
-  DJINN_ASSIGN_OR_RETURN(monitoring_,
-                         MonitoringServer::Start(std::move(options)));
+  options.readiness = [this] { return readiness_->Evaluate(); };
+  DJINN_ASSIGN_OR_RETURN(monitoring_, MonitoringPort::Open(std::move(options)));
   return absl::OkStatus();
 }
 
 Worker::~Worker() { Stop(); }
 
+void Worker::Reload(const absl::StatusOr<WorkerConfig>& read) {
+  if (!settings_->Reload(read)) return;
+  core_->device_watch()->SetMinFree(settings_->min_free_bytes());
+  synchronizer_->NotifyChange();
+}
+
+void Worker::Drain(const WaitFunction& wait) {
+  readiness_->Leave("the worker stops");
+  const absl::Duration timeout = settings_->drain_timeout();
+  if (timeout == absl::ZeroDuration()) return;
+  log::Info("draining", {{"timeout", timeout}});
+  const std::string end = AwaitDeparture(leave_request_, leave_, wait, timeout);
+  log::Info("drained", {{"end", end}});
+}
+
 void Worker::Stop() {
   if (server_ == nullptr) return;
+  if (readiness_ != nullptr) readiness_->Leave("the worker stops");
   monitoring_.reset();
+  readiness_.reset();
   shared_memory_.reset();
   pull_server_.reset();
   // Clients hear of the shutdown first; the coordinator sees its stream end

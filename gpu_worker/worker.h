@@ -6,22 +6,27 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "common/base/clock.h"
 #include "common/base/random.h"
 #include "common/net/call_metrics.h"
 #include "common/net/channel_pool.h"
-#include "common/net/monitoring_server.h"
+#include "common/net/monitoring_port.h"
+#include "common/net/readiness.h"
 #include "common/net/server.h"
+#include "djinn/v1/worker_departure.pb.h"
 #include "gpu_worker/config.h"
 #include "gpu_worker/core/worker_core.h"
 #include "gpu_worker/device/device.h"
 #include "gpu_worker/pull/peer_call.h"
 #include "gpu_worker/pull/shared_memory_peers.h"
+#include "gpu_worker/registry/departure.h"
 #include "gpu_worker/registry/synchronizer.h"
 #include "gpu_worker/service/pull_connections.h"
 #include "gpu_worker/service/shared_memory_server.h"
+#include "gpu_worker/settings.h"
 
 namespace djinn::worker {
 
@@ -49,6 +54,15 @@ class Worker {
   std::string monitoring_address() const {
     return monitoring_ == nullptr ? "" : monitoring_->address();
   }
+  Readiness* readiness() { return readiness_.get(); }
+
+  // Puts the configuration into force as far as Settings::Reload() does.
+  void Reload(const absl::StatusOr<WorkerConfig>& read);
+
+  // Makes the worker not ready, and lets its virtual devices migrate to other
+  // workers, as AwaitDeparture() says, for at most the configuration's
+  // drain_timeout. Call it before Stop().
+  void Drain(const WaitFunction& wait);
 
   // Ends every client's session (DRAINING) and returns when everything has
   // stopped. Call it once.
@@ -57,9 +71,11 @@ class Worker {
  private:
   Worker() = default;
   absl::Status StartSharedMemory(const WorkerConfig& config);
-  absl::Status StartMonitoring(const MonitoringConfig& config);
+  std::vector<ReadinessCheck> CheckReadiness() const;
+  absl::Status StartMonitoring(const WorkerConfig& config);
 
   // In order of construction; each field uses those before it.
+  std::unique_ptr<Settings> settings_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<ChannelPool> peer_channels_;
   std::unique_ptr<PeerConnector> peers_;
@@ -75,9 +91,12 @@ class Worker {
   std::unique_ptr<PullConnections> pull_connections_;
   std::unique_ptr<SharedMemoryServer> pull_server_;
   std::unique_ptr<RegistryConnector> registry_;
+  LeaveFunction leave_;
+  v1::LeaveRequest leave_request_;
   std::unique_ptr<Synchronizer> synchronizer_;
+  std::unique_ptr<Readiness> readiness_;
   // Null when it is not configured.
-  std::unique_ptr<MonitoringServer> monitoring_;
+  std::unique_ptr<MonitoringPort> monitoring_;
 };
 
 }  // namespace djinn::worker

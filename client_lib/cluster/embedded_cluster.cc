@@ -185,6 +185,7 @@ absl::Status ClusterProcesses::Prepare() {
         "worker_id: ", WorkerId(i), "\nlisten: unix:", worker_socket(i),
         "\ncoordinator: ", coordinator_address(),
         "\njoin_token_file: join.token"
+        "\ndrain_timeout: 0s"
         "\nheartbeat_interval: ",
         absl::FormatDuration(heartbeat), "\ndevice:\n  kind: \"",
         absl::CEscape(options_.device_kind),

@@ -4,10 +4,12 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <thread>
 
@@ -18,11 +20,14 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "common/config/effective_config.h"
 #include "common/log/log.h"
 
 ABSL_FLAG(std::string, config, "", "The configuration, a YAML file.");
 ABSL_FLAG(bool, validate, false,
           "Check the configuration, say what is wrong, and exit.");
+ABSL_FLAG(bool, print_config, false,
+          "Print the configuration with the source of each value, and exit.");
 ABSL_FLAG(std::string, address_file, "",
           "Write the address in use here once it serves: the way to learn a "
           "port that the system chose.");
@@ -39,6 +44,7 @@ namespace {
 // A peer that freezes during a write can hold a call, and every thread that
 // waits for its end, without a limit. Supervisors kill after 30 seconds.
 constexpr absl::Duration kStopTimeout = absl::Seconds(20);
+constexpr char kTerminated[] = "SIGTERM";
 
 // Writes the file so that readers see the whole address or no file.
 bool WriteAddress(const std::string& address, const std::string& path) {
@@ -59,6 +65,17 @@ bool Publish(const std::string& address, const std::string& path) {
   return false;
 }
 
+// Has flags' words joined by "_", as Abseil wants, also where they were joined
+// by "-".
+void JoinFlagNames(int argc, char** argv) {
+  for (int i = 1; i < argc; ++i) {
+    if (std::strncmp(argv[i], "--", 2) != 0) continue;
+    for (char* at = argv[i] + 2; *at != '\0' && *at != '='; ++at) {
+      if (*at == '-') *at = '_';
+    }
+  }
+}
+
 // Blocks the signals before there are threads, so that no thread receives them.
 int TakeSignals(bool hangup) {
   sigset_t signals;
@@ -72,21 +89,31 @@ int TakeSignals(bool hangup) {
   return signalfd(-1, &signals, SFD_CLOEXEC);
 }
 
-// Waits for the end, and returns its reason.
+// Waits for the end and returns its reason, such as "SIGTERM", or an empty text
+// when the time is over.
 std::string WaitForEnd(int signal_fd, int lifeline_fd,
-                       const std::function<void()>& reload) {
+                       const std::function<void()>& reload,
+                       absl::Duration timeout) {
+  const absl::Time until = absl::Now() + timeout;
   pollfd watched[] = {{signal_fd, POLLIN, 0}, {lifeline_fd, POLLIN, 0}};
   for (;;) {
-    if (poll(watched, 2, -1) < 0) {
+    const absl::Duration left =
+        std::max(until - absl::Now(), absl::ZeroDuration());
+    const int milliseconds = timeout == absl::InfiniteDuration()
+                                 ? -1
+                                 : static_cast<int>(absl::ToInt64Milliseconds(
+                                       left + absl::Microseconds(999)));
+    const int ready = poll(watched, 2, milliseconds);
+    if (ready == 0) return "";
+    if (ready < 0) {
       if (errno == EINTR) continue;
       return "poll failed";
     }
     if (watched[0].revents != 0) {
       signalfd_siginfo info{};
-      if (read(signal_fd, &info, sizeof(info)) != sizeof(info) ||
-          info.ssi_signo != SIGHUP) {
-        return "signal";
-      }
+      if (read(signal_fd, &info, sizeof(info)) != sizeof(info)) return "signal";
+      if (info.ssi_signo == SIGTERM) return kTerminated;
+      if (info.ssi_signo != SIGHUP) return "SIGINT";
       reload();
     }
     if (watched[1].revents != 0) {
@@ -108,8 +135,9 @@ int RunDaemon(const Daemon& daemon, int argc, char** argv) {
     std::fprintf(stderr, "%s\n", std::string(why).c_str());
     return 2;
   };
-  absl::SetProgramUsageMessage("--config=FILE [--validate]");
+  absl::SetProgramUsageMessage("--config=FILE [--validate|--print-config]");
   const std::string program = absl::StrCat("djinn-", daemon.role);
+  JoinFlagNames(argc, argv);
   if (absl::ParseCommandLine(argc, argv).size() > 1) {
     return refuse(absl::StrCat(program, ": takes no arguments"));
   }
@@ -117,6 +145,13 @@ int RunDaemon(const Daemon& daemon, int argc, char** argv) {
   const std::string path = absl::GetFlag(FLAGS_config);
   if (path.empty()) {
     return refuse(absl::StrCat(program, ": --config=FILE is required"));
+  }
+  if (absl::GetFlag(FLAGS_print_config)) {
+    const absl::StatusOr<std::string> shown =
+        EffectiveConfig(path, daemon.configure);
+    if (!shown.ok()) return refuse(shown.status().message());
+    std::fputs(shown->c_str(), stdout);
+    return 0;
   }
   const absl::Status configured =
       daemon.configure(ConfigReader::FromFile(path));
@@ -144,9 +179,16 @@ int RunDaemon(const Daemon& daemon, int argc, char** argv) {
       !Publish(*address, address_file)) {
     return 1;
   }
-  const std::string why =
-      WaitForEnd(signal_fd, absl::GetFlag(FLAGS_lifeline_fd), daemon.reload);
+  const auto wait = [&](absl::Duration timeout) {
+    return WaitForEnd(signal_fd, absl::GetFlag(FLAGS_lifeline_fd),
+                      daemon.reload, timeout);
+  };
+  const std::string why = wait(absl::InfiniteDuration());
   log::Info("stopping", {{"why", why}});
+  if (why == kTerminated && daemon.drain) {
+    daemon.drain(
+        [&](absl::Duration timeout) { return !wait(timeout).empty(); });
+  }
   std::thread([] {
     absl::SleepFor(kStopTimeout);
     log::Error("did not stop in time", {{"timeout", kStopTimeout}});

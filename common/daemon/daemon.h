@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "common/config/config_reader.h"
 
 namespace djinn {
@@ -26,6 +27,12 @@ struct Daemon {
   // Called on SIGHUP by the same thread. If it is null, SIGHUP ends the
   // process.
   std::function<void()> reload;
+  // Called on SIGTERM, before stop(), in a process that still serves. It may
+  // take as long as the configuration says. The function that it gets waits,
+  // and returns true when another signal, or the end of the lifeline, says that
+  // the process must stop at once. Optional.
+  using WaitFunction = std::function<bool(absl::Duration)>;
+  std::function<void(const WaitFunction&)> drain;
   std::function<void()> stop;
 };
 
@@ -33,8 +40,9 @@ struct Daemon {
 std::string ConfigPath();
 
 // Runs `daemon` and returns the exit status: 0 after an orderly stop or
-// --validate, 1 when it cannot start, 2 for a wrong command line or
-// configuration. Exits with 1 when stopping takes 20 seconds.
+// --validate or --print-config, 1 when it cannot start, 2 for a wrong command
+// line or configuration. Exits with 1 when stopping, after draining, takes 20
+// seconds.
 int RunDaemon(const Daemon& daemon, int argc, char** argv);
 
 }  // namespace djinn

@@ -147,7 +147,8 @@ class HttpMonitoringServer : public MonitoringServer {
       ready &= passed;
       if (!verbose && passed) continue;
       absl::StrAppend(&text, passed ? "[+]" : "[-]", check.name,
-                      passed ? " ok" : " failed: ", check.failure, "\n");
+                      passed ? " ok" : " failed: ", check.failure,
+                      check.detail.empty() ? "" : "; ", check.detail, "\n");
     }
     absl::StrAppend(&text, ready ? "ok\n" : "not ready\n");
     reply->status = ready ? 200 : 503;

@@ -28,6 +28,8 @@ struct ReadinessCheck {
   std::string name;
   // Empty when the condition holds.
   std::string failure;
+  // What else to know about it; may be empty.
+  std::string detail = {};
 };
 
 struct MonitoringOptions {

@@ -31,7 +31,7 @@ class MonitoringServerTest : public testing::Test {
     }};
     options.readiness = [this] {
       return std::vector<ReadinessCheck>{{"serving", ""},
-                                         {"coordinator", failure_}};
+                                         {"coordinator", failure_, detail_}};
     };
     auto started = MonitoringServer::Start(std::move(options));
     ASSERT_TRUE(started.ok()) << started.status();
@@ -43,6 +43,7 @@ class MonitoringServerTest : public testing::Test {
   }
 
   std::string failure_;
+  std::string detail_;
   std::unique_ptr<MonitoringServer> server_;
 };
 
@@ -64,6 +65,13 @@ TEST_F(MonitoringServerTest, ReadinessNamesWhatFails) {
   EXPECT_EQ(Get("/readyz")->status, 503);
   EXPECT_EQ(Get("/readyz")->body,
             "[-]coordinator failed: not reached\nnot ready\n");
+  detail_ = "for 3 s";
+  EXPECT_EQ(Get("/readyz")->body,
+            "[-]coordinator failed: not reached; for 3 s\nnot ready\n");
+  failure_.clear();
+  EXPECT_EQ(Get("/readyz?verbose")->body,
+            "[+]serving ok\n[+]coordinator ok; for 3 s\nok\n");
+  failure_ = "not reached";
   // Liveness does not depend on the checks.
   EXPECT_EQ(Get("/livez")->status, 200);
 }

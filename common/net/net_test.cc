@@ -1,6 +1,7 @@
 #include "common/base/error.h"
 #include "common/base/proto_duration.h"
 #include "common/net/bearer.h"
+#include "common/net/bounded_call.h"
 #include "common/net/channel_options.h"
 #include "common/net/grpc_status.h"
 #include "common/net/protocol_version.h"
@@ -11,6 +12,7 @@
 #include "djinn/v1/execution.pb.h"
 #include "djinn/v1/types.pb.h"
 #include "gmock/gmock.h"
+#include "grpcpp/create_channel.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "gtest/gtest.h"
 
@@ -255,10 +257,51 @@ TEST(ServerTest, ServesHealth) {
             absl::StatusCode::kNotFound);
 }
 
+TEST(ServerTest, HealthFollowsSetServing) {
+  ServerOptions options;
+  options.address = "127.0.0.1:0";
+  options.health_services = {"djinn.v1.Session"};
+  options.serving = false;
+  const auto server = Server::Start(options).value();
+  const std::string serving = "\x08\x01", not_serving = "\x08\x02";
+  const auto health = [&](const std::string& service) {
+    return CheckHealth(server->address(), service).value();
+  };
+  EXPECT_EQ(health(""), not_serving);
+  EXPECT_EQ(health("djinn.v1.Session"), not_serving);
+  // A Watch call hears of each change.
+  BoundedCall watch(grpc::CreateChannel(server->address(),
+                                        grpc::InsecureChannelCredentials()),
+                    "/grpc.health.v1.Health/Watch");
+  const grpc::Slice request(
+      "\x0a\x10"
+      "djinn.v1.Session");
+  ASSERT_TRUE(watch.Write({&request, 1}));
+  const auto heard = [&watch] {
+    std::vector<grpc::Slice> message;
+    if (!watch.Read(&message)) return std::string("closed");
+    std::string bytes;
+    for (const grpc::Slice& slice : message) {
+      bytes.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
+    }
+    return bytes;
+  };
+  EXPECT_EQ(heard(), not_serving);
+  server->SetServing(true);
+  EXPECT_EQ(heard(), serving);
+  EXPECT_EQ(health(""), serving);
+  EXPECT_EQ(health("djinn.v1.Session"), serving);
+  server->SetServing(false);
+  EXPECT_EQ(heard(), not_serving);
+  watch.Cancel();
+}
+
 TEST(ServerTest, ServesChannelzToTheAdminTokenAlone) {
   ServerOptions options;
   options.address = "127.0.0.1:0";
-  options.admin_token = "admin";
+  options.is_operator = [](absl::string_view token) {
+    return token == "admin";
+  };
   auto server = Server::Start(options);
   ASSERT_TRUE(server.ok()) << server.status();
   const std::string& address = (*server)->address();
@@ -276,7 +319,7 @@ TEST(ServerTest, ServesChannelzToTheAdminTokenAlone) {
   EXPECT_TRUE(CheckHealth(address, "").ok());
 
   // Channelz now exists for every server of this process.
-  options.admin_token.clear();
+  options.is_operator = nullptr;
   auto closed = Server::Start(options);
   ASSERT_TRUE(closed.ok()) << closed.status();
   for (const std::string token : {"", "admin"}) {

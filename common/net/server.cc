@@ -43,15 +43,16 @@ void EnableChannelz() {
 using ::grpc::experimental::InterceptionHookPoints;
 using ::grpc::experimental::InterceptorBatchMethods;
 using ::grpc::experimental::ServerRpcInfo;
+using TokenCheck = std::function<bool(absl::string_view)>;
 
 // Admits calls of channelz, gRPC's data on the process' channels, servers and
-// sockets, only with the admin token: the answers contain the addresses of
-// other clients. An empty token admits none. The service is gRPC's own and
-// always makes an answer; the guard replaces the answer before it is sent.
+// sockets, only with an operator's token: the answers contain the addresses of
+// other clients. The service is gRPC's own and always makes an answer; the
+// guard replaces the answer before it is sent.
 class ChannelzGuard : public grpc::experimental::Interceptor {
  public:
-  ChannelzGuard(const std::string* admin_token, ServerRpcInfo* call)
-      : admin_token_(*admin_token), call_(call) {}
+  ChannelzGuard(const TokenCheck* is_operator, ServerRpcInfo* call)
+      : is_operator_(*is_operator), call_(call) {}
 
   void Intercept(InterceptorBatchMethods* methods) override {
     if (methods->QueryInterceptionHookPoint(
@@ -77,11 +78,10 @@ class ChannelzGuard : public grpc::experimental::Interceptor {
   bool Allowed() const {
     const absl::StatusOr<std::string> token =
         ExtractBearer(*call_->server_context());
-    return !admin_token_.empty() && token.ok() &&
-           TokensEqual(*token, admin_token_);
+    return is_operator_ && token.ok() && is_operator_(*token);
   }
 
-  const std::string& admin_token_;
+  const TokenCheck& is_operator_;
   ServerRpcInfo* const call_;
   bool allowed_ = false;
 };
@@ -89,17 +89,17 @@ class ChannelzGuard : public grpc::experimental::Interceptor {
 class ChannelzGuards
     : public grpc::experimental::ServerInterceptorFactoryInterface {
  public:
-  explicit ChannelzGuards(std::string admin_token)
-      : admin_token_(std::move(admin_token)) {}
+  explicit ChannelzGuards(TokenCheck is_operator)
+      : is_operator_(std::move(is_operator)) {}
 
   grpc::experimental::Interceptor* CreateServerInterceptor(
       ServerRpcInfo* call) override {
     if (!absl::StartsWith(call->method(), "/grpc.channelz.")) return nullptr;
-    return new ChannelzGuard(&admin_token_, call);
+    return new ChannelzGuard(&is_operator_, call);
   }
 
  private:
-  const std::string admin_token_;
+  const TokenCheck is_operator_;
 };
 
 }  // namespace
@@ -111,14 +111,14 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(
   DJINN_RETURN_IF_ERROR(
       CheckAddress(options.address, options.insecure || options.tls.enabled()));
   EnableStandardServices();
-  if (!options.admin_token.empty()) EnableChannelz();
+  if (options.is_operator) EnableChannelz();
   grpc::ServerBuilder builder;
   std::vector<
       std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>>
       interceptors;
   // Always added, because another server of this process may have enabled
   // channelz.
-  interceptors.push_back(std::make_unique<ChannelzGuards>(options.admin_token));
+  interceptors.push_back(std::make_unique<ChannelzGuards>(options.is_operator));
   if (options.call_metrics != nullptr) {
     interceptors.push_back(MakeCallCounter(options.call_metrics));
   }
@@ -140,6 +140,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(
   for (const std::string& name : options.health_services) {
     server->server_->GetHealthCheckService()->SetServingStatus(name, true);
   }
+  if (!options.serving) server->SetServing(false);
   if (absl::StartsWith(options.address, "unix:")) {
     server->address_ = options.address;
   } else {
@@ -152,6 +153,10 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(
 
 Server::~Server() {
   if (server_ != nullptr) Shutdown(absl::ZeroDuration());
+}
+
+void Server::SetServing(bool serving) {
+  server_->GetHealthCheckService()->SetServingStatus(serving);
 }
 
 void Server::Shutdown(absl::Duration grace) {

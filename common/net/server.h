@@ -3,11 +3,13 @@
 #ifndef COMMON_NET_SERVER_H_
 #define COMMON_NET_SERVER_H_
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/net/call_metrics.h"
 #include "common/net/tls_files.h"
@@ -25,15 +27,18 @@ struct ServerOptions {
   std::vector<grpc::Service*> services;
   // Names that health v1 serves besides "", such as "djinn.v1.Session".
   std::vector<std::string> health_services;
-  // Token that callers of channelz must have. Empty: channelz answers no
-  // caller.
-  std::string admin_token;
+  // What health v1 says of all of them at first.
+  bool serving = true;
+  // Returns whether a token is that of an operator, who may call channelz. Any
+  // thread calls it. Null: channelz answers no caller.
+  std::function<bool(absl::string_view token)> is_operator;
   ServerTls tls;
   // Counter of calls, which outlives the server. Null: calls are not counted.
   CallMetrics* call_metrics = nullptr;
 };
 
-// A server that accepts calls until Shutdown(). Not thread-safe.
+// A server that accepts calls until Shutdown(). Not thread-safe, SetServing()
+// excepted.
 class Server {
  public:
   // Starts a server. Errors: those of CheckAddress() and
@@ -48,6 +53,10 @@ class Server {
 
   // Returns a target for clients: the bound port replaces 0.
   const std::string& address() const { return address_; }
+
+  // Sets what health v1 says of all services; Watch calls hear of it. Any
+  // thread may call it until the server is destroyed.
+  void SetServing(bool serving);
 
   // Stops: health becomes NOT_SERVING, no further call is accepted, and open
   // calls have `grace` to end before they are cancelled. Returns when all

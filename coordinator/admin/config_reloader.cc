@@ -14,10 +14,12 @@ namespace djinn::coordinator {
 
 ConfigReloader::ConfigReloader(const Config* running,
                                std::function<absl::StatusOr<Config>()> read,
-                               ClusterState* cluster, Clock* clock)
+                               ClusterState* cluster, Credentials* credentials,
+                               Clock* clock)
     : running_(*running),
       read_(std::move(read)),
       cluster_(cluster),
+      credentials_(credentials),
       clock_(clock),
       success_time_(clock->Now()) {}
 
@@ -36,6 +38,7 @@ absl::StatusOr<v1::ReloadConfigResponse> ConfigReloader::Reload() {
                      config.status().message());
   }
   const std::vector<std::string> pending = PendingSettings(running_, *config);
+  credentials_->Set(OperatorsOf(*config), config->join_token);
   v1::ReloadConfigResponse changes = tenants::Set(
       *cluster_, std::move(config->tenants), std::move(config->cohorts));
   changes.mutable_pending_settings()->Assign(pending.begin(), pending.end());

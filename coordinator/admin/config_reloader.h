@@ -1,8 +1,8 @@
 // Reads the configuration again while the coordinator runs.
 //
-// Puts the tenants and cohorts into force, with all their settings. Everything
-// else counts when the coordinator starts again. A configuration that is wrong
-// in any part changes nothing.
+// Puts the tenants and cohorts into force, with all their settings, and the
+// tokens of operators and workers. Everything else counts when the coordinator
+// starts again. A configuration that is wrong in any part changes nothing.
 //
 // Thread-safe; one reload at a time.
 #ifndef COORDINATOR_ADMIN_CONFIG_RELOADER_H_
@@ -17,6 +17,7 @@
 #include "common/base/mutex.h"
 #include "common/metrics/exposition.h"
 #include "coordinator/config/config.h"
+#include "coordinator/config/operators.h"
 #include "coordinator/tables/cluster_state.h"
 #include "djinn/v1/admin.pb.h"
 
@@ -28,7 +29,7 @@ class ConfigReloader {
   // pointers must outlive this.
   ConfigReloader(const Config* running,
                  std::function<absl::StatusOr<Config>()> read,
-                 ClusterState* cluster, Clock* clock);
+                 ClusterState* cluster, Credentials* credentials, Clock* clock);
 
   // Reloads. Returns the tenants that changed, and the settings that differ but
   // are not in force. Returns FailedPrecondition (BAD_CONFIG), which names
@@ -42,6 +43,7 @@ class ConfigReloader {
   const Config& running_;
   const std::function<absl::StatusOr<Config>()> read_;
   ClusterState* const cluster_;
+  Credentials* const credentials_;
   Clock* const clock_;
 
   // Held for a whole reload.

@@ -118,8 +118,8 @@ void Describe(ClusterState& state, const Worker& worker, v1::WorkerInfo* info) {
       info->add_phases(static_cast<v1::Phase>(phase));
     }
   }
-  info->set_cordoned(state.moves.cordoned.contains(worker.id));
-  info->set_draining(state.moves.draining.contains(worker.id));
+  info->set_cordoned(state.moves.Cordoned(worker.id));
+  info->set_draining(state.moves.Draining(worker.id));
   info->set_busy_share(worker.load.busy_share);
   if (!worker.facts.memory.has_value()) return;
   *info->mutable_memory() = *worker.facts.memory;

@@ -2,6 +2,7 @@
 
 #include "absl/time/time.h"
 #include "common/base/error.h"
+#include "coordinator/cluster/departure.h"
 #include "coordinator/cluster/leases/credits.h"
 #include "coordinator/cluster/leases/line.h"
 #include "coordinator/cluster/leases/restored.h"
@@ -42,6 +43,7 @@ void Tick(ClusterState& state) {
   // after this process restarted.
   tenants::DrainStopped(state, &wakes);
   placement::RetryUnplaced(state, &wakes);
+  departure::Expire(state, now, &wakes);
   migration::Expire(state, now, &wakes);
   moves::Rebalance(state, now, &wakes);
   moves::AdvanceDrains(state, now, &wakes);

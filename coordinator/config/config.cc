@@ -236,12 +236,33 @@ void CheckCohorts(const Config& config, ConfigMap root) {
   }
 }
 
+Operator ReadOperator(ConfigMap map) {
+  Operator one;
+  one.name = map.RequiredString("name");
+  const std::string role = map.RequiredString("role");
+  if (!role.empty() && !ParseRole(role, &one.role)) {
+    map.Error("role", "viewer, operator or admin");
+  }
+  one.token = map.RequiredSecret("token_file");
+  return one;
+}
+
 // Each credential must lead to one principal.
 void CheckSecrets(const Config& config, ConfigMap root) {
   std::set<std::string> names, tokens;
   for (const std::string& token : {config.join_token, config.admin_token}) {
     if (!token.empty() && !tokens.insert(token).second) {
       root.Error("admin_token_file", "the join token must be another one");
+    }
+  }
+  std::set<std::string> operators = {"admin"};
+  for (const Operator& one : config.operators) {
+    if (!operators.insert(one.name).second) {
+      root.Error("operators", "the name " + one.name + " is given twice");
+    }
+    if (!one.token.empty() && !tokens.insert(one.token).second) {
+      root.Error("operators",
+                 "the token of " + one.name + " is somebody else's too");
     }
   }
   for (const Tenant& tenant : config.tenants) {
@@ -298,6 +319,9 @@ absl::StatusOr<Config> ReadConfig(ConfigReader reader) {
   config.state_file = root.Path("state_file");
   config.join_token = root.RequiredSecret("join_token_file");
   config.admin_token = root.RequiredSecret("admin_token_file");
+  for (ConfigMap& one : root.Maps("operators")) {
+    config.operators.push_back(ReadOperator(one));
+  }
   for (ConfigMap& cohort : root.Maps("cohorts")) {
     config.cohorts.push_back(ReadCohort(cohort));
   }
@@ -377,9 +401,13 @@ std::vector<std::string> PendingSettings(const Config& running,
   compare("placement_policy", running.placement_policy, read.placement_policy);
   compare("recorded_jobs", running.recorded_jobs, read.recorded_jobs);
   compare("state_file", running.state_file, read.state_file);
-  compare("join_token_file", running.join_token, read.join_token);
-  compare("admin_token_file", running.admin_token, read.admin_token);
   return names;
+}
+
+std::vector<Operator> OperatorsOf(const Config& config) {
+  std::vector<Operator> all = {{"admin", Role::kAdmin, config.admin_token}};
+  all.insert(all.end(), config.operators.begin(), config.operators.end());
+  return all;
 }
 
 }  // namespace djinn::coordinator

@@ -39,6 +39,10 @@
 //   state_file: coordinator.db      # absent: no state outlives the process
 //   join_token_file: join.token     # paths are relative to this file
 //   admin_token_file: admin.token
+//   operators:                      # besides the bearer of the admin token
+//     - name: vera                  # in the audit log
+//       role: viewer                # or operator, admin
+//       token_file: vera.token
 //   cohorts:                        # absent: no quotas of their own, no limits
 //     - name: lab/vision
 //       fairSharing:
@@ -111,6 +115,7 @@
 #include "common/config/config_reader.h"
 #include "common/net/tls_config.h"
 #include "common/net/tls_files.h"
+#include "coordinator/config/operators.h"
 #include "coordinator/config/tenants.h"
 #include "scheduler/placement/policy.h"
 
@@ -149,16 +154,22 @@ struct Config {
   // Secrets.
   std::string join_token;
   std::string admin_token;
+  // Besides the bearer of the admin token.
+  std::vector<Operator> operators;
   std::vector<Cohort> cohorts;
   std::vector<Tenant> tenants;
 };
+
+// Returns all who may operate the cluster: the bearer of the admin token, who
+// is called "admin", and the others.
+std::vector<Operator> OperatorsOf(const Config& config);
 
 // Reads the configuration. InvalidArgument (BAD_CONFIG) lists all errors.
 absl::StatusOr<Config> ReadConfig(ConfigReader reader);
 
 // Returns the keys of the settings in which `read` differs from `running`,
-// except tenants. A reload cannot change them: they take effect at the next
-// start.
+// except tenants and tokens. A reload cannot change them: they take effect at
+// the next start.
 std::vector<std::string> PendingSettings(const Config& running,
                                          const Config& read);
 

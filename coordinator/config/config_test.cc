@@ -48,6 +48,26 @@ TEST_F(ConfigTest, DefaultsFillAMinimalFile) {
   EXPECT_EQ(config->tenants[0].limits.max_outstanding(), 256u);
 }
 
+TEST_F(ConfigTest, OperatorsHaveRolesAndTokensOfTheirOwn) {
+  const std::string minimal = kMinimal;
+  EXPECT_EQ(OperatorsOf(*Read(minimal)),
+            (std::vector<Operator>{{"admin", Role::kAdmin, "admin-token"}}));
+  const absl::StatusOr<Config> config = Read(
+      minimal + "operators: [{name: vera, role: viewer, token_file: blue}]\n");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(OperatorsOf(*config),
+            (std::vector<Operator>{{"admin", Role::kAdmin, "admin-token"},
+                                   {"vera", Role::kViewer, "blue-token"}}));
+  EXPECT_THAT(
+      Complaint(minimal + "operators: [{name: vera, role: root, "
+                          "token_file: red}, {name: admin, role: admin, "
+                          "token_file: admin}]\n"),
+      AllOf(HasSubstr("operators[0].role: viewer, operator or admin"),
+            HasSubstr("operators: the name admin is given twice"),
+            HasSubstr("the token of admin is somebody else's too"),
+            HasSubstr("the token of red is somebody else's too")));
+}
+
 TEST_F(ConfigTest, PlacementIsAsTheClustersUnlessTheTenantSays) {
   absl::StatusOr<Config> config = Read(kMinimal);
   ASSERT_TRUE(config.ok()) << config.status();
@@ -425,6 +445,14 @@ TEST(PendingSettingsTest, TenantsAreNone) {
   EXPECT_THAT(PendingSettings(TestConfig(), read), IsEmpty());
 }
 
+TEST(PendingSettingsTest, TokensArePutIntoForce) {
+  Config read = TestConfig();
+  read.join_token = "another";
+  read.admin_token = "one more";
+  read.operators = {{"vera", Role::kViewer, "v"}};
+  EXPECT_THAT(PendingSettings(TestConfig(), read), IsEmpty());
+}
+
 TEST(PendingSettingsTest, NamesWhatDiffersAsTheFileDoes) {
   Config read = TestConfig();
   read.listen = "127.0.0.1:1";
@@ -433,11 +461,10 @@ TEST(PendingSettingsTest, NamesWhatDiffersAsTheFileDoes) {
   read.reclaim_loss_limit = absl::Minutes(2);
   read.scaler.target_utilisation = 0.5;
   read.recorded_jobs = 7;
-  read.admin_token = "another";
   EXPECT_THAT(PendingSettings(TestConfig(), read),
               ElementsAre("listen", "tls.client_ca_file", "lease_valid_for",
                           "reclaim_loss_limit", "scaler.target_utilisation",
-                          "recorded_jobs", "admin_token_file"));
+                          "recorded_jobs"));
 }
 
 }  // namespace

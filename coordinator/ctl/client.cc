@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <utility>
@@ -11,10 +12,13 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
 #include "common/base/status_macros.h"
+#include "common/base/version.h"
 #include "common/config/config_reader.h"
 #include "common/net/bearer.h"
 #include "common/net/grpc_status.h"
+#include "coordinator/ctl/bundle.h"
 #include "coordinator/ctl/detail.h"
 #include "coordinator/ctl/drawing.h"
 #include "coordinator/ctl/explanation.h"
@@ -22,6 +26,7 @@
 #include "coordinator/ctl/recording.h"
 #include "coordinator/ctl/reports.h"
 #include "coordinator/ctl/table.h"
+#include "coordinator/ctl/tar.h"
 #include "djinn/v1/admin.grpc.pb.h"
 #include "google/protobuf/message.h"
 
@@ -92,6 +97,7 @@ class Client {
     if (command.verb == "reload") return Reload(command);
     if (command.verb == "record") return Record();
     if (command.verb == "version") return Version();
+    if (command.verb == "bundle") return WriteBundle(command);
     return Cordon(command);
   }
 
@@ -438,6 +444,53 @@ class Client {
         TraceOf({workers.workers().begin(), workers.workers().end()},
                 {tenants.tenants().begin(), tenants.tenants().end()},
                 {jobs.jobs().begin(), jobs.jobs().end()}));
+    return absl::OkStatus();
+  }
+
+  // Adds all objects of a kind.
+  void AddObjects(const std::string& kind, Bundle* bundle) {
+    const absl::Status status = WithKind(kind, [&](const auto& one) {
+      const auto all = ListAll(one.list);
+      if (all.ok()) bundle->Add("state/" + kind + "s.json", ToJson(*all));
+      return all.status();
+    });
+    if (!status.ok()) bundle->Miss("state of " + kind + "s", status.message());
+  }
+
+  // Writes as much as can be had. A coordinator that is away is no error.
+  absl::Status WriteBundle(const Command& command) {
+    Bundle bundle(token_);
+    v1::VersionInfo info;
+    const absl::Status asked =
+        Call(&Stub::GetVersion, v1::GetVersionRequest(), &info);
+    bundle.Add("versions.txt",
+               absl::StrCat("djinnctl     ", kVersion, "\ncoordinator  ",
+                            asked.ok() ? info.version() : "-", "\n"));
+    if (asked.ok()) {
+      for (const char* const kind :
+           {"worker", "session", "tenant", "queue", "lease", "graph"}) {
+        AddObjects(kind, &bundle);
+      }
+    } else {
+      bundle.Miss("state of the cluster", asked.message());
+    }
+    for (const std::string& path : command.configs) bundle.AddConfig(path);
+    for (const std::string& path : command.logs) bundle.AddLog(path);
+    for (const std::string& address : command.monitoring) {
+      bundle.AddMonitoring(address);
+    }
+    const std::vector<ArchivedFile> files = bundle.Finish();
+    std::ofstream out(command.name, std::ios::binary | std::ios::trunc);
+    out << TarOf(files, absl::Now());
+    if (!out.flush()) {
+      return absl::InvalidArgumentError("cannot write " + command.name);
+    }
+    for (const ArchivedFile& file : files) {
+      terminal_.print(absl::StrCat(file.name, "\n"));
+    }
+    if (!bundle.missing().empty()) {
+      terminal_.print(absl::StrCat("\nmissing:\n", bundle.missing()));
+    }
     return absl::OkStatus();
   }
 

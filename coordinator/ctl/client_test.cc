@@ -1,6 +1,8 @@
 // Tests commands against a coordinator in this process, over real gRPC.
 #include "coordinator/ctl/client.h"
 
+#include <fstream>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <vector>
@@ -100,6 +102,31 @@ TEST_F(ClientTest, AQueueIsStoppedAndResumed) {
   const absl::Status unknown = Try({"stop", "queue", "green"});
   EXPECT_EQ(ErrorReason(unknown), "TENANT_UNKNOWN");
   EXPECT_EQ(ExitStatus(unknown), kRefused);
+}
+
+TEST_F(ClientTest, ABundleHasTheStateAndNoToken) {
+  const std::string file = testing::TempDir() + "/bundle.tar";
+  EXPECT_THAT(
+      Run({"bundle", file}),
+      AllOf(StartsWith("versions.txt\nstate/workers.json\n"),
+            HasSubstr("state/graphs.json\n"), Not(HasSubstr("missing"))));
+  std::ifstream stream(file, std::ios::binary);
+  const std::string archive{std::istreambuf_iterator<char>(stream),
+                            std::istreambuf_iterator<char>()};
+  EXPECT_THAT(archive, HasSubstr(absl::StrCat("coordinator  ", kVersion)));
+  EXPECT_THAT(archive, HasSubstr("\"tenant\": \"red\""));
+  EXPECT_THAT(archive, Not(HasSubstr("admin-token")));
+}
+
+TEST_F(ClientTest, ABundleWithoutACoordinatorSaysWhatIsMissing) {
+  coordinator_->Stop();
+  const std::string file = testing::TempDir() + "/alone.tar";
+  EXPECT_THAT(
+      Run({"bundle", file, "--log=" + file + ".absent"}),
+      AllOf(HasSubstr("missing.txt\n\nmissing:\nstate of the cluster: "),
+            HasSubstr(".absent: cannot be read\n")));
+  EXPECT_EQ(Try({"bundle", "/no/such/folder/b.tar"}).message(),
+            "cannot write /no/such/folder/b.tar");
 }
 
 TEST_F(ClientTest, ADescriptionHasTheDetailAndTheReasons) {

@@ -75,6 +75,12 @@ const std::vector<Verb>& Verbs() {
          nullptr,
          true,
          {"table"}},
+        {"bundle",
+         "write what a bug report needs to a tar file, without secrets",
+         {},
+         "FILE",
+         true,
+         {"table"}},
         {"version", "print the versions", {}, nullptr, true, {"table"}},
         {"simulate",
          "play a trace under every policy",
@@ -199,6 +205,11 @@ void AddFlagsOfVerbs(const std::map<std::string, CLI::App*>& verbs,
   }
   add("watch", "count", &command->count, "end after so many looks")
       ->check(CLI::PositiveNumber);
+  add("bundle", "config", &command->configs,
+      "a configuration to add; may be given again, as the next two");
+  add("bundle", "log", &command->logs, "a log to add");
+  add("bundle", "monitoring", &command->monitoring,
+      "the address of a monitoring port to ask");
   flag("version", "--client", &command->client, "ask no coordinator");
 }
 

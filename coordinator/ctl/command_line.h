@@ -48,6 +48,8 @@ struct Command {
   absl::Duration interval = absl::Seconds(2);
   // Number of outputs of `watch`; 0 stands for no end.
   int count = 0;
+  // Further sources of `bundle`.
+  std::vector<std::string> configs, logs, monitoring;
   // True for `version` without a coordinator.
   bool client = false;
 };

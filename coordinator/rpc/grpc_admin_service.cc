@@ -2,11 +2,16 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "common/base/error.h"
 #include "common/base/status_macros.h"
 #include "common/base/version.h"
+#include "common/log/log.h"
 #include "common/net/bearer.h"
 #include "common/net/grpc_status.h"
 #include "coordinator/admin/explain.h"
@@ -52,9 +57,9 @@ absl::Status AnswerOne(absl::StatusOr<Item> item, Item* out) {
 
 class Service : public v1::Admin::CallbackService {
  public:
-  Service(std::string admin_token, ClusterState* cluster, GraphStore* graphs,
-          ConfigReloader* reloader)
-      : admin_token_(std::move(admin_token)),
+  Service(const Credentials* credentials, ClusterState* cluster,
+          GraphStore* graphs, ConfigReloader* reloader)
+      : credentials_(*credentials),
         cluster_(cluster),
         graphs_(graphs),
         reloader_(reloader) {}
@@ -62,7 +67,18 @@ class Service : public v1::Admin::CallbackService {
   Reactor* ReloadConfig(Context* context,
                         const v1::ReloadConfigRequest* /*request*/,
                         v1::ReloadConfigResponse* out) override {
-    return Answer(context, [&] { return AnswerOne(reloader_->Reload(), out); });
+    return Change(
+        context, Role::kAdmin, "ReloadConfig", "",
+        [] { return std::string("the configuration in force"); },
+        [&] { return AnswerOne(reloader_->Reload(), out); },
+        [&] {
+          const auto names = [](const auto& list) {
+            return list.empty() ? "-" : absl::StrJoin(list, ",");
+          };
+          return absl::StrCat("added=", names(out->added_tenants()),
+                              " changed=", names(out->changed_tenants()),
+                              " removed=", names(out->removed_tenants()));
+        });
   }
 
   Reactor* ListWorkers(Context* context, const v1::ListWorkersRequest* request,
@@ -254,17 +270,26 @@ class Service : public v1::Admin::CallbackService {
 
   Reactor* StopQueue(Context* context, const v1::StopQueueRequest* request,
                      v1::QueueInfo* out) override {
-    return Answer(context, [&] {
-      return AnswerOne(
-          queues::Stop(*cluster_, request->tenant(), request->drain()), out);
-    });
+    return Change(
+        context, Role::kOperator, "StopQueue", request->tenant(),
+        [&] { return QueueOf(request->tenant()); },
+        [&] {
+          return AnswerOne(
+              queues::Stop(*cluster_, request->tenant(), request->drain()),
+              out);
+        },
+        [&] { return QueueText(*out); });
   }
 
   Reactor* ResumeQueue(Context* context, const v1::ResumeQueueRequest* request,
                        v1::QueueInfo* out) override {
-    return Answer(context, [&] {
-      return AnswerOne(queues::Resume(*cluster_, request->tenant()), out);
-    });
+    return Change(
+        context, Role::kOperator, "ResumeQueue", request->tenant(),
+        [&] { return QueueOf(request->tenant()); },
+        [&] {
+          return AnswerOne(queues::Resume(*cluster_, request->tenant()), out);
+        },
+        [&] { return QueueText(*out); });
   }
 
   Reactor* GetVersion(Context* context,
@@ -279,20 +304,41 @@ class Service : public v1::Admin::CallbackService {
   Reactor* CordonWorker(Context* context,
                         const v1::CordonWorkerRequest* request,
                         v1::WorkerInfo* out) override {
-    return Answer(context, [&] {
-      return AnswerOne(
-          operations::Cordon(*cluster_, request->worker_id(),
-                             request->cordoned(), request->drain()),
-          out);
-    });
+    return Change(
+        context, Role::kOperator, "CordonWorker", request->worker_id(),
+        [&] {
+          const absl::StatusOr<v1::WorkerInfo> worker =
+              views::GetWorker(*cluster_, request->worker_id());
+          return worker.ok() ? WorkerText(*worker) : "unknown";
+        },
+        [&] {
+          return AnswerOne(
+              operations::Cordon(*cluster_, request->worker_id(),
+                                 request->cordoned(), request->drain()),
+              out);
+        },
+        [&] { return WorkerText(*out); });
   }
 
   Reactor* MigrateSession(Context* context,
                           const v1::MigrateSessionRequest* request,
                           v1::MigrateSessionResponse* out) override {
-    return Answer(context, [&] {
-      return AnswerOne(operations::MigrateSession(*cluster_, *request), out);
-    });
+    return Change(
+        context, Role::kOperator, "MigrateSession",
+        log::ShortId(request->session_id()), [] { return std::string("-"); },
+        [&] {
+          return AnswerOne(operations::MigrateSession(*cluster_, *request),
+                           out);
+        },
+        [&] {
+          std::vector<std::string> moves;
+          for (const v1::MigrationInfo& one : out->migrations()) {
+            moves.push_back(absl::StrCat("device ", one.virtual_device(),
+                                         " from ", one.from_worker_id(), " to ",
+                                         one.to_worker_id()));
+          }
+          return absl::StrJoin(moves, ", ");
+        });
   }
 
   Reactor* ListRecordedJobs(Context* context,
@@ -309,7 +355,7 @@ class Service : public v1::Admin::CallbackService {
   }
 
  private:
-  // Answers the call with what `handle` returns, if the token is right.
+  // Answers the call with what `handle` returns, if the caller may see things.
   template <typename Handle>
   Reactor* Answer(Context* context, Handle handle) {
     Reactor* const reactor = context->DefaultReactor();
@@ -319,15 +365,59 @@ class Service : public v1::Admin::CallbackService {
     return reactor;
   }
 
-  // Returns Unauthenticated unless the call has the admin token.
-  absl::Status CheckToken(const Context& context) const {
-    DJINN_ASSIGN_OR_RETURN(const std::string token, ExtractBearer(context));
-    if (TokensEqual(token, admin_token_)) return absl::OkStatus();
-    return MakeError(absl::StatusCode::kUnauthenticated, "TOKEN_UNKNOWN",
-                     "not the admin token");
+  // Answers a call that changes something, if the caller's role allows it, and
+  // writes the audit line: `what` was done to `object`, and how `before` and
+  // `after` describe it. A change that fails has no after.
+  template <typename Before, typename Handle, typename After>
+  Reactor* Change(Context* context, Role needed, absl::string_view what,
+                  absl::string_view object, Before before, Handle handle,
+                  After after) {
+    Reactor* const reactor = context->DefaultReactor();
+    const absl::StatusOr<Operator> caller = Caller(*context, needed);
+    absl::Status status = caller.status();
+    std::string was = "-", is = "-";
+    if (status.ok()) {
+      was = before();
+      status = handle();
+      if (status.ok()) is = after();
+    }
+    log::Info("audit", {{"who", caller.ok() ? caller->name : "-"},
+                        {"role", caller.ok() ? RoleName(caller->role) : "-"},
+                        {"peer", context->peer()},
+                        {"what", what},
+                        {"object", object},
+                        {"before", was},
+                        {"after", is},
+                        {"result", status.ok() ? "OK" : ErrorReason(status)},
+                        {"error", status.message()}});
+    reactor->Finish(ToGrpcStatus(status));
+    return reactor;
   }
 
-  const std::string admin_token_;
+  static std::string WorkerText(const v1::WorkerInfo& worker) {
+    return worker.draining()   ? "drained"
+           : worker.cordoned() ? "cordoned"
+                               : "takes leases";
+  }
+  static std::string QueueText(const v1::QueueInfo& queue) {
+    return !queue.has_stop()      ? "open"
+           : queue.stop().drain() ? "drained"
+                                  : "stopped";
+  }
+  std::string QueueOf(const std::string& tenant) const {
+    const absl::StatusOr<v1::QueueInfo> queue = queues::Get(*cluster_, tenant);
+    return queue.ok() ? QueueText(*queue) : "unknown";
+  }
+
+  absl::StatusOr<Operator> Caller(const Context& context, Role needed) const {
+    DJINN_ASSIGN_OR_RETURN(const std::string token, ExtractBearer(context));
+    return credentials_.Admit(token, needed);
+  }
+  absl::Status CheckToken(const Context& context) const {
+    return Caller(context, Role::kViewer).status();
+  }
+
+  const Credentials& credentials_;
   ClusterState* const cluster_;
   GraphStore* const graphs_;
   ConfigReloader* const reloader_;
@@ -335,12 +425,11 @@ class Service : public v1::Admin::CallbackService {
 
 }  // namespace
 
-std::unique_ptr<grpc::Service> MakeAdminService(std::string admin_token,
+std::unique_ptr<grpc::Service> MakeAdminService(const Credentials* credentials,
                                                 ClusterState* cluster,
                                                 GraphStore* graphs,
                                                 ConfigReloader* reloader) {
-  return std::make_unique<Service>(std::move(admin_token), cluster, graphs,
-                                   reloader);
+  return std::make_unique<Service>(credentials, cluster, graphs, reloader);
 }
 
 }  // namespace djinn::coordinator

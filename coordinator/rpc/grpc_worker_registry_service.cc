@@ -71,12 +71,12 @@ class SynchronizeReactor
 class Service : public v1::WorkerRegistry::WithRawCallbackMethod_Synchronize<
                     v1::WorkerRegistry::Service> {
  public:
-  Service(std::string join_token, ClusterState* cluster)
-      : join_token_(std::move(join_token)), cluster_(cluster) {}
+  Service(const Credentials* credentials, ClusterState* cluster)
+      : credentials_(*credentials), cluster_(cluster) {}
 
   RawStream* Synchronize(grpc::CallbackServerContext* context) override {
     const absl::StatusOr<std::string> token = ExtractBearer(*context);
-    if (!token.ok() || !TokensEqual(*token, join_token_)) {
+    if (!token.ok() || !credentials_.IsJoinToken(*token)) {
       log::Warning("worker refused: unknown token",
                    {{"peer", context->peer()}});
       return new RefusedStream(
@@ -89,15 +89,15 @@ class Service : public v1::WorkerRegistry::WithRawCallbackMethod_Synchronize<
   }
 
  private:
-  const std::string join_token_;
+  const Credentials& credentials_;
   ClusterState* const cluster_;
 };
 
 }  // namespace
 
 std::unique_ptr<grpc::Service> MakeWorkerRegistryService(
-    std::string join_token, ClusterState* cluster) {
-  return std::make_unique<Service>(std::move(join_token), cluster);
+    const Credentials* credentials, ClusterState* cluster) {
+  return std::make_unique<Service>(credentials, cluster);
 }
 
 }  // namespace djinn::coordinator

@@ -5,9 +5,9 @@
 #define COORDINATOR_RPC_SERVICES_H_
 
 #include <memory>
-#include <string>
 
 #include "coordinator/admin/config_reloader.h"
+#include "coordinator/config/operators.h"
 #include "coordinator/config/tenants.h"
 #include "coordinator/graphs/graph_intake.h"
 #include "coordinator/graphs/graph_store.h"
@@ -23,12 +23,17 @@ std::unique_ptr<grpc::Service> MakeSessionService(const Tenants* tenants,
                                                   GraphIntake* intake);
 
 // Serves WorkerRegistry.Synchronize: one reactor per stream.
-std::unique_ptr<grpc::Service> MakeWorkerRegistryService(std::string join_token,
-                                                         ClusterState* cluster);
+std::unique_ptr<grpc::Service> MakeWorkerRegistryService(
+    const Credentials* credentials, ClusterState* cluster);
 
-// Serves Admin: what operators see, and the little that they change. Errors are
-// those of admin.proto.
-std::unique_ptr<grpc::Service> MakeAdminService(std::string admin_token,
+// Serves WorkerDeparture.Leave.
+std::unique_ptr<grpc::Service> MakeWorkerDepartureService(
+    const Credentials* credentials, ClusterState* cluster);
+
+// Serves Admin: what operators see, and the little that they change, for each
+// as their roles allow. The log has an "audit" line for every change and every
+// refusal of one. Errors are those of admin.proto.
+std::unique_ptr<grpc::Service> MakeAdminService(const Credentials* credentials,
                                                 ClusterState* cluster,
                                                 GraphStore* graphs,
                                                 ConfigReloader* reloader);

@@ -7,6 +7,7 @@
 #include "common/base/status_macros.h"
 #include "common/log/log.h"
 #include "common/metrics/process_metrics.h"
+#include "common/net/certificate_metrics.h"
 #include "coordinator/admin/scrape.h"
 #include "coordinator/cluster/cluster.h"
 #include "coordinator/cluster/placement/demand_meter.h"
@@ -35,14 +36,17 @@ Coordinator::Coordinator(Config config, Clock* clock, RandomSource* random,
       period_(std::min(kMaxTick, config_.heartbeat_interval / 4)),
       clock_(clock, tick ? kMaxLateTicks * period_ : absl::InfiniteDuration()),
       tenants_(config_.tenants),
+      credentials_(OperatorsOf(config_), config_.join_token),
       cluster_(MakeCluster(&config_, &tenants_, &clock_, random)),
-      reloader_(&config_, std::move(read_config), cluster_.get(), clock),
+      reloader_(&config_, std::move(read_config), cluster_.get(), &credentials_,
+                clock),
       graphs_(config_.graph_store_bytes),
       intake_(&graphs_),
       sessions_(
           MakeSessionService(&tenants_, cluster_.get(), &graphs_, &intake_)),
-      workers_(MakeWorkerRegistryService(config_.join_token, cluster_.get())),
-      admin_(MakeAdminService(config_.admin_token, cluster_.get(), &graphs_,
+      workers_(MakeWorkerRegistryService(&credentials_, cluster_.get())),
+      departures_(MakeWorkerDepartureService(&credentials_, cluster_.get())),
+      admin_(MakeAdminService(&credentials_, cluster_.get(), &graphs_,
                               &reloader_)),
       scaler_(Scaler(config_.scaler.target_utilisation,
                      [this] { return demand::Demand(*cluster_); })) {}
@@ -58,13 +62,27 @@ absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Start(
   options.tls = coordinator->config_.tls;
   options.insecure = coordinator->config_.insecure;
   options.services = {coordinator->sessions_.get(), coordinator->workers_.get(),
+                      coordinator->departures_.get(),
                       coordinator->admin_.get()};
   options.health_services = {"djinn.v1.Session", "djinn.v1.WorkerRegistry",
-                             "djinn.v1.Admin"};
-  options.admin_token = coordinator->config_.admin_token;
+                             "djinn.v1.WorkerDeparture", "djinn.v1.Admin"};
+  options.serving = false;
+  options.is_operator =
+      [credentials = &coordinator->credentials_](absl::string_view token) {
+        return credentials->Admit(token, Role::kViewer).ok();
+      };
   options.call_metrics = &coordinator->call_metrics_;
   DJINN_ASSIGN_OR_RETURN(coordinator->server_, Server::Start(options));
   DJINN_RETURN_IF_ERROR(coordinator->StartScaler());
+  coordinator->readiness_ = std::make_unique<Readiness>(
+      [keeper = coordinator->keeper_.get()] {
+        return std::vector<ReadinessCheck>{{"store", keeper->failure()}};
+      },
+      [server = coordinator->server_.get(),
+       scaler = coordinator->scaler_server_.get()](bool ready) {
+        server->SetServing(ready);
+        if (scaler != nullptr) scaler->SetServing(ready);
+      });
   DJINN_RETURN_IF_ERROR(coordinator->StartMonitoring());
   if (tick) {
     coordinator->ticker_ =
@@ -118,6 +136,8 @@ absl::Status Coordinator::StartMonitoring() {
       [this](Exposition* out) { call_metrics_.Collect(out); },
       [this](Exposition* out) { keeper_->Collect(out); },
       [this](Exposition* out) { reloader_.Collect(out); },
+      [this](Exposition* out) { readiness_->Collect(out); },
+      CertificateMetrics({{"tls", config_.tls.certificate_file}}),
       [this](Exposition* out) {
         const GraphStore::Stats stats = graphs_.stats();
         out->Gauge("djinn_graphs", "Graphs in the graph store.",
@@ -126,20 +146,15 @@ absl::Status Coordinator::StartMonitoring() {
                    "Bytes of the graphs in the graph store.",
                    static_cast<double>(stats.bytes));
       }};
-  options.readiness = [this] {
-    MutexLock lock(&mu_);
-    return std::vector<ReadinessCheck>{
-        {"serving", stopping_ ? "the coordinator stops" : ""},
-        {"store", keeper_->failure()}};
-  };
-  DJINN_ASSIGN_OR_RETURN(monitoring_,
-                         MonitoringServer::Start(std::move(options)));
+  options.readiness = [this] { return readiness_->Evaluate(); };
+  DJINN_ASSIGN_OR_RETURN(monitoring_, MonitoringPort::Open(std::move(options)));
   return absl::OkStatus();
 }
 
 Coordinator::~Coordinator() { Stop(); }
 
 void Coordinator::Stop() {
+  if (readiness_ != nullptr) readiness_->Leave("the coordinator stops");
   {
     MutexLock lock(&mu_);
     stopping_ = true;

@@ -13,10 +13,12 @@
 #include "common/base/mutex.h"
 #include "common/base/random.h"
 #include "common/net/call_metrics.h"
-#include "common/net/monitoring_server.h"
+#include "common/net/monitoring_port.h"
+#include "common/net/readiness.h"
 #include "common/net/server.h"
 #include "coordinator/admin/config_reloader.h"
 #include "coordinator/config/config.h"
+#include "coordinator/config/operators.h"
 #include "coordinator/config/tenants.h"
 #include "coordinator/graphs/graph_intake.h"
 #include "coordinator/graphs/graph_store.h"
@@ -53,9 +55,11 @@ class Coordinator {
   ClusterState* cluster() { return cluster_.get(); }
   ConfigReloader* reloader() { return &reloader_; }
 
-  // Ends every stream with a reason, then the server. Sessions and leases
-  // continue on the workers, for another coordinator to adopt. Saves the state
-  // a last time.
+  Readiness* readiness() { return readiness_.get(); }
+
+  // Makes the coordinator not ready. Ends every stream with a reason, then the
+  // server. Sessions and leases continue on the workers, for another
+  // coordinator to adopt. Saves the state a last time.
   void Stop();
 
  private:
@@ -71,6 +75,7 @@ class Coordinator {
   const absl::Duration period_;
   RunningClock clock_;
   Tenants tenants_;
+  Credentials credentials_;
   const std::unique_ptr<ClusterState> cluster_;
   ConfigReloader reloader_;
   std::unique_ptr<Store> store_;
@@ -79,6 +84,7 @@ class Coordinator {
   GraphIntake intake_;
   const std::unique_ptr<grpc::Service> sessions_;
   const std::unique_ptr<grpc::Service> workers_;
+  const std::unique_ptr<grpc::Service> departures_;
   const std::unique_ptr<grpc::Service> admin_;
   CallMetrics call_metrics_;
   // Declared after the services that it serves, so that it ends before them.
@@ -91,9 +97,10 @@ class Coordinator {
   CondVar stopped_;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   std::thread ticker_;
-  // Declared last, because it reads all the others. Null when none is
-  // configured.
-  std::unique_ptr<MonitoringServer> monitoring_;
+  // Declared last, because they read all the others. The port is null when none
+  // is configured.
+  std::unique_ptr<Readiness> readiness_;
+  std::unique_ptr<MonitoringPort> monitoring_;
 };
 
 }  // namespace djinn::coordinator

@@ -2,6 +2,7 @@
 // the cluster's rules.
 #include "coordinator/server/coordinator.h"
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -32,8 +33,10 @@
 namespace djinn::coordinator {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::SizeIs;
 
 // A stream under test; every call ends by the context's deadline.
@@ -548,6 +551,124 @@ TEST_F(RunsCallTest, NeedsTheAdminToken) {
                               .status()),
               "TOKEN_UNKNOWN");
   }
+}
+
+class OperatorsTest : public CoordinatorTest {
+ protected:
+  OperatorsTest() {
+    config_.operators = {{"olga", Role::kOperator, "olga-token"},
+                         {"vera", Role::kViewer, "vera-token"}};
+    Restart();
+    worker_ = Synchronize("join-token");
+    worker_->Send(TestWorker("w0"));
+    worker_->Read();
+  }
+  // Returns the reason of the error, or "OK".
+  std::string Cordon(const std::string& token, bool cordoned = true) {
+    v1::CordonWorkerRequest request;
+    request.set_worker_id("w0");
+    request.set_cordoned(cordoned);
+    return ReasonOf(
+        Ask<v1::WorkerInfo>(&v1::Admin::Stub::CordonWorker, request, token)
+            .status());
+  }
+  std::string Reload(const std::string& token) {
+    return ReasonOf(
+        Ask<v1::ReloadConfigResponse>(&v1::Admin::Stub::ReloadConfig,
+                                      v1::ReloadConfigRequest(), token)
+            .status());
+  }
+  std::string List(const std::string& token) {
+    return ReasonOf(Ask<v1::ListWorkersResponse>(&v1::Admin::Stub::ListWorkers,
+                                                 v1::ListWorkersRequest(),
+                                                 token)
+                        .status());
+  }
+  bool Cordoned() {
+    return views::GetWorker(*coordinator_->cluster(), "w0")->cordoned();
+  }
+  static std::string ReasonOf(const absl::Status& status) {
+    return status.ok() ? "OK" : ErrorReason(status);
+  }
+
+  std::unique_ptr<WorkerStream> worker_;
+};
+
+TEST_F(OperatorsTest, AViewerSeesAndChangesNothing) {
+  EXPECT_EQ(List("vera-token"), "OK");
+  EXPECT_EQ(Cordon("vera-token"), "ROLE_REQUIRED");
+  EXPECT_FALSE(Cordoned());
+  EXPECT_EQ(Reload("vera-token"), "ROLE_REQUIRED");
+  v1::StopQueueRequest stop;
+  stop.set_tenant("red");
+  EXPECT_EQ(ReasonOf(Ask<v1::QueueInfo>(&v1::Admin::Stub::StopQueue, stop,
+                                        "vera-token")
+                         .status()),
+            "ROLE_REQUIRED");
+  v1::ResumeQueueRequest resume;
+  resume.set_tenant("red");
+  EXPECT_EQ(ReasonOf(Ask<v1::QueueInfo>(&v1::Admin::Stub::ResumeQueue, resume,
+                                        "vera-token")
+                         .status()),
+            "ROLE_REQUIRED");
+  EXPECT_EQ(ReasonOf(Ask<v1::MigrateSessionResponse>(
+                         &v1::Admin::Stub::MigrateSession,
+                         v1::MigrateSessionRequest(), "vera-token")
+                         .status()),
+            "ROLE_REQUIRED");
+}
+
+TEST_F(OperatorsTest, AnOperatorDoesAllButConfigure) {
+  EXPECT_EQ(List("olga-token"), "OK");
+  EXPECT_EQ(Cordon("olga-token"), "OK");
+  EXPECT_TRUE(Cordoned());
+  EXPECT_EQ(Reload("olga-token"), "ROLE_REQUIRED");
+}
+
+TEST_F(OperatorsTest, EveryChangeHasAnAuditLine) {
+  const auto lines = [](const std::function<void()>& change) {
+    testing::internal::CaptureStderr();
+    change();
+    return testing::internal::GetCapturedStderr();
+  };
+  const std::string cordoned = lines([&] { Cordon("olga-token"); });
+  for (const char* const part :
+       {"msg=audit", "who=olga", "role=operator", "what=CordonWorker",
+        "object=w0", "before=\"takes leases\"", "after=cordoned",
+        "result=OK"}) {
+    EXPECT_THAT(cordoned, HasSubstr(part));
+  }
+  EXPECT_THAT(lines([&] { Cordon("admin-token", false); }),
+              AllOf(HasSubstr("who=admin"), HasSubstr("before=cordoned"),
+                    HasSubstr("after=\"takes leases\"")));
+  // Attempts, too, and never with the token.
+  const std::string refused = lines([&] { Cordon("vera-token"); });
+  EXPECT_THAT(refused,
+              AllOf(HasSubstr("msg=audit"), HasSubstr("result=ROLE_REQUIRED"),
+                    Not(HasSubstr("vera-token"))));
+  const std::string unknown = lines([&] { Cordon("no-such-token"); });
+  EXPECT_THAT(unknown, AllOf(HasSubstr("result=TOKEN_UNKNOWN"),
+                             Not(HasSubstr("no-such-token"))));
+  // Who only looks leaves none.
+  EXPECT_THAT(lines([&] { List("vera-token"); }), Not(HasSubstr("audit")));
+}
+
+TEST_F(OperatorsTest, TokensAreReplacedWhileItRuns) {
+  Config next = config_;
+  next.admin_token = "new-admin";
+  next.join_token = "new-join";
+  next.operators = {{"vera", Role::kOperator, "vera-token"}};
+  next_config_ = next;
+  EXPECT_EQ(Reload("admin-token"), "OK");
+  EXPECT_EQ(List("admin-token"), "TOKEN_UNKNOWN");
+  EXPECT_EQ(List("olga-token"), "TOKEN_UNKNOWN");
+  EXPECT_EQ(List("new-admin"), "OK");
+  EXPECT_EQ(Cordon("vera-token"), "OK");
+  const auto stream = Synchronize("join-token");
+  EXPECT_EQ(ErrorReason(stream->Finish()), "TOKEN_UNKNOWN");
+  const auto another = Synchronize("new-join");
+  another->Send(TestWorker("w1"));
+  EXPECT_EQ(another->Read().revision(), 1u);
 }
 
 TEST_F(CoordinatorTest, AWrongConfigurationChangesNothing) {

@@ -79,6 +79,23 @@ struct Moves {
   std::set<std::string> cordoned;
   // Workers whose sessions migrate to other workers.
   std::set<std::string> draining;
+  // Workers that are about to stop: processes that said so, and until when it
+  // counts. They are as good as cordoned and draining, and no operator's
+  // matter.
+  struct Leaving {
+    uint64_t incarnation = 0;
+    absl::Duration until;
+  };
+  std::map<std::string, Leaving> leaving;
+
+  // Return whether a worker gets no new leases, and whether its sessions
+  // migrate.
+  bool Cordoned(const std::string& id) const {
+    return cordoned.contains(id) || leaving.contains(id);
+  }
+  bool Draining(const std::string& id) const {
+    return draining.contains(id) || leaving.contains(id);
+  }
   // When rebalancing is due, and the id of the last lease that it considered.
   absl::Duration next_rebalance;
   std::string last_rebalanced;

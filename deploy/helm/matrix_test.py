@@ -32,7 +32,9 @@ class MatrixTest(unittest.TestCase):
     def each(self):
         for device, tls, kind in itertools.product(_DEVICES, _TLS, _KINDS):
             with self.subTest(f"{device}, {tls}, {kind}"):
-                yield {"tls": _TLS[tls], "monitoring": {"enabled": True},
+                yield {"tls": _TLS[tls], "monitoring": {
+                    "enabled": True, "alerts": {"enabled": True},
+                    "dashboards": {"enabled": True}},
                        "workerGroups": {"cpu": {**_DEVICES[device], **_KINDS[kind]}}}
 
     def test_objects_are_valid_on_every_version(self):

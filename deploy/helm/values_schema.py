@@ -18,8 +18,8 @@ _REFERENCE = os.path.join(ROOT, "docs/reference/configuration.md")
 # Keys and groups that the chart sets in each role's configuration.
 SET = {
     "coordinator": ("listen", "insecure", "monitoring", "scaler.listen", "scaler.insecure",
-                    "state_file", "join_token_file", "admin_token_file", "tls", "tenants",
-                    "cohorts"),
+                    "state_file", "join_token_file", "admin_token_file", "operators", "tls",
+                    "tenants", "cohorts"),
     "worker": ("worker_id", "listen", "advertise", "insecure", "monitoring", "coordinator",
                "join_token_file", "admin_token_file", "device.kind", "content_disk",
                "shared_memory_socket", "tls", "coordinator_tls", "peer_tls"),
@@ -171,7 +171,10 @@ def schema():
                           "additionalProperties": _nullable(worker)},
             tools=_object(image=image),
             networkPolicy=_object(enabled=_BOOL, clients=peers, monitoring=peers, scaler=peers),
-            monitoring=_object(enabled=_BOOL, interval=_DURATION, labels=_TEXTS)),
+            monitoring=_object(
+                enabled=_BOOL, interval=_DURATION, labels=_TEXTS,
+                alerts=_object(enabled=_BOOL, labels=_TEXTS),
+                dashboards=_object(enabled=_BOOL, labels=_TEXTS, annotations=_TEXTS))),
     }
 
 

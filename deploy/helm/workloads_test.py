@@ -1,11 +1,13 @@
 """Unit tests of the chart: pods, workers, their life, scaling, networks, notes."""
 
 import json
+import os
 import re
 import unittest
 
 from deploy.helm.chart_case import Case, COORDINATOR, SECRETS, WORKER, kinds, render, worker
 from deploy.testing import manifests
+from deploy.testing.tools import ROOT, yaml
 
 
 class PodTest(Case):
@@ -323,6 +325,37 @@ class ScalingTest(Case):
         matched = [one["metadata"]["name"] for one in objects if one["kind"] == "Service"
                    and wanted["matchLabels"].items() <= one["metadata"]["labels"].items()]
         self.assertEqual(matched, [COORDINATOR])
+
+    def test_alerts_and_dashboards_are_off_unless_asked_for(self):
+        objects = render(monitoring={"enabled": True})
+        self.assertNotIn("PrometheusRule", kinds(objects))
+        self.assertEqual([one for one in objects if "dashboard" in one["metadata"]["name"]], [])
+
+    def test_alerts_are_those_of_the_file(self):
+        objects = render(monitoring={"alerts": {"enabled": True, "labels": {"release": "p"}}})
+        rule = manifests.named(objects, "PrometheusRule", "djinn")
+        with open(os.path.join(ROOT, "deploy/helm/djinn/files/alerts.yaml"),
+                  encoding="utf-8") as file:
+            self.assertEqual(rule["spec"], yaml.safe_load(file))
+        self.assertEqual(rule["metadata"]["labels"]["release"], "p")
+        self.assertNotIn("ServiceMonitor", kinds(objects))
+
+    def test_dashboards_are_those_of_the_files(self):
+        objects = render(monitoring={"dashboards": {
+            "enabled": True, "labels": {"mine": "1"}, "annotations": {"folder": "Djinn"}}})
+        folder = os.path.join(ROOT, "deploy/helm/djinn/files/dashboards")
+        names = [name[:-len(".json")] for name in sorted(os.listdir(folder))]
+        self.assertGreater(len(names), 3)
+        for name in names:
+            one = manifests.named(objects, "ConfigMap", "djinn-dashboard-" + name)
+            self.assertEqual(one["metadata"]["labels"]["mine"], "1")
+            self.assertEqual(one["metadata"]["labels"]["grafana_dashboard"], "1")
+            self.assertEqual(one["metadata"]["annotations"], {"folder": "Djinn"})
+            with open(os.path.join(folder, name + ".json"), encoding="utf-8") as file:
+                self.assertEqual(one["data"], {"djinn-%s.json" % name: file.read()})
+
+    def test_refuses_unknown_keys_of_alerts(self):
+        self.refuses("alert", monitoring={"alerts": {"enable": True}})
 
 
 class NetworkTest(Case):

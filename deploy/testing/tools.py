@@ -1,4 +1,4 @@
-"""The tools of the tests in deploy/: helm, and the packages of .deps/deploy_python.
+"""The tools of the tests in deploy/: helm, promtool, and the packages of .deps/deploy_python.
 
 Under Bazel they come from external repositories; elsewhere from $DJINN_HELM and
 $DJINN_DEPLOY_PYTHON, or .deps of the checkout.
@@ -24,6 +24,13 @@ def helm():
         ROOT, ".deps/helm/helm")
     if not os.path.exists(path):
         raise AssertionError("helm is missing: `./djinn test --full` builds it")
+    return path
+
+
+def promtool():
+    path = _external("promtool", "promtool") or os.path.join(ROOT, ".deps/promtool/promtool")
+    if not os.path.exists(path):
+        raise AssertionError("promtool is missing: `./djinn test` unpacks it")
     return path
 
 

@@ -16,14 +16,16 @@ constexpr absl::Duration kTidyingInterval = absl::Seconds(10);
 
 Housekeeping::Housekeeping(Options options, Device* device, Clock* clock,
                            LeaseKeeper* leases, StreamTable* streams,
-                           OfferTable* offers, MemoryRelief* relief)
+                           OfferTable* offers, MemoryRelief* relief,
+                           DeviceWatch* watch)
     : options_(std::move(options)),
       device_(*device),
       clock_(*clock),
       leases_(*leases),
       streams_(*streams),
       offers_(*offers),
-      relief_(*relief) {}
+      relief_(*relief),
+      watch_(*watch) {}
 
 void Housekeeping::Start() {
   thread_ = std::thread([this] { Run(); });
@@ -78,6 +80,7 @@ void Housekeeping::CheckDevice() {
     next_tidying_ = now + kTidyingInterval;
     device_.ReleaseUnusedMemory();
   }
+  watch_.Measure();
   if (reported_broken_) return;
   const absl::Status health = device_.Health();
   if (health.ok()) return;

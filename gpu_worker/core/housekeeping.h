@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "common/base/clock.h"
+#include "gpu_worker/core/device_watch.h"
 #include "gpu_worker/device/device.h"
 #include "gpu_worker/leases/lease_keeper.h"
 #include "gpu_worker/pull/offer_table.h"
@@ -35,7 +36,7 @@ class Housekeeping {
   // All pointers must outlive this.
   Housekeeping(Options options, Device* device, Clock* clock,
                LeaseKeeper* leases, StreamTable* streams, OfferTable* offers,
-               MemoryRelief* relief);
+               MemoryRelief* relief, DeviceWatch* watch);
 
   // Starts the thread.
   void Start();
@@ -58,6 +59,7 @@ class Housekeeping {
   StreamTable& streams_;
   OfferTable& offers_;
   MemoryRelief& relief_;
+  DeviceWatch& watch_;
   bool reported_broken_ = false;
   // When unused memory is next returned to the device.
   absl::Duration next_tidying_;

@@ -75,10 +75,12 @@ WorkerCore::WorkerCore(WorkerCoreOptions options, Device* device, Clock* clock,
                              .leases = leases_,
                              .executor = executor_,
                              .streams = streams_}),
+      watch_(device, clock, options_.min_free_bytes),
       housekeeping_({.interval = options_.housekeeping_interval,
                      .device_broken = options_.device_broken,
                      .changed = [this] { NotifyChange(); }},
-                    device, clock, &leases_, &streams_, &offers_, &relief_) {
+                    device, clock, &leases_, &streams_, &offers_, &relief_,
+                    &watch_) {
   proofs_.Start();
   if (options_.store != nullptr) {
     options_.store->Bind(device_, &contents_);

@@ -28,6 +28,7 @@
 #include "djinn/v1/bulk.pb.h"
 #include "djinn/v1/placement.pb.h"
 #include "djinn/v1/worker_registry.pb.h"
+#include "gpu_worker/core/device_watch.h"
 #include "gpu_worker/core/housekeeping.h"
 #include "gpu_worker/core/worker_report.h"
 #include "gpu_worker/device/device.h"
@@ -78,6 +79,8 @@ struct WorkerCoreOptions {
   // See WorkerHello.
   v1::DeviceSpeed speed;
   std::string numerics;
+  // See DeviceWatch.
+  uint64_t min_free_bytes = 0;
   // Housekeeping calls it once, when the device can no longer serve any
   // session.
   std::function<void(const absl::Status&)> device_broken;
@@ -135,7 +138,10 @@ class WorkerCore {
   bool RunReady();
 
   // Adds the worker's metrics to a scrape.
-  void Collect(Exposition* out) const { report_.Collect(out); }
+  void Collect(Exposition* out) const {
+    report_.Collect(out);
+    watch_.Collect(options_.worker_id, out);
+  }
 
   uint64_t incarnation() const { return incarnation_; }
   // Returns how many sessions lost their stream and wait for another one.
@@ -145,6 +151,8 @@ class WorkerCore {
   const ContentCache& contents() const { return contents_; }
   const Ledger& ledger() const { return ledger_; }
   const OfferTable& offers() const { return offers_; }
+  const LeaseKeeper& leases() const { return leases_; }
+  DeviceWatch* device_watch() { return &watch_; }
   Device* device() const { return device_; }
   absl::Duration transfer_idle_timeout() const {
     return options_.transfer_idle_timeout;
@@ -180,6 +188,7 @@ class WorkerCore {
   const SessionEnvironment environment_;
   StreamTable streams_;
   WorkerReport report_;
+  DeviceWatch watch_;
   Housekeeping housekeeping_;
 };
 

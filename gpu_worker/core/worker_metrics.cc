@@ -163,6 +163,16 @@ void WorkerReport::CollectSessions(Exposition* out) const {
     out->Gauge("djinn_worker_model_bytes",
                "What they had when they were registered.",
                static_cast<double>(use.model_bytes()), {{"tenant", tenant}});
+    out->Gauge("djinn_worker_refused_models",
+               "Registrations of the sessions here that their tenants' budgets "
+               "refused.",
+               static_cast<double>(use.refused_models()), {{"tenant", tenant}});
+    const uint64_t caches = use.caches().size_bytes();
+    out->Gauge("djinn_worker_kv_sessions",
+               "Sessions that hold caches of keys and values.", caches > 0,
+               {{"tenant", tenant}});
+    out->Gauge("djinn_worker_kv_bytes", "What those caches hold.",
+               static_cast<double>(caches), {{"tenant", tenant}});
     const std::optional<Lease> lease = parts_.leases.Find(lease_id);
     if (!lease.has_value()) continue;
     out->Gauge(

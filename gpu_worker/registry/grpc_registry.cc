@@ -22,7 +22,7 @@ class GrpcRegistryStream : public RegistryStream {
                      const GrpcRegistryOptions& options)
       : options_(options),
         call_(std::move(channel), kMethod,
-              {BearerMetadata(options.join_token)}) {}
+              {BearerMetadata(options.join_token())}) {}
 
   bool Write(const v1::WorkerState& state) override {
     return call_.WriteMessage(state);

@@ -2,6 +2,7 @@
 #ifndef GPU_WORKER_REGISTRY_GRPC_REGISTRY_H_
 #define GPU_WORKER_REGISTRY_GRPC_REGISTRY_H_
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -14,8 +15,8 @@ namespace djinn::worker {
 struct GrpcRegistryOptions {
   // The coordinator's address.
   std::string coordinator;
-  // Never logged.
-  std::string join_token;
+  // Returns the token, for each call anew. Never logged. Any thread calls it.
+  std::function<std::string()> join_token;
   ChannelSecurity security;
 };
 

@@ -19,8 +19,9 @@ INSTANTIATE_TEST_SUITE_P(Sockets, GrpcRegistryTest, testing::Bool(),
 
 TEST_P(GrpcRegistryTest, CancelEndsCallsToAFrozenCoordinator) {
   FrozenPeer coordinator(/*tcp=*/GetParam());
-  const auto registry =
-      *MakeGrpcRegistry({coordinator.address(), "join", ChannelSecurity()});
+  const auto registry = *MakeGrpcRegistry({coordinator.address(),
+                                           [] { return std::string("join"); },
+                                           ChannelSecurity()});
   std::unique_ptr<RegistryStream> stream = registry->Open();
   v1::WorkerState state;
   // More bytes than sockets hold.

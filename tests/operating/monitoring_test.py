@@ -16,7 +16,7 @@ _ROW = re.compile(r"^\| `(\w+)(?:\{([\w,]*)\})?` \| (\w+) \| ([\w, ]+) \|", re.M
 _SAMPLE = re.compile(r"^(\w+)(?:\{(.*)\})? (\S+)$", re.MULTILINE)
 # Metrics whose labels nothing in this test increments. Unit tests beside their
 # code cover these metrics.
-_NOT_CAUSED = {"djinn_migrations_total", "djinn_pending_leases", "djinn_preemptions_total",
+_NOT_CAUSED = {"djinn_certificate_expiry_timestamp_seconds", "djinn_migrations_total", "djinn_pending_leases", "djinn_preemptions_total",
                "djinn_returned_leases_total", "djinn_run_deadlines_total",
                "djinn_worker_device_events_total"}
 _HISTOGRAM_PARTS = ("_bucket", "_sum", "_count")
@@ -166,6 +166,10 @@ class MonitoringTest(unittest.TestCase):
                       coordinator)
         self.assertIn('djinn_tenant_weighted_share_ratio{tenant="dev"} 0\n', coordinator)
         self.assertIn('djinn_scheduling_attempts_total{result="placed"}', coordinator)
+        for check in ("serving", "coordinator", "device"):
+            self.assertIn('djinn_ready{check="%s"} 1\n' % check, worker)
+        self.assertIn('djinn_ready{check="store"} 1\n', coordinator)
+        self.assertRegex(worker, r'djinn_worker_device_available_bytes\{worker="w0"\} [1-9]')
         self.assertIn("djinn_worker_runs_total 1\n", worker)
         self.assertRegex(worker, r'djinn_requests_total\{tenant="dev",phase="\w+",code="OK"\} 1\n')
         self.assertIn("djinn_request_duration_seconds_count 1\n", worker)
@@ -181,8 +185,10 @@ class MonitoringTest(unittest.TestCase):
         for name in ("coordinator", "w0"):
             self.assertEqual(self.get(name, "/livez"), (200, "ok\n"))
             self.assertEqual(self.get(name, "/readyz")[0], 200)
-        self.assertEqual(self.get("w0", "/readyz?verbose"),
-                         (200, "[+]coordinator ok\n[+]device ok\nok\n"))
+        status, text = self.get("w0", "/readyz?verbose")
+        self.assertEqual(status, 200)
+        self.assertRegex(text, r"^\[\+\]serving ok\n\[\+\]coordinator ok\n"
+                               r"\[\+\]device ok; \d+ bytes available\nok\n$")
 
 
 class LonelyWorkerTest(unittest.TestCase):

@@ -99,7 +99,7 @@ void Refresh(ClusterState& state, const Worker& worker) {
       static_cast<double>(worker.facts.client_bytes_per_second);
   facts.capabilities = worker.facts.capabilities;
   facts.phases = worker.facts.phases;
-  facts.cordoned = state.moves.cordoned.contains(worker.id);
+  facts.cordoned = state.moves.Cordoned(worker.id);
   state.known.fleet.Put(std::move(facts));
 }
 

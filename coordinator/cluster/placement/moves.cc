@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "common/base/error.h"
@@ -75,7 +77,9 @@ void Rebalance(ClusterState& state, absl::Duration now, Wakes* wakes) {
 }
 
 void AdvanceDrains(ClusterState& state, absl::Duration now, Wakes* wakes) {
-  for (const std::string& worker_id : state.moves.draining) {
+  std::set<std::string> workers = state.moves.draining;
+  for (const auto& [id, leaving] : state.moves.leaving) workers.insert(id);
+  for (const std::string& worker_id : workers) {
     const std::vector<Lease*> leases = state.leases.OfWorker(worker_id);
     size_t under_way = 0, stay = 0;
     absl::Status why;

@@ -15,9 +15,11 @@
 #include "common/base/error.h"
 #include "common/base/status_macros.h"
 #include "common/io/fresh_memory.h"
+#include "gpu_worker/device/cpu/available_memory.h"
 #include "gpu_worker/device/cpu/memory_limit.h"
 #include "gpu_worker/device/cpu/prepacked_linear.h"
 #include "gpu_worker/device/cpu/torch_operator_library.h"
+#include "gpu_worker/device/memory_gauge.h"
 #include "gpu_worker/device/torch/custom_operators.h"
 #include "gpu_worker/device/torch/torch_buffer.h"
 #include "gpu_worker/device/torch/torch_error.h"
@@ -29,7 +31,7 @@ const TorchBuffer& Torch(const Buffer& buffer) {
   return static_cast<const TorchBuffer&>(buffer);
 }
 
-class CpuDevice final : public Device {
+class CpuDevice final : public Device, public MemoryGauge {
  public:
   CpuDevice(uint64_t memory_bytes, CustomOperators custom,
             std::shared_ptr<PrepackedLinear> prepacked, bool fuse_attention)
@@ -115,6 +117,9 @@ class CpuDevice final : public Device {
     return prepacked_->Release(bytes);
   }
   void ReleaseUnusedMemory() override { TidyTensorMemory(); }
+  absl::StatusOr<uint64_t> AvailableBytes() const override {
+    return AvailableMemory();
+  }
 
  private:
   template <typename MakeStorage>

@@ -10,6 +10,7 @@
 
 #include "ATen/core/Generator.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "c10/core/Device.h"
 #include "c10/core/Storage.h"
@@ -67,6 +68,9 @@ class Accelerator {
   virtual absl::Status Await(const EventPtr& event) = 0;
   // Returns an error once this process cannot use the accelerator any more.
   virtual absl::Status Health() = 0;
+  // Returns the memory that no process uses, with what this one keeps for later
+  // allocations.
+  virtual absl::StatusOr<uint64_t> AvailableBytes() = 0;
 
   // While the result lives, operators that this thread calls are enqueued on
   // the compute stream.

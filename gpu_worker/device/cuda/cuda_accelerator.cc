@@ -1,5 +1,6 @@
 #include "gpu_worker/device/cuda/cuda_accelerator.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -204,6 +205,19 @@ class CudaAccelerator final : public Accelerator {
     // effect. It does not use the compute stream, which may be in a recording.
     const absl::Status status = Cleared(cudaStreamQuery(copy_out_.stream()));
     return ErrorReason(status) == kDeviceBroken ? status : absl::OkStatus();
+  }
+
+  absl::StatusOr<uint64_t> AvailableBytes() override {
+    const c10::cuda::CUDAGuard guard(device_.index());
+    size_t free = 0, total = 0;
+    DJINN_RETURN_IF_ERROR(Cleared(cudaMemGetInfo(&free, &total)));
+    using c10::CachingAllocator::StatType;
+    constexpr auto kAll = static_cast<size_t>(StatType::AGGREGATE);
+    const auto stats =
+        c10::cuda::CUDACachingAllocator::getDeviceStats(device_.index());
+    const int64_t kept = stats.reserved_bytes[kAll].current -
+                         stats.allocated_bytes[kAll].current;
+    return free + static_cast<uint64_t>(std::max<int64_t>(kept, 0));
   }
 
   std::unique_ptr<ComputeScope> EnterCompute() override {

@@ -16,6 +16,7 @@
 #include "gpu_worker/device/cuda/stream_program.h"
 #include "gpu_worker/device/cuda/stream_target.h"
 #include "gpu_worker/device/cuda/transfers.h"
+#include "gpu_worker/device/memory_gauge.h"
 #include "gpu_worker/device/torch/gpu_allow_list.h"
 #include "gpu_worker/device/torch/node_compiler.h"
 #include "gpu_worker/device/torch/operand_guards.h"
@@ -136,7 +137,7 @@ class StreamLibrary final : public OperatorLibrary {
   std::atomic<uint64_t> generator_bytes_{0};
 };
 
-class StreamDevice final : public Device {
+class StreamDevice final : public Device, public MemoryGauge {
  public:
   StreamDevice(std::unique_ptr<Accelerator> accelerator, CustomOperators custom,
                const StreamDeviceOptions& options)
@@ -154,6 +155,9 @@ class StreamDevice final : public Device {
   std::string name() const override { return accelerator_->name(); }
   uint64_t memory_bytes() const override { return memory_bytes_; }
   absl::Status Health() const override { return health_.status(); }
+  absl::StatusOr<uint64_t> AvailableBytes() const override {
+    return accelerator_->AvailableBytes();
+  }
   std::vector<std::pair<std::string, uint64_t>> Counts() const override {
     return graphs_.counts();
   }

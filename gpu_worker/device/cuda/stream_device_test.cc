@@ -8,6 +8,7 @@
 #include "common/base/clock.h"
 #include "common/base/error.h"
 #include "gpu_worker/device/cuda/testing/run_tester.h"
+#include "gpu_worker/device/memory_gauge.h"
 #include "gpu_worker/device/torch/device_speed.h"
 #include "gtest/gtest.h"
 
@@ -415,6 +416,9 @@ TEST_F(StreamDeviceTest, ABrokenDeviceSaysSoToEverybody) {
   const auto plan = tester_.Admit(s);
   const uint64_t id = tester_.Upload({1, 2});
   EXPECT_TRUE(tester_.device().Health().ok());
+  EXPECT_EQ(
+      dynamic_cast<MemoryGauge&>(tester_.device()).AvailableBytes().value(),
+      123u << 20);
   tester_.accelerator().Break(absl::UnavailableError("it asserted"));
   auto ids = tester_.Run(*plan, {id});
   EXPECT_EQ(tester_.Poison(ids[y])->message(), "it asserted");

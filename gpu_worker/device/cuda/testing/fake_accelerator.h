@@ -49,6 +49,7 @@ class FakeAccelerator final : public Accelerator {
   bool HasCome(const EventPtr& event) override;
   absl::Status Await(const EventPtr& event) override;
   absl::Status Health() override;
+  absl::StatusOr<uint64_t> AvailableBytes() override { return 123 << 20; }
   std::unique_ptr<ComputeScope> EnterCompute() override;
   const at::Generator& ThreadGenerator() override;
   at::Generator DefaultGenerator() override;

@@ -1,0 +1,78 @@
+#include "coordinator/cluster/departure.h"
+
+#include <string>
+
+#include "common/log/log.h"
+#include "coordinator/cluster/leases/fleet.h"
+#include "coordinator/cluster/placement/moves.h"
+#include "coordinator/cluster/placement/placement.h"
+#include "coordinator/tables/errors.h"
+#include "coordinator/tables/lease_table.h"
+#include "coordinator/tables/worker_registry.h"
+
+namespace djinn::coordinator::departure {
+namespace {
+
+// Returns whether a worker besides this one takes leases.
+bool HasOthers(const ClusterState& state, const std::string& worker_id)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
+  for (const auto& [id, other] : state.workers.all()) {
+    if (id != worker_id && other->usable() && !state.moves.Cordoned(id)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+absl::StatusOr<v1::LeaveProgress> Leave(ClusterState& state,
+                                        const v1::LeaveRequest& request) {
+  Wakes wakes;
+  MutexLock lock(&state.mu);
+  const std::string& id = request.worker_id();
+  const Worker* const worker = state.workers.Find(id);
+  if (worker == nullptr || worker->incarnation != request.incarnation() ||
+      !worker->usable()) {
+    return Unknown("WORKER", id);
+  }
+  const absl::Duration now = state.clock->Monotonic();
+  const bool first =
+      state.moves.leaving
+          .insert_or_assign(
+              id, Moves::Leaving{request.incarnation(), now + kValidFor})
+          .second;
+  if (first) {
+    log::Info("worker leaves", {{"worker", id}});
+    fleet::Refresh(state, *worker);
+    moves::AdvanceDrains(state, now, &wakes);
+  }
+  v1::LeaveProgress progress;
+  progress.set_leases(
+      static_cast<uint32_t>(state.leases.CountOfWorker(worker->id)));
+  progress.set_settled(worker->ends.closing.empty() &&
+                       worker->ends.measuring.empty() &&
+                       worker->ends.settling.empty());
+  progress.set_others(HasOthers(state, id));
+  return progress;
+}
+
+void Expire(ClusterState& state, absl::Duration now, Wakes* wakes) {
+  bool changed = false;
+  for (auto it = state.moves.leaving.begin();
+       it != state.moves.leaving.end();) {
+    const Worker* const worker = state.workers.Find(it->first);
+    const bool same =
+        worker != nullptr && worker->incarnation == it->second.incarnation;
+    if (same && now < it->second.until) {
+      ++it;
+      continue;
+    }
+    it = state.moves.leaving.erase(it);
+    if (worker != nullptr) fleet::Refresh(state, *worker);
+    changed = true;
+  }
+  if (changed) placement::RetryUnplaced(state, wakes);
+}
+
+}  // namespace djinn::coordinator::departure

@@ -1,0 +1,140 @@
+#include "coordinator/ctl/bundle.h"
+
+#include <sys/stat.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace djinn::ctl {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+TEST(ScrubberTest, RemovesSecretsWhereverTheyStand) {
+  Scrubber scrubber;
+  scrubber.AddSecret("0123456789abcdef");
+  scrubber.AddSecret("0123456789abcdef-and-more");
+  scrubber.AddSecret("short");
+  EXPECT_EQ(scrubber.Scrub("a=0123456789abcdef b=0123456789abcdef-and-more"),
+            "a=[removed] b=[removed]");
+  EXPECT_EQ(scrubber.Scrub("in short"), "in short");
+  EXPECT_EQ(scrubber.Scrub("Authorization: Bearer unheard-of, next"),
+            "Authorization: Bearer [removed], next");
+  EXPECT_EQ(scrubber.Scrub("x\n-----BEGIN CERTIFICATE-----\nabc\n"
+                           "-----END CERTIFICATE-----\n"
+                           "-----BEGIN EC PRIVATE KEY-----\nsecret\n"
+                           "-----END EC PRIVATE KEY-----\ny"),
+            "x\n-----BEGIN CERTIFICATE-----\nabc\n"
+            "-----END CERTIFICATE-----\n[removed]\ny");
+  // One that is cut off.
+  EXPECT_EQ(scrubber.Scrub("-----BEGIN PRIVATE KEY-----\nsecret"), "[removed]");
+}
+
+class BundleTest : public testing::Test {
+ protected:
+  BundleTest() {
+    std::filesystem::create_directories(folder_);
+    for (const char* const name : {"join", "admin", "red"}) {
+      Write(std::string(name) + ".token", std::string(name) + "-0123456789");
+    }
+  }
+  std::string Write(const std::string& name, const std::string& text) {
+    const std::string path = folder_ + "/" + name;
+    std::ofstream(path) << text;
+    chmod(path.c_str(), 0600);
+    return path;
+  }
+  // Returns all names and texts of the bundle.
+  static std::string TextOf(const Bundle& bundle) {
+    std::string all;
+    for (const ArchivedFile& file : bundle.Finish()) {
+      all += file.name + "\n" + file.text + "\n";
+    }
+    return all;
+  }
+
+  const std::string folder_ =
+      testing::TempDir() + "/" +
+      testing::UnitTest::GetInstance()->current_test_info()->name();
+  Bundle bundle_{"admin-token-in-use"};
+};
+
+TEST_F(BundleTest, NoTokenOfAConfigurationIsInIt) {
+  const std::string config = Write("c.yaml",
+                                   "join_token_file: join.token\n"
+                                   "admin_token_file: admin.token\n"
+                                   "tenants:\n"
+                                   "  - {name: red, token_file: red.token}\n");
+  bundle_.AddLog(Write("c.log",
+                       "join-0123456789 admin-0123456789\n"
+                       "red-0123456789 admin-token-in-use and the rest\n"));
+  // The configuration comes after the log that has its tokens.
+  bundle_.AddConfig(config);
+  const std::string all = TextOf(bundle_);
+  for (const char* const secret : {"join-0123456789", "admin-0123456789",
+                                   "red-0123456789", "admin-token-in-use"}) {
+    EXPECT_THAT(all, Not(HasSubstr(secret)));
+  }
+  EXPECT_THAT(all, HasSubstr("and the rest"));
+  EXPECT_THAT(all, HasSubstr("join_token_file: join.token  # c.yaml:1"));
+  EXPECT_THAT(all, HasSubstr("# session_timeout: 30s  # default"));
+  EXPECT_EQ(bundle_.missing(), "");
+}
+
+TEST_F(BundleTest, AWorkersConfigurationIsAddedAsItStands) {
+  bundle_.AddConfig(
+      Write("w.yaml", "worker_id: w0\njoin_token_file: join.token\n"));
+  EXPECT_THAT(TextOf(bundle_),
+              HasSubstr("worker_id: w0\njoin_token_file: join.token\n"));
+  EXPECT_EQ(bundle_.missing(), "");
+}
+
+TEST_F(BundleTest, WhatCannotBeReadIsNamed) {
+  bundle_.AddConfig(folder_ + "/absent.yaml");
+  bundle_.AddLog(folder_ + "/absent.log");
+  bundle_.AddConfig(
+      Write("w.yaml", "worker_id: w0\njoin_token_file: absent.token\n"));
+  const std::string missing = bundle_.missing();
+  EXPECT_THAT(missing, HasSubstr("absent.yaml: "));
+  EXPECT_THAT(missing, HasSubstr("absent.log: cannot be read"));
+  EXPECT_THAT(missing, HasSubstr("a token is not known"));
+  EXPECT_EQ(bundle_.Finish().back().name, "missing.txt");
+}
+
+TEST_F(BundleTest, OfALongLogTheEndIsKept) {
+  bundle_.AddLog(
+      Write("long.log", "begin" + std::string(2 << 20, 'x') + "end"));
+  const std::string text = bundle_.Finish().front().text;
+  EXPECT_EQ(text.size(), size_t{1} << 20);
+  EXPECT_THAT(text.substr(text.size() - 4), "xend");
+}
+
+TEST(TarTest, TheSystemsTarReadsIt) {
+  const std::string folder = testing::TempDir() + "/tar";
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder + "/b.tar") << TarOf(
+      {{"a/empty", ""}, {"a/block", std::string(512, 'x')}, {"b", "hello\n"}},
+      absl::FromUnixSeconds(86400));
+  ASSERT_EQ(
+      std::system(("tar -C " + folder + " -xf " + folder + "/b.tar").c_str()),
+      0);
+  EXPECT_EQ(std::filesystem::file_size(folder + "/a/empty"), 0u);
+  EXPECT_EQ(std::filesystem::file_size(folder + "/a/block"), 512u);
+  std::string line;
+  std::ifstream file(folder + "/b");
+  std::getline(file, line);
+  EXPECT_EQ(line, "hello");
+  struct stat status;
+  ASSERT_EQ(stat((folder + "/b").c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777, 0600u);
+  EXPECT_EQ(status.st_mtime, 86400);
+}
+
+}  // namespace
+}  // namespace djinn::ctl

@@ -1,0 +1,179 @@
+"""Health is true: gRPC and HTTP say the same, and SIGTERM leaves nothing behind."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import tempfile
+import unittest
+import urllib.error
+import urllib.request
+
+from tests.operating.cluster import PATIENCE, Cluster, eventually
+
+
+def _grpcurl():
+    path = os.path.join(os.path.dirname(os.getcwd()), "grpcurl", "grpcurl")
+    if not os.path.exists(path):
+        raise AssertionError("grpcurl is missing: `./djinn test` builds it")
+    return path
+
+
+class HealthTest(unittest.TestCase):
+
+    def start(self, workers, **options):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.cluster = Cluster(folder.name, workers,
+                               extra="monitoring: {listen: '127.0.0.1:0'}\n", **options)
+        self.addCleanup(self.cluster.stop)
+        self.addresses = {"coordinator": self.cluster.coordinator,
+                          **dict(zip(workers, self.cluster.workers))}
+
+    def health(self, name, service=""):
+        """What grpc.health.v1 says."""
+        done = subprocess.run(
+            [_grpcurl(), "-plaintext", "-d", json.dumps({"service": service}),
+             self.addresses[name], "grpc.health.v1.Health/Check"],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True,
+            timeout=PATIENCE)
+        return json.loads(done.stdout)["status"] if done.returncode == 0 else done.stdout
+
+    def readiness(self, name):
+        url = "http://%s/readyz" % self.cluster.monitoring[name]
+        try:
+            with urllib.request.urlopen(url, timeout=PATIENCE) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+    def becomes(self, name, status):
+        services = {"coordinator": ("", "djinn.v1.Session", "djinn.v1.WorkerRegistry",
+                                    "djinn.v1.WorkerDeparture", "djinn.v1.Admin")}
+        for service in services.get(name, ("", "djinn.v1.Execution")):
+            eventually(lambda: self.health(name, service) == status,
+                       "%s of %s is %s" % (service or "the whole", name, status))
+
+    def hold(self):
+        """A program with state on a worker."""
+        program = subprocess.Popen(
+            ["tests/operating/hold_session"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            universal_newlines=True,
+            env=dict(os.environ, DJINN_COORDINATOR=self.cluster.coordinator,
+                     DJINN_TOKEN_FILE=self.cluster.path("dev.token")))
+        self.addCleanup(program.stdout.close)
+        self.addCleanup(program.wait, PATIENCE)
+        self.addCleanup(program.kill)
+        self.assertEqual(program.stdout.readline(), "ready\n")
+        return program
+
+    def get(self, *what):
+        done = subprocess.run(
+            ["coordinator/ctl/djinnctl", "get", *what, "-o", "json"], stdout=subprocess.PIPE,
+            timeout=PATIENCE, check=True, universal_newlines=True,
+            env=dict(os.environ, DJINN_COORDINATOR=self.cluster.coordinator,
+                     DJINN_ADMIN_TOKEN_FILE=self.cluster.path("admin.token")))
+        return json.loads(done.stdout)
+
+    def test_a_worker_is_as_ready_as_its_coordinator_is_there(self):
+        self.start(("w0",))
+        self.becomes("coordinator", "SERVING")
+        self.becomes("w0", "SERVING")
+        self.assertEqual(self.readiness("w0"), (200, "ok\n"))
+        watch = subprocess.Popen(
+            [_grpcurl(), "-plaintext", "-d", '{"service": "djinn.v1.Execution"}',
+             self.addresses["w0"], "grpc.health.v1.Health/Watch"],
+            stdout=subprocess.PIPE, universal_newlines=True)
+        self.addCleanup(watch.stdout.close)
+        self.addCleanup(watch.wait, PATIENCE)
+        self.addCleanup(watch.kill)
+
+        def heard():
+            while True:
+                line = watch.stdout.readline()
+                self.assertTrue(line, "the watch ended")
+                status = re.search(r'"status": "(\w+)"', line)
+                if status:
+                    return status.group(1)
+
+        self.assertEqual(heard(), "SERVING")
+        self.cluster.end("coordinator", signal.SIGKILL)
+        self.assertEqual(heard(), "NOT_SERVING")
+        self.becomes("w0", "NOT_SERVING")
+        self.assertEqual(
+            self.readiness("w0"),
+            (503, "[-]coordinator failed: it does not answer, or not yet\nnot ready\n"))
+
+    def test_a_device_with_too_little_memory_is_not_ready(self):
+        self.start(("w0",))
+        with open(self.cluster.path("w0.yaml")) as file:
+            text = file.read()
+        self.cluster.write("w1.yaml", text.replace("w0", "w1").replace(
+            "threads: 1", "threads: 1, min_free: 900TiB"))
+        self.addresses["w1"] = self.cluster.start("w1")
+        self.becomes("w1", "NOT_SERVING")
+        eventually(lambda: "coordinator" not in self.readiness("w1")[1], "w1 joins")
+        status, text = self.readiness("w1")
+        self.assertEqual(status, 503)
+        self.assertRegex(text, r"^\[-\]device failed: it has [\d.]+ GiB of memory available, and "
+                               r"device.min_free is 921600.0 GiB; \d+ bytes available\nnot ready\n$")
+
+    def test_a_busy_monitoring_port_stops_nothing(self):
+        self.start(("w0",))
+        with socket.create_server(("127.0.0.1", 0)) as busy:
+            address = "127.0.0.1:%d" % busy.getsockname()[1]
+            with open(self.cluster.path("w0.yaml")) as file:
+                text = file.read()
+            self.cluster.write("w1.yaml", text.replace("w0", "w1").replace(
+                "monitoring: {listen: '127.0.0.1:0'}", "monitoring: {listen: '%s'}" % address))
+            self.addresses["w1"] = self.cluster.start("w1")
+            self.becomes("w1", "SERVING")
+            self.assertEqual(self.cluster.monitoring["w1"], "")
+        self.cluster.monitoring["w1"] = address
+
+        def answers():
+            try:
+                return self.readiness("w1")[0] == 200
+            except OSError:
+                return False
+
+        eventually(answers, "the port serves once it is free")
+
+    def test_sigterm_moves_what_a_worker_holds(self):
+        self.start(("w0", "w1"))
+        for name in ("w0", "w1"):
+            self.becomes(name, "SERVING")
+        program = self.hold()
+        lease = self.get("leases")["leases"][0]
+        first = lease["worker_id"]
+        other = {"w0": "w1", "w1": "w0"}[first]
+        process = self.cluster.process(first)
+        self.cluster.end(first, signal.SIGTERM)
+        self.assertEqual(process.returncode, 0)
+        leases = self.get("leases")["leases"]
+        self.assertEqual([one["worker_id"] for one in leases], [other])
+        # The program did not notice.
+        program.stdin.close()
+        self.assertEqual(program.wait(PATIENCE), 0)
+        # The next process of this name takes leases again.
+        self.addresses[first] = self.cluster.start(first)
+        self.becomes(first, "SERVING")
+        worker = eventually(
+            lambda: next((one for one in self.get("workers")["workers"]
+                          if one["worker_id"] == first and one["state"] == "ACTIVE"), None),
+            "it joins again")
+        self.assertFalse(worker.get("cordoned") or worker.get("draining"), worker)
+
+    def test_sigterm_of_the_only_worker_does_not_wait(self):
+        self.start(("w0",), worker_extra="drain_timeout: 10m\n")
+        self.becomes("w0", "SERVING")
+        self.hold()
+        process = self.cluster.process("w0")
+        self.cluster.end("w0", signal.SIGTERM)
+        self.assertEqual(process.returncode, 0)
+
+
+if __name__ == "__main__":
+    unittest.main()
