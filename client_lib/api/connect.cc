@@ -100,6 +100,16 @@ Urgency FromProto(const v1::Urgency& proto) {
   return urgency;
 }
 
+absl::StatusOr<bool> Recovers(const ConnectOptions& options) {
+  std::string mode = options.recovery;
+  if (mode.empty()) mode = FromEnvironment("DJINN_RECOVERY");
+  if (mode.empty() || mode == "replay") return true;
+  if (mode == "off") return false;
+  return MakeError(absl::StatusCode::kInvalidArgument, "BAD_RECOVERY",
+                   absl::StrCat("there is no recovery \"", mode,
+                                "\": use \"replay\" or \"off\""));
+}
+
 std::string ProgramName(const ConnectOptions& options) {
   if (!options.program.empty()) return options.program;
   std::ifstream file("/proc/self/comm");
@@ -152,6 +162,8 @@ absl::StatusOr<std::shared_ptr<Session>> Open(const ConnectOptions& options) {
   }
   session_options.device_workers = options.device_workers;
   session_options.copy_operator = capture::CopyOperatorId();
+  DJINN_ASSIGN_OR_RETURN(session_options.recovers, Recovers(options));
+  session_options.replay_memory = options.replay_memory;
   // The operator's choice takes precedence over the program's.
   std::string policy = FromEnvironment("DJINN_PLACEMENT_POLICY");
   if (policy.empty()) {

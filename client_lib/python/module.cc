@@ -54,6 +54,10 @@ ConnectOptions OptionsFrom(const py::dict& arguments) {
       options.operation_timeout = Seconds(py::cast<double>(value));
     } else if (name == "resume_timeout") {
       options.resume_timeout = Seconds(py::cast<double>(value));
+    } else if (name == "recovery") {
+      options.recovery = py::cast<std::string>(value);
+    } else if (name == "replay_memory") {
+      options.replay_memory = py::cast<uint64_t>(value);
     } else if (name == "bulk_channels") {
       options.bulk_channels = py::cast<int>(value);
     } else if (name == "priority") {
@@ -176,6 +180,8 @@ py::dict StatisticsAsDict() {
   all["bytes_up"] = statistics.bytes_up;
   all["bytes_down"] = statistics.bytes_down;
   all["resumes"] = statistics.resumes;
+  all["recoveries"] = statistics.recoveries;
+  all["messages_replayed"] = statistics.messages_replayed;
   all["bytes_resent"] = statistics.bytes_resent;
   all["connections_created"] = statistics.connections_created;
   all["connections_reused"] = statistics.connections_reused;

@@ -38,6 +38,25 @@ TEST_F(WorkerCoreTest, AnUploadArrivesInChunksAndIsFoundAgain) {
   EXPECT_TRUE(stranger->WaitDecision(1).send());
 }
 
+TEST_F(WorkerCoreTest, VersionsThatAreLeftOutChangeNeitherSizeNorContents) {
+  std::unique_ptr<TestClient> client = Open();
+  client->InstallInline(1, FloatBytes({1, 2}));
+  client->SkipTo(7, 1, 0);
+  client->SkipTo(3, 2, 2 * sizeof(float));
+  client->InstallSeed(3, 100);
+  client->SkipTo(9, 3, 0);
+  // Reads and writes name the versions after those that were left out.
+  EXPECT_EQ(client->Read(1, 2), (Floats{1, 2}));
+  EXPECT_EQ(client->Read(2, 2), (Floats{0, 0}));
+  client->Define(1, AddTo());
+  client->Run(1, {2, 1});
+  EXPECT_EQ(client->Read(2, 2), (Floats{1, 2}));
+  client->InstallSeed(3, 5);
+  EXPECT_EQ(client->Read(1, 2), (Floats{1, 2}));
+  client->SkipTo(7, 1, 0);
+  EXPECT_EQ(ErrorReason(client->WaitClosed()), "PROTOCOL_VIOLATION");
+}
+
 TEST_F(WorkerCoreTest, AWriterOfSharedContentsChangesItsOwnCopyOnly) {
   FakeGraph s;
   s.FillInPlace(s.Bound(), 600);

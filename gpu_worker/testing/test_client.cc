@@ -332,6 +332,18 @@ uint64_t TestClient::Create(uint64_t storage, uint64_t bytes) {
   return Send(std::move(message));
 }
 
+uint64_t TestClient::SkipTo(uint64_t version, uint64_t storage,
+                            uint64_t bytes) {
+  v1::Ordered message;
+  v1::CreateStorage* create = message.mutable_create_storage();
+  create->set_storage(storage);
+  create->set_base_version(versions_[storage]);
+  create->set_size_bytes(bytes);
+  create->set_version(version);
+  versions_[storage] = version;
+  return Send(std::move(message));
+}
+
 uint64_t TestClient::Free(const std::vector<uint64_t>& storages) {
   v1::Ordered message;
   for (const uint64_t storage : storages) {

@@ -105,6 +105,8 @@ class TestClient : public ClientStreamReceiver {
   void SendBytes(uint64_t transfer_id, const std::string& bytes,
                  size_t from = 0, size_t count = std::string::npos);
   uint64_t Create(uint64_t storage, uint64_t bytes);
+  // Creates the storage at this version, or leaves the versions up to it out.
+  uint64_t SkipTo(uint64_t version, uint64_t storage, uint64_t bytes);
   uint64_t Free(const std::vector<uint64_t>& storages);
   uint64_t SendRead(uint64_t storage, const srg::TensorView& view,
                     uint64_t transfer_id = 0);

@@ -408,7 +408,8 @@ TEST(WorkerLostTest, EveryWaitEndsAndANewSessionUsesTheOtherWorker) {
   auto started = ClusterProcesses::Start(TwoWorkers());
   ASSERT_TRUE(started.ok()) << started.status();
   const std::unique_ptr<ClusterProcesses> cluster = *std::move(started);
-  const ConnectOptions options = OptionsFor(*cluster);
+  ConnectOptions options = OptionsFor(*cluster);
+  options.recovery = "off";
   ASSERT_TRUE(Connect(options).ok());
   const std::string worker = WhereIs(0)->worker_id;
   ASSERT_NE(WhereIs(1)->worker_id, worker);

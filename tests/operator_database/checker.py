@@ -131,6 +131,8 @@ def main():
 
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
+    # A sample that kills its worker is a finding.
+    os.environ["DJINN_RECOVERY"] = "off"
     with djinn.local(worker_threads=1):
         checker = Checker("remote_accelerator:0", send)
         send({"ready": True})

@@ -188,7 +188,10 @@ class LostWorkerTest(RemoteCase):
     def test_its_tensors_raise(self):
         djinn.close()
         djinn.connect(
-            self.cluster.coordinator, token_file=self.cluster.token_file, resume_timeout=0.5
+            self.cluster.coordinator,
+            token_file=self.cluster.token_file,
+            resume_timeout=0.5,
+            recovery="off",
         )
         x = torch.ones(2, device=self.device)
         x.cpu()

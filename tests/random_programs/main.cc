@@ -86,7 +86,10 @@ class Cluster {
   void Renew() {
     (void)Close();
     if (cluster_ == nullptr) Start();
-    Require(Connect(cluster_->connect_options()));
+    ConnectOptions options = cluster_->connect_options();
+    // A call that kills its worker is a finding.
+    options.recovery = "off";
+    Require(Connect(options));
   }
   // Starts a new cluster: the worker may be gone or in an unexpected state.
   void Restart() {

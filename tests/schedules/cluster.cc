@@ -79,6 +79,7 @@ std::unique_ptr<Session> Cluster::Open(int index) {
   options.connect_timeout = 3 * kPatience;
   options.operation_timeout = 12 * kPatience;
   options.clock = &client_clock_;
+  options.recovers = setup_.recovers;
   const bool other = setup_.two_tenants && index == 1;
   return *OpenSession(
       std::move(options),

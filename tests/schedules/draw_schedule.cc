@@ -13,22 +13,28 @@ constexpr int64_t kInlineFloats = 2048;
 class Drawer {
  public:
   Drawer(uint64_t seed, Faults faults, bool spans)
-      : faults_(faults == Faults::kSome), spans_(spans), random_(seed) {
+      : faults_(faults != Faults::kNone),
+        losses_(faults == Faults::kLosses),
+        spans_(spans),
+        random_(seed) {
     schedule_.seed = seed;
   }
 
   Schedule Draw() {
     DrawSetup();
     const int steps = Between(3, 45);
-    const int end = faults_ && OneIn(3) ? Between(0, steps - 1) : -1;
+    const int end =
+        faults_ && !losses_ && OneIn(3) ? Between(0, steps - 1) : -1;
     // Draws no copies if a device ends, because it is uncertain whether a copy
     // outlives its source's device.
-    copies_ = end < 0 && setup().sessions == std::vector{0, 0};
+    // A lost worker takes what was to be copied from it along.
+    copies_ = end < 0 && !losses_ && setup().sessions == std::vector{0, 0};
     while (static_cast<int>(schedule_.steps.size()) < steps) {
       DrawStep();
       if (static_cast<int>(schedule_.steps.size()) == end) DrawEnd();
+      if (losses_ && OneIn(12)) DrawLoss();
     }
-    if (faults_) DrawFaults();
+    if (faults_ && (!losses_ || OneIn(3))) DrawFaults();
     if (setup().memory == Memory::kTight) {
       setup().memory_bytes = std::max<uint64_t>(most_, 1);
     } else if (setup().memory == Memory::kScarce) {
@@ -71,6 +77,9 @@ class Drawer {
                      : memory == 1 ? Memory::kTight
                                    : Memory::kAmple;
     if (spans_) setup().memory = Memory::kScarce;
+    // What fails for lack of memory need not fail on the next worker.
+    if (losses_) setup().memory = Memory::kAmple;
+    setup().recovers = losses_;
     setup().spans = spans_;
     setup().max_outstanding = Pick<uint32_t>({1, 2, 3, 8, 64});
     setup().max_outstanding_bytes = Pick<uint64_t>({10000, 20000, 1 << 20});
@@ -113,6 +122,13 @@ class Drawer {
         {Action::kRestart, Action::kEndLease, Action::kUnplug, Action::kClose});
     if (step.action == Action::kRestart) step.value = Between(0, 1);
     if (step.action == Action::kClose) step.value = Pick({0, 1, 20000});
+    schedule_.steps.push_back(step);
+  }
+
+  void DrawLoss() {
+    Step step{};
+    step.action = Action::kLose;
+    step.thread = Between(0, setup().threads - 1);
     schedule_.steps.push_back(step);
   }
 
@@ -218,8 +234,8 @@ class Drawer {
         step->action = Action::kFill;
         // The operator is declared to overwrite its operand, although it may
         // fill only a part. A multi-worker device treats this as a write of the
-        // whole storage.
-        if (spans_) {
+        // whole storage, and so does the lineage.
+        if (spans_ || losses_) {
           step->count = storage.count;
         } else {
           SetRange(step, storage.count);
@@ -364,6 +380,7 @@ class Drawer {
   }
 
   const bool faults_;
+  const bool losses_;
   const bool spans_;
   std::mt19937_64 random_;
   Schedule schedule_;

@@ -34,6 +34,7 @@ bool Model::Possible(const Step& step) const {
     case Action::kNew:
     case Action::kSynchronize:
     case Action::kPlacement:
+    case Action::kLose:
     case Action::kRestart:
     case Action::kEndLease:
     case Action::kUnplug:
@@ -119,7 +120,8 @@ std::string Model::Check(int index, const Step& step,
     const bool root = !ErrorMetadataValue(status, "error_id").empty();
     return status.ok() || root ? "" : Unexpected(status);
   }
-  if (step.action == Action::kPlacement || EndsDevices(step.action)) {
+  if (step.action == Action::kPlacement || step.action == Action::kLose ||
+      EndsDevices(step.action)) {
     return status.ok() ? "" : Unexpected(status);
   }
   if (step.action == Action::kUpload && scarce_ &&
@@ -264,7 +266,7 @@ std::string Model::CheckError(int root, const absl::Status& status) {
   if (id.empty()) return Unexpected(status);
   // If memory is scarce or the graph was refused, the model cannot know which
   // of several errors came first.
-  if (scarce_ || refused_.count(root) > 0) return "";
+  if (scarce_ || recovers_ || refused_.count(root) > 0) return "";
   error_ids_.emplace(root, id);
   for (const auto& [other, other_id] : error_ids_) {
     if ((other == root) != (other_id == id)) {

@@ -23,6 +23,7 @@ class Model {
   explicit Model(const Schedule& schedule)
       : scarce_(schedule.setup.memory == Memory::kScarce),
         tight_(schedule.setup.memory == Memory::kTight),
+        recovers_(schedule.setup.recovers),
         storages_(schedule.storages) {}
 
   // Returns whether the step is possible now. In a shortened schedule some
@@ -88,6 +89,9 @@ class Model {
 
   const bool scarce_;
   const bool tight_;
+  // A call that fails fails again on the next worker, which gives the error
+  // another id.
+  const bool recovers_;
   std::vector<Storage> storages_;
   // The id of each root error seen so far, by step.
   std::map<int, std::string> error_ids_;

@@ -29,7 +29,7 @@ bool IsLoss(const absl::Status& status) {
 // Returns whether the step makes a call to the worker.
 bool AsksWorker(const Step& step) {
   return step.action != Action::kNew && step.action != Action::kDrop &&
-         !EndsDevices(step.action);
+         step.action != Action::kLose && !EndsDevices(step.action);
 }
 
 int CountThreads() {
@@ -261,6 +261,8 @@ absl::Status Player::Carry(const Step& step, std::vector<float>* values) {
       return device.Synchronize();
     case Action::kPlacement:
       return device.Placement().status();
+    case Action::kLose:
+      return CarryLoss();
     case Action::kRestart:
     case Action::kEndLease:
     case Action::kUnplug:
@@ -268,6 +270,20 @@ absl::Status Player::Carry(const Step& step, std::vector<float>* values) {
       return CarryEnd(step);
   }
   return absl::InternalError("unknown step");
+}
+
+absl::Status Player::CarryLoss() {
+  bool first;
+  {
+    MutexLock lock(&mu_);
+    first = std::exchange(certain_, false);
+  }
+  // A run that is executed when two workers are lost is given up.
+  for (size_t i = 0; i < devices_.size() && !first; ++i) {
+    devices_[i]->Synchronize().IgnoreError();
+  }
+  cluster_.Restart(/*drains=*/false);
+  return absl::OkStatus();
 }
 
 absl::Status Player::ReadFloats(const Step& step, int64_t count,
@@ -405,6 +421,7 @@ void Player::Close() {
     sent += statistics.runs;
     MutexLock lock(&mu_);
     resumes_ += statistics.resumes;
+    recoveries_ += statistics.recoveries;
   }
   const uint64_t executed = cluster_.core()->counters().runs;
   MutexLock lock(&mu_);
@@ -421,6 +438,11 @@ void Player::Close() {
 uint64_t Player::resumes() {
   MutexLock lock(&mu_);
   return resumes_;
+}
+
+uint64_t Player::recoveries() {
+  MutexLock lock(&mu_);
+  return recoveries_;
 }
 
 void Player::CheckCounts() {

@@ -26,6 +26,8 @@ class Player {
   std::vector<std::string> Play();
   // Returns how many broken connections were resumed.
   uint64_t resumes();
+  // Returns how many lost workers devices recovered from.
+  uint64_t recoveries();
 
  private:
   // The progress of a step in its thread.
@@ -43,6 +45,7 @@ class Player {
   absl::Status CarryRefused(const Step& step);
   absl::Status CarryUpload(const Step& step);
   absl::Status CarryEnd(const Step& step);
+  absl::Status CarryLoss();
   absl::Status CloseSession(int index, absl::Duration timeout);
   // Returns whether the status of a step shows that its device ended, and the
   // schedule allows this end.
@@ -80,6 +83,7 @@ class Player {
   std::vector<bool> ended_ ABSL_GUARDED_BY(mu_);
   bool certain_ ABSL_GUARDED_BY(mu_) = true;  // no device may have ended
   uint64_t resumes_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t recoveries_ ABSL_GUARDED_BY(mu_) = 0;
   std::vector<std::string> complaints_ ABSL_GUARDED_BY(mu_);
 };
 

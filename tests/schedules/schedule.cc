@@ -52,6 +52,8 @@ const char* Name(Action action) {
       return "synchronize";
     case Action::kPlacement:
       return "placement";
+    case Action::kLose:
+      return "loss of the worker";
     case Action::kRestart:
       return "restart of the worker";
     case Action::kEndLease:

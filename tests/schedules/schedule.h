@@ -36,6 +36,7 @@ enum class Action {
   kDrop,         // releases the last handle of storage
   kSynchronize,
   kPlacement,
+  kLose,  // the worker crashes; sessions go on at the next one
   // The following steps end a session or a device; later steps fail.
   kRestart,   // the worker crashes (`value` 0) or drains (1)
   kEndLease,  // the coordinator ends the lease
@@ -113,6 +114,8 @@ struct Setup {
   std::vector<Fault> faults;
   // The coordinator announces the leases to a restarted worker.
   bool grants_again = false;
+  // Devices recover from the loss of their worker.
+  bool recovers = false;
 };
 
 struct Schedule {
@@ -122,7 +125,12 @@ struct Schedule {
   int storages = 0;
 };
 
-enum class Faults { kNone, kSome };
+enum class Faults {
+  kNone,
+  kSome,
+  // Workers are lost, and connections break; the sessions recover.
+  kLosses,
+};
 // Draws a schedule. If `spans`, memory is so scarce that devices become
 // multi-worker devices.
 Schedule DrawSchedule(uint64_t seed, Faults faults, bool spans = false);

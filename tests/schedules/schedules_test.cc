@@ -1,7 +1,7 @@
 // Plays random schedules; see schedule.h. After a failure it prints the seed,
 // which reproduces the schedule, and the shortest schedule that still fails.
 //
-//   schedules_test --seed=1234 --schedules=1 [--faults] [--spans]
+//   schedules_test --seed=1234 --schedules=1 [--faults] [--losses] [--spans]
 #include <cstdint>
 #include <cstdio>
 #include <iostream>
@@ -20,6 +20,8 @@
 ABSL_FLAG(uint64_t, seed, 0, "of the first schedule; 0: a random one");
 ABSL_FLAG(bool, faults, false,
           "whether connections break and workers, leases and sessions end");
+ABSL_FLAG(bool, losses, false,
+          "whether workers are lost, and sessions recover from that");
 ABSL_FLAG(bool, spans, false, "whether devices span workers");
 ABSL_FLAG(int, schedules, 1000, "how many to play, with consecutive seeds");
 
@@ -32,11 +34,13 @@ constexpr absl::Duration kPatience = absl::Seconds(120);
 constexpr int kAttempts = 5;
 
 std::vector<std::string> Play(const Schedule& schedule, Watchdog* watchdog,
-                              uint64_t* resumes = nullptr) {
+                              uint64_t* resumes = nullptr,
+                              uint64_t* recoveries = nullptr) {
   watchdog->Progress(ToText(schedule));
   Player player(schedule);
   std::vector<std::string> complaints = player.Play();
   if (resumes != nullptr) *resumes += player.resumes();
+  if (recoveries != nullptr) *recoveries += player.recoveries();
   return complaints;
 }
 
@@ -65,16 +69,18 @@ int Main() {
   uint64_t seed = absl::GetFlag(FLAGS_seed);
   if (seed == 0) seed = RandomSource::Real()->NonZero64() >> 32;
   const int count = absl::GetFlag(FLAGS_schedules);
-  const Faults faults =
-      absl::GetFlag(FLAGS_faults) ? Faults::kSome : Faults::kNone;
+  const Faults faults = absl::GetFlag(FLAGS_losses)   ? Faults::kLosses
+                        : absl::GetFlag(FLAGS_faults) ? Faults::kSome
+                                                      : Faults::kNone;
   std::cout << count << " schedules from --seed=" << seed << std::endl;
   Watchdog watchdog(kPatience);
   uint64_t resumes = 0;
+  uint64_t recoveries = 0;
   for (int i = 0; i < count; ++i) {
     const Schedule schedule =
         DrawSchedule(seed + i, faults, absl::GetFlag(FLAGS_spans));
     const std::vector<std::string> complaints =
-        Play(schedule, &watchdog, &resumes);
+        Play(schedule, &watchdog, &resumes, &recoveries);
     if (complaints.empty()) continue;
     std::cout << "FAILED after " << i << " schedules:\n"
               << ToText(schedule) << absl::StrJoin(complaints, "\n")
@@ -85,8 +91,12 @@ int Main() {
               << absl::StrJoin(Play(shorter, &watchdog), "\n") << std::endl;
     return 1;
   }
-  std::cout << "all passed; " << resumes << " connections were taken up again"
-            << std::endl;
+  std::cout << "all passed; " << resumes << " connections were taken up again, "
+            << recoveries << " lost workers recovered from" << std::endl;
+  if (faults == Faults::kLosses && count >= 100 && recoveries == 0) {
+    std::cout << "FAILED: no device recovered" << std::endl;
+    return 1;
+  }
   return 0;
 }
 

@@ -75,8 +75,7 @@ struct ConnectOptions {
   // The longest wait for a worker without any progress.
   absl::Duration operation_timeout = absl::Minutes(10);
   // The time for which the client tries to reconnect to a worker after a
-  // connection broke. The tensors on a worker that is not reached in this time
-  // are lost.
+  // connection broke. A worker that is not reached in this time is lost.
   absl::Duration resume_timeout = absl::Seconds(10);
   // The number of connections to each worker that carry tensors, at least 1.
   int bulk_channels = 2;
@@ -106,6 +105,14 @@ struct ConnectOptions {
   // workers than asked for, the device gets all of them. A device that is not
   // listed has one worker while that worker has room.
   std::map<int, int> device_workers;
+  // What happens when a virtual device loses its worker. "replay": the device
+  // goes on at another worker, which computes the same values again from the
+  // messages that this process keeps. "off": calls on the device fail. Empty
+  // means DJINN_RECOVERY, and if that is not set, "replay".
+  std::string recovery;
+  // The bytes that each virtual device may keep for that, copies of uploads
+  // included. If they do not suffice, the loss of the worker is an error.
+  uint64_t replay_memory = uint64_t{256} << 20;
   // The urgency of the session's runs, until SetUrgency() changes it.
   Urgency urgency;
 };
@@ -120,8 +127,8 @@ struct ConnectOptions {
 // - InvalidArgument (MALFORMED_ADDRESS): the coordinator's address is
 //   malformed.
 // - InvalidArgument (CONTRADICTION): TLS and `insecure` are both set.
-// - InvalidArgument (BAD_DEVICE_WORKERS, BAD_URGENCY): an option is out of
-//   range.
+// - InvalidArgument (BAD_DEVICE_WORKERS, BAD_RECOVERY, BAD_URGENCY): an option
+//   is out of range.
 // - InvalidArgument (POLICY_UNKNOWN): the coordinator lacks the policy.
 // - PermissionDenied (PRIORITY_NOT_ALLOWED): the tenant may not use the
 //   priority.

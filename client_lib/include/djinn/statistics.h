@@ -50,6 +50,10 @@ struct Statistics {
   // bytes of the messages that were sent a second time.
   uint64_t resumes = 0;
   uint64_t bytes_resent = 0;
+  // The number of lost workers whose devices went on at another worker, and of
+  // the messages that were sent to that worker again.
+  uint64_t recoveries = 0;
+  uint64_t messages_replayed = 0;
   // gRPC connections to workers: created, reused from earlier sessions of this
   // process, closed because they were idle, and broken.
   uint64_t connections_created = 0;

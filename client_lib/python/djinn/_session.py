@@ -26,6 +26,8 @@ def connect(
     connect_timeout=None,
     operation_timeout=None,
     resume_timeout=None,
+    recovery=None,
+    replay_memory=None,
     bulk_channels=None,
     strict_devices=None,
     priority=None,
@@ -48,7 +50,11 @@ def connect(
     connect_timeout: the longest time to open the session and to get a worker.
     operation_timeout: the longest wait for a worker without any progress.
     resume_timeout: how long the client tries to reach a worker again after a connection
-        broke. After that the worker's tensors are lost.
+        broke. After that the worker is lost.
+    recovery: "replay" (the default, or DJINN_RECOVERY) makes a device that loses its worker
+        go on at another one, which computes the same values again; "off" makes its calls
+        raise djinn.Error with the reason WORKER_LOST.
+    replay_memory: the bytes that each device may keep for that, 256 MiB by default.
     bulk_channels: the number of connections to each worker that carry tensors.
     strict_devices: if True or a text, a copy between two virtual devices raises PyTorch's
         error for operands on several devices. The text is appended to the error.

@@ -60,6 +60,7 @@ void AnswerTable::Register(EncodedMessage* message) {
 void AnswerTable::RegisterRead(const v1::Ordered& ordered,
                                std::shared_ptr<ReadWait> wait) {
   wait->transfer_id = ordered.read().transfer_id();
+  wait->sequence = ordered.sequence();
   if (wait->transfer_id != 0) wait->chunks.emplace(wait->bytes);
   reads_.AddSent(ordered.sequence(), std::move(wait));
 }
@@ -226,6 +227,11 @@ void AnswerTable::BeginAnew(const v1::MeteredUse& use) {
   admitted_.clear();
   defining_.clear();
   call_sites_.BeginAnew();
+}
+
+void AnswerTable::Forget() {
+  Clear();
+  BeginAnew({});
 }
 
 void AnswerTable::Clear() {

@@ -69,6 +69,9 @@ class AnswerTable {
   // Prepares for another worker, which knows nothing of earlier messages. `use`
   // is the session's use of the worker that it left.
   void BeginAnew(const v1::MeteredUse& use);
+  // Prepares for another worker in place of one that was lost. Waits are
+  // registered again.
+  void Forget();
   void Clear();
 
   void AddStatistics(Statistics* sum) const;

@@ -157,6 +157,29 @@ absl::Status Uploader::UploadLarge(uint32_t lane, RemoteStorage* storage,
   return status;
 }
 
+absl::Status Uploader::SendAgain(const std::shared_ptr<UploadWait>& wait,
+                                 std::shared_ptr<const std::string> bytes) {
+  absl::Status status;
+  if (bytes != nullptr) {
+    const absl::string_view view = *bytes;
+    status = Finish(wait.get(), {view, std::move(bytes)});
+  } else {
+    MutexLock lock(&answers_->mu);
+    status = answers_->Await(wait.get(), [&] {
+      return wait->state != UploadWait::State::kAsked;
+    });
+    if (status.ok() && wait->state != UploadWait::State::kOver) {
+      status = absl::NotFoundError(
+          "its bytes are kept neither here nor at the worker");
+    } else if (status.ok()) {
+      status = wait->refusal;
+    }
+  }
+  MutexLock lock(&answers_->mu);
+  answers_->uploads.Erase(wait->transfer_id);
+  return status;
+}
+
 absl::Status Uploader::Finish(UploadWait* wait, SharedBytes source) {
   using State = UploadWait::State;
   State state = State::kAsked;
@@ -167,14 +190,16 @@ absl::Status Uploader::Finish(UploadWait* wait, SharedBytes source) {
     state = wait->state;
     return wait->refusal;
   };
-  DJINN_RETURN_IF_ERROR(await_decision());
-  if (state == State::kProve) {
-    Prove(wait, source.bytes);
-    DJINN_RETURN_IF_ERROR(await_decision());
-  }
   UploadProgress progress(source.bytes.size());
-  if (state == State::kSend) {
-    DJINN_RETURN_IF_ERROR(SendTransfer(wait, std::move(source), &progress));
+  // A worker that takes the place of a lost one decides anew.
+  for (;;) {
+    DJINN_RETURN_IF_ERROR(await_decision());
+    if (state == State::kOver) break;
+    if (state == State::kProve) {
+      Prove(wait, source.bytes);
+    } else {
+      DJINN_RETURN_IF_ERROR(SendTransfer(wait, source, &progress));
+    }
   }
   progress.Finish();
   return absl::OkStatus();
@@ -203,6 +228,7 @@ absl::Status Uploader::SendTransfer(UploadWait* wait, SharedBytes source,
   const auto release = std::make_shared<Release>();
   uint64_t released = 0;
   uint64_t used = 0;  // the connection that all bytes were handed to
+  bool asked_again = false;
   absl::Status status;
   for (;;) {
     ClientStream* stream = nullptr;
@@ -214,7 +240,7 @@ absl::Status Uploader::SendTransfer(UploadWait* wait, SharedBytes source,
       status = answers_->Await(
           wait,
           [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(answers_->mu) {
-            return wait->state == UploadWait::State::kOver ||
+            return wait->state != UploadWait::State::kSend ||
                    answers_->connections != used;
           },
           [&] {
@@ -222,7 +248,10 @@ absl::Status Uploader::SendTransfer(UploadWait* wait, SharedBytes source,
                 std::exchange(released, release->Released());
             return released != before;
           });
-      if (!status.ok() || wait->state == UploadWait::State::kOver) break;
+      if (!status.ok() || wait->state != UploadWait::State::kSend) {
+        asked_again = status.ok() && wait->state != UploadWait::State::kOver;
+        break;
+      }
       used = answers_->connections;
       // Chunks have fixed offsets, so a chunk that arrived in part is sent
       // again.
@@ -257,7 +286,7 @@ absl::Status Uploader::SendTransfer(UploadWait* wait, SharedBytes source,
                        absl::StrCat("the transport kept an upload of ", size,
                                     " bytes that the worker has"));
   }
-  if (!status.ok()) return status;
+  if (!status.ok() || asked_again) return status;
   MutexLock lock(&answers_->mu);
   ++answers_->statistics.uploads_sent;
   answers_->statistics.bytes_up += size;

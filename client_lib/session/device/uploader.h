@@ -9,6 +9,8 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
+#include <string>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
@@ -42,6 +44,12 @@ class Uploader {
   // permit an eager upload now; it is called without locks.
   absl::Status Upload(uint32_t lane, RemoteStorage* storage, SharedBytes source,
                       absl::FunctionRef<bool()> permits_eager);
+
+  // Uploads bytes once more to a worker that takes the place of a lost one. The
+  // Install was queued with `wait`. `bytes` is null if they are not here any
+  // more, so that the worker must have them.
+  absl::Status SendAgain(const std::shared_ptr<UploadWait>& wait,
+                         std::shared_ptr<const std::string> bytes);
 
   // These set the limits once they are known.
   void SetInlineBytes(uint64_t bytes) {

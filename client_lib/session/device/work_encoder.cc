@@ -40,6 +40,21 @@ bool NeedsRoom(const Work& work) {
 
 }  // namespace
 
+uint64_t Keepsake::Bytes() const {
+  if (message == nullptr) return 0;
+  uint64_t bytes = sizeof(KeptMessage) + message->sites.size() * 4;
+  if (message->source != nullptr) bytes += message->source->size();
+  if (message->request != nullptr) {
+    bytes += sizeof(v1::ControlRequest) + message->request->ByteSizeLong();
+  }
+  if (const KeptRun* const run = message->run.get()) {
+    bytes += sizeof(KeptRun) + run->final_slots.size() * 4 +
+             run->floats.size() * 8 +
+             run->scalar_tensors.size() * sizeof(std::string);
+  }
+  return bytes;
+}
+
 WorkEncoder::WorkEncoder(int device_index,
                          std::shared_ptr<SessionContext> context,
                          WorkQueue* queue, DeadList* dead, OnRepeat on_repeat,
@@ -61,7 +76,13 @@ void WorkEncoder::BeginAt(const v1::SessionLimits& limits,
   } else {
     runs_->UseTable(graphs_.get());
   }
+  runs_->KeepRuns(keeps_);
   history_ = GraphHistory();
+}
+
+void WorkEncoder::Keep(std::function<bool(uint64_t bytes)> has_room) {
+  has_room_ = std::move(has_room);
+  keeps_ = true;
 }
 
 void WorkEncoder::NoteAdmitted(absl::Span<const uint64_t> graphs) {
@@ -117,7 +138,66 @@ void WorkEncoder::EncodeNow(Work work, Out out) {
   message.registration = std::move(registration);
   message.written = std::exchange(written_, {});
   message.sites = std::exchange(sites_, {});
+  if (keeps_.load(std::memory_order_relaxed)) Keep(work, &message);
   EncodeFrees(out);
+}
+
+void WorkEncoder::Keep(const Work& work, EncodedMessage* message) {
+  std::unique_ptr<Keepsake> keepsake = std::move(keepsake_);
+  if (keepsake == nullptr) keepsake = std::make_unique<Keepsake>();
+  const v1::Ordered& ordered = message->request->ordered();
+  const auto names = [&](uint64_t storage, uint64_t base_version,
+                         uint32_t writes, bool reads, uint64_t size_bytes = 0) {
+    keepsake->uses.push_back(
+        {storage, base_version, writes, reads, size_bytes});
+  };
+  bool again = true;  // it can be sent again
+  switch (ordered.action_case()) {
+    case v1::Ordered::kRun:
+      again = keepsake->message != nullptr;
+      keepsake->awaits_answer = ordered.run().reply_metadata();
+      break;
+    case v1::Ordered::kInstall:
+      again = !ordered.install().has_pull();
+      names(ordered.install().storage(), ordered.install().base_version(), 1,
+            /*reads=*/false);
+      break;
+    case v1::Ordered::kCreateStorage: {
+      const v1::CreateStorage& create = ordered.create_storage();
+      names(create.storage(), create.base_version(), 1,
+            create.base_version() > 0, create.size_bytes());
+      break;
+    }
+    case v1::Ordered::kRead:
+      names(ordered.read().storage(), ordered.read().version(), 0,
+            /*reads=*/true);
+      keepsake->awaits_answer = true;
+      break;
+    case v1::Ordered::kRegisterModel:
+      for (const uint64_t storage : ordered.register_model().storages()) {
+        names(storage, 0, 0, /*reads=*/true);
+      }
+      break;
+    case v1::Ordered::kMeter:
+      break;
+    default:
+      // An offer that another worker may fetch, or a profile.
+      again = false;
+      break;
+  }
+  if (!again) {
+    keepsake->message = nullptr;
+  } else if (keepsake->message == nullptr) {
+    keepsake->message = std::make_unique<KeptMessage>();
+  }
+  if (KeptMessage* const kept = keepsake->message.get()) {
+    kept->lane = work.lane;
+    kept->ends_work = true;
+    kept->registration = message->registration;
+    kept->sites = message->sites;
+    if (!ordered.has_run()) kept->request = message->request;
+  }
+  message->keepsake = std::move(keepsake);
 }
 
 Registration WorkEncoder::Fill(const Work& work, RunWork& run,
@@ -213,6 +293,16 @@ void WorkEncoder::FillRun(const Work& work, RunEncoder::Encoded encoded,
   }
   written_ = std::move(encoded.written);
   sites_ = std::move(sites);
+  if (encoded.kept == nullptr || !keeps_.load(std::memory_order_relaxed)) {
+    return;
+  }
+  keepsake_ = std::make_unique<Keepsake>();
+  for (const uint32_t slot : encoded.kept->final_slots) {
+    keepsake_->freed.push_back(encoded.kept_uses[slot].storage);
+  }
+  keepsake_->uses = std::move(encoded.kept_uses);
+  keepsake_->message = std::make_unique<KeptMessage>();
+  keepsake_->message->run = std::move(encoded.kept);
 }
 
 Registration WorkEncoder::Fill(const Work& work, InstallWork& install,
@@ -242,6 +332,16 @@ Registration WorkEncoder::Fill(const Work& work, InstallWork& install,
     transfer->set_hash_high(install.hash.high);
     transfer->set_hash_low(install.hash.low);
     transfer->set_provable(true);
+    // A copy, because the program may write to its bytes once the upload is
+    // over.
+    if (keeps_.load(std::memory_order_relaxed)) {
+      keepsake_ = std::make_unique<Keepsake>();
+      keepsake_->message = std::make_unique<KeptMessage>();
+      if (has_room_(source.bytes.size())) {
+        keepsake_->message->source =
+            std::make_shared<const std::string>(source.bytes);
+      }
+    }
   }
   return std::move(install.wait);
 }

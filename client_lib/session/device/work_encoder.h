@@ -22,11 +22,13 @@
 #include "client_lib/session/device/request_profiler.h"
 #include "client_lib/session/device/session_context.h"
 #include "client_lib/session/device/work_queue.h"
+#include "client_lib/session/lineage/lineage.h"
 #include "client_lib/session/stream/dead_list.h"
 #include "client_lib/session/stream/graph_history.h"
 #include "client_lib/session/stream/graph_table.h"
 #include "client_lib/session/stream/run_encoder.h"
 #include "client_lib/session/transfer/work.h"
+#include "common/hash/hash.h"
 #include "djinn/v1/execution.pb.h"
 
 namespace djinn {
@@ -59,6 +61,39 @@ using Registration =
                  std::shared_ptr<UploadWait>, std::shared_ptr<MeterWait>,
                  std::shared_ptr<ModelWait>, std::shared_ptr<ProfileWait>>;
 
+// What it takes to send a message again to another worker (replica/replay.cc).
+struct KeptMessage : Lineage::Payload {
+  // Null for other messages.
+  std::unique_ptr<KeptRun> run;
+  // The message as it was sent, unless it is a run.
+  std::shared_ptr<const v1::ControlRequest> request;
+  // The bytes of a hash-first upload; null if there was no room for them.
+  std::shared_ptr<const std::string> source;
+  // A value that the program has read of what the message wrote.
+  struct Seen {
+    v1::Read read;
+    uint64_t bytes = 0;
+    ContentHash hash;
+  };
+  std::vector<Seen> seen;
+  uint32_t lane = 0;
+  bool ends_work = false;
+  Registration registration;
+  std::vector<uint32_t> sites;
+};
+
+// A message for the lineage.
+struct Keepsake {
+  // Null if the message cannot be sent again.
+  std::unique_ptr<KeptMessage> message;
+  std::vector<Lineage::Use> uses;
+  std::vector<uint64_t> freed;
+  bool awaits_answer = false;
+
+  // Returns roughly the bytes that the message takes here.
+  uint64_t Bytes() const;
+};
+
 // A numbered message, to be appended to the log.
 struct EncodedMessage {
   std::shared_ptr<v1::ControlRequest> request;
@@ -68,6 +103,8 @@ struct EncodedMessage {
   std::vector<uint64_t> written;
   // The call sites of a run, by node; may be empty.
   std::vector<uint32_t> sites;
+  // Null for messages that the lineage does not need, and while none is kept.
+  std::unique_ptr<Keepsake> keepsake;
 };
 using EncodedMessages = absl::InlinedVector<EncodedMessage, 4>;
 
@@ -85,6 +122,23 @@ class WorkEncoder {
   // `next_sequence`.
   void BeginAt(const v1::SessionLimits& limits, uint64_t next_sequence);
   bool begun() const { return graphs_ != nullptr; }
+
+  // Makes keepsakes of messages from now on. `has_room` says whether an
+  // upload's bytes may be copied for that; it is called without locks. Called
+  // before the first message.
+  void Keep(std::function<bool(uint64_t bytes)> has_room);
+  // Ends that. Any thread may call it.
+  void KeepNothing() { keeps_ = false; }
+  // The worker's graphs, for messages that are sent again.
+  GraphTable& graphs() { return *graphs_; }
+  // Returns a new id for an upload.
+  uint64_t NextTransferId() { return next_transfer_id_++; }
+  // Appends and numbers a message that was sent to another worker.
+  EncodedMessage& EncodeAgain(uint32_t lane,
+                              std::shared_ptr<v1::ControlRequest> request,
+                              EncodedMessages* messages) {
+    return Add(lane, std::move(request), messages);
+  }
 
   // Notes that the worker accepted these graphs.
   void NoteAdmitted(absl::Span<const uint64_t> graphs);
@@ -137,6 +191,8 @@ class WorkEncoder {
   void FillRun(const Work& work, RunEncoder::Encoded encoded,
                std::vector<uint32_t> sites, v1::ControlRequest* request,
                Out out);
+  // Completes the keepsake of the work's message.
+  void Keep(const Work& work, EncodedMessage* message);
   Registration Fill(const Work& work, InstallWork& install,
                     v1::ControlRequest* request, Out out);
   Registration Fill(const Work& work, SeedWork& seed,
@@ -173,7 +229,11 @@ class WorkEncoder {
   // Fields of the run that is being encoded.
   std::vector<uint64_t> written_;
   std::vector<uint32_t> sites_;
+  std::unique_ptr<Keepsake> keepsake_;
   std::shared_ptr<DeviceProfile> profile_;
+
+  std::atomic<bool> keeps_{false};
+  std::function<bool(uint64_t bytes)> has_room_;
 };
 
 }  // namespace djinn

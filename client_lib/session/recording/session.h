@@ -35,6 +35,12 @@ struct SessionOptions {
   absl::Duration operation_timeout = absl::Minutes(10);
   // Time that the session tries to reconnect to a worker.
   absl::Duration resume_timeout = absl::Seconds(10);
+  // Whether a virtual device that loses its worker goes on at another one,
+  // which computes the same values again.
+  bool recovers = false;
+  // Limit on the bytes that a device keeps for that: messages, and the bytes of
+  // uploads.
+  uint64_t replay_memory = uint64_t{256} << 20;
   // Number of virtual devices of the session: indices 0 .. device_count-1.
   int device_count = 16;
   // Name of the program, for operators.

@@ -11,8 +11,9 @@ std::optional<GraphTable::Entry> GraphTable::Find(absl::string_view key) {
   if (found == by_key_.end()) return std::nullopt;
   by_use_.splice(by_use_.begin(), by_use_, found->second);
   Stored& stored = *found->second;
-  return Entry{stored.id, false, ++stored.uses, &stored.told,
-               &stored.remembered};
+  return Entry{stored.id,    false,
+               ++stored.uses, &stored.told,
+               &stored.remembered, &stored.definition};
 }
 
 GraphTable::Entry GraphTable::Add(absl::string_view key) {
@@ -26,7 +27,9 @@ GraphTable::Entry GraphTable::Add(absl::string_view key) {
   by_key_.emplace(stored.key, by_use_.begin());
   by_id_.emplace(stored.id, by_use_.begin());
   bytes_ += key.size();
-  return {stored.id, true, ++stored.uses, &stored.told, &stored.remembered};
+  return {stored.id,    true,
+          ++stored.uses, &stored.told,
+          &stored.remembered, &stored.definition};
 }
 
 GraphTable::Entry GraphTable::FindOrAdd(absl::string_view key) {
@@ -54,9 +57,16 @@ bool GraphTable::Remember(uint64_t id, size_t slots_and_floats) {
   return true;
 }
 
-void GraphTable::Keep(std::string definition) {
-  bytes_ += definition.size();
-  by_use_.front().definition = std::move(definition);
+void GraphTable::Keep(std::string message, std::string fingerprint) {
+  bytes_ += message.size();
+  by_use_.front().definition = std::make_shared<const GraphDefinition>(
+      GraphDefinition{std::move(message), std::move(fingerprint)});
+}
+
+uint64_t GraphTable::AddPassing(
+    std::shared_ptr<const GraphDefinition> definition) {
+  dropped_.push_back({++last_id_, std::move(definition), 0, 0});
+  return last_id_;
 }
 
 std::vector<uint64_t> GraphTable::Unsaid() const {
@@ -84,16 +94,18 @@ void GraphTable::Completed(uint64_t sequence) {
 
 const std::string* GraphTable::Definition(uint64_t id) const {
   const auto found = by_id_.find(id);
-  if (found != by_id_.end()) return &found->second->definition;
+  const GraphDefinition* definition = nullptr;
+  if (found != by_id_.end()) definition = found->second->definition.get();
   for (const Dropped& dropped : dropped_) {
-    if (dropped.id == id) return &dropped.definition;
+    if (dropped.id == id) definition = dropped.definition.get();
   }
-  return nullptr;
+  return definition == nullptr ? nullptr : &definition->message;
 }
 
 void GraphTable::DropLeastRecentlyUsed() {
   Stored& last = by_use_.back();
-  bytes_ -= last.key.size() + last.definition.size();
+  bytes_ -= last.key.size();
+  if (last.definition != nullptr) bytes_ -= last.definition->message.size();
   by_key_.erase(last.key);
   by_id_.erase(last.id);
   dropped_.push_back(

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <deque>
 #include <list>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -21,6 +22,14 @@
 #include "common/hash/hash.h"
 
 namespace djinn {
+
+// What it takes to define a graph, now or again on another worker.
+struct GraphDefinition {
+  // An encoded v1::DefineGraph, under the id of its first use.
+  std::string message;
+  // The fingerprint that a worker must find.
+  std::string fingerprint;
+};
 
 class GraphTable {
  public:
@@ -51,6 +60,8 @@ class GraphTable {
     // The caller's note about the key; 0 for a new key.
     uint64_t* told = nullptr;
     RememberedRuns* remembered = nullptr;
+    // Null until Keep().
+    const std::shared_ptr<const GraphDefinition>* definition = nullptr;
   };
   // Returns the key's entry, or nothing if the table has none. The pointers are
   // valid until the next call.
@@ -71,14 +82,17 @@ class GraphTable {
   bool Remember(uint64_t id, size_t slots_and_floats);
 
   // Keeps the definition of the id that was added last.
-  void Keep(std::string definition);
+  void Keep(std::string message, std::string fingerprint = "");
+  // Returns a new id for a graph that is used under it for a while, without a
+  // key. The id is among the dropped ones at once.
+  uint64_t AddPassing(std::shared_ptr<const GraphDefinition> definition);
   // Returns the dropped ids that no message has made the worker forget yet.
   std::vector<uint64_t> Unsaid() const;
   // Notes that the message with this sequence tells the worker to forget them.
   void SaidIn(uint64_t sequence);
   // Notes that the worker executed the messages up to `sequence`.
   void Completed(uint64_t sequence);
-  // Returns the definition, or null when the worker cannot ask for it.
+  // Returns the encoded definition, or null when the worker cannot ask for it.
   const std::string* Definition(uint64_t id) const;
 
  private:
@@ -87,14 +101,14 @@ class GraphTable {
     uint64_t id;
     uint64_t uses = 0;
     uint64_t told = 0;
-    std::string definition;
+    std::shared_ptr<const GraphDefinition> definition;
     bool admitted = false;
     size_t remembered_slots = 0;
     RememberedRuns remembered;
   };
   struct Dropped {
     uint64_t id;
-    std::string definition;
+    std::shared_ptr<const GraphDefinition> definition;
     uint64_t said_in;  // 0: not yet
     size_t remembered_slots;
   };

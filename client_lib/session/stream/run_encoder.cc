@@ -154,11 +154,11 @@ void RunEncoder::FillGraph(absl::string_view key,
   Definition& definition = encoded->definition.emplace();
   definition.message.set_graph_id(entry.id);
   *definition.message.mutable_graph() = std::move(message);
-  table_->Keep(definition.message.SerializeAsString());
+  definition.fingerprint = srg::Fingerprint(graph);
+  table_->Keep(definition.message.SerializeAsString(), definition.fingerprint);
   for (const uint64_t id : table_->Unsaid()) {
     definition.message.add_forget_ids(id);
   }
-  definition.fingerprint = srg::Fingerprint(graph);
 }
 
 v1::Graph RunEncoder::Describe(const Segment& segment,
@@ -253,6 +253,7 @@ void RunEncoder::FillRun(absl::Span<const RunBinding> bindings,
     run->mutable_final_slots()->Add(final_slots_.begin(), final_slots_.end());
   }
   run->set_remember(remember);
+  if (keeps_) Keep(bindings, floats, graph, encoded);
   if (remembered.runs.empty()) return;
   GraphTable::RememberedRun& kept = remembered.runs[remembered.last_place];
   kept.storages.clear();
@@ -260,6 +261,24 @@ void RunEncoder::FillRun(absl::Span<const RunBinding> bindings,
     kept.storages.push_back(binding.id);
   kept.final_slots = final_slots_;
   kept.floats.assign(floats.begin(), floats.end());
+}
+
+void RunEncoder::Keep(absl::Span<const RunBinding> bindings,
+                      absl::Span<const double> floats,
+                      const GraphTable::Entry& graph, Encoded* encoded) const {
+  const v1::Run& run = encoded->run;
+  encoded->kept = std::make_unique<KeptRun>(KeptRun{
+      *graph.definition, final_slots_, {floats.begin(), floats.end()},
+      {run.scalar_tensors().begin(), run.scalar_tensors().end()}, run.mode(),
+      run.size(), run.reply_metadata()});
+  encoded->kept_uses.reserve(bindings.size());
+  for (const RunBinding& binding : bindings) {
+    const bool known = binding.storage != nullptr;
+    encoded->kept_uses.push_back({binding.id, binding.base_version, binding.writes,
+                             binding.reads,
+                             known ? binding.storage->size_bytes() : 0,
+                             !known && binding.base_version > 0});
+  }
 }
 
 void RunEncoder::FillRepeat(absl::Span<const RunBinding> bindings,

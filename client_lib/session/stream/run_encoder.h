@@ -13,11 +13,13 @@
 #define CLIENT_LIB_SESSION_STREAM_RUN_ENCODER_H_
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/types/span.h"
+#include "client_lib/session/lineage/lineage.h"
 #include "client_lib/session/model/remote_storage.h"
 #include "client_lib/session/recording/recording.h"
 #include "client_lib/session/recording/segment.h"
@@ -29,6 +31,18 @@
 #include "djinn/v1/execution.pb.h"
 
 namespace djinn {
+
+// What it takes to send a run again to a worker that knows nothing. The
+// bindings are the uses of the run's node in the lineage, in slot order.
+struct KeptRun {
+  std::shared_ptr<const GraphDefinition> graph;
+  std::vector<uint32_t> final_slots;
+  std::vector<double> floats;
+  std::vector<std::string> scalar_tensors;
+  v1::ExecutionMode mode = v1::EXECUTION_MODE_UNSPECIFIED;
+  int64_t size = 0;
+  bool reply_metadata = false;
+};
 
 class RunEncoder {
  public:
@@ -57,7 +71,13 @@ class RunEncoder {
     uint64_t uses = 0;
     // Storages that a repeat writes but may not name; empty for other runs.
     std::vector<uint64_t> written;
+    // Set while runs are kept.
+    std::unique_ptr<KeptRun> kept;
+    std::vector<Lineage::Use> kept_uses;
   };
+
+  // Decides whether Encode() also returns what it takes to send the run again.
+  void KeepRuns(bool keeps) { keeps_ = keeps; }
 
   // Encodes the segment, and counts its uses of storages as sent. The run frees
   // a storage if it is released and no unsent message names it.
@@ -105,8 +125,13 @@ class RunEncoder {
                          Encoded* encoded);
   // Counts the run's uses as sent, and finds the slots that are final in it.
   void FindFinalSlots(absl::Span<const RunBinding> bindings);
+  // Fills `kept` and `kept_uses` of a run that is complete otherwise.
+  void Keep(absl::Span<const RunBinding> bindings,
+            absl::Span<const double> floats, const GraphTable::Entry& graph,
+            Encoded* encoded) const;
 
   GraphTable* table_;
+  bool keeps_ = false;
   SizeFamilies families_;
   uint64_t run_ = 0;
   // Reused between runs.

@@ -103,7 +103,8 @@ class FakeCoordinatorLink : public CoordinatorLink {
     lease->set_session_epoch(1);
     lease->set_worker_id(
         absl::StrCat("w", request.virtual_device() + request.member()));
-    lease->set_worker_incarnation(FakeWorker::kIncarnation);
+    lease->set_worker_incarnation(FakeWorker::kIncarnation +
+                                  coordinator_->restarts_);
     lease->set_worker_address("in-process");
     return granted;
   }
@@ -255,6 +256,11 @@ void FakeCoordinator::LetSpan(int members) {
 void FakeCoordinator::HoldLeases() {
   MutexLock lock(&mu_);
   hold_ = true;
+}
+
+void FakeCoordinator::NoteRestart() {
+  MutexLock lock(&mu_);
+  ++restarts_;
 }
 
 void FakeCoordinator::EndNextLease(std::string reason) {

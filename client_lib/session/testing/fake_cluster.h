@@ -58,6 +58,9 @@ class FakeCoordinator {
   // Returns the number of questions that were not waited for.
   size_t stages_asked() const;
   void AnswerStages(const v1::StageAnswer& answer);
+  // Notes that the workers restarted with another incarnation, for leases from
+  // now on.
+  void NoteRestart();
   // Imitates a link that attached to another coordinator.
   void AttachAgain();
   void WaitForLeaseRequest();
@@ -76,6 +79,7 @@ class FakeCoordinator {
   uint32_t members_ ABSL_GUARDED_BY(mu_) = 1;
   // Why the next lease ends at once; empty if it does not.
   std::string next_lease_ends_ ABSL_GUARDED_BY(mu_);
+  uint64_t restarts_ ABSL_GUARDED_BY(mu_) = 0;
   bool hold_ ABSL_GUARDED_BY(mu_) = false;
   bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
   bool closed_ ABSL_GUARDED_BY(mu_) = false;

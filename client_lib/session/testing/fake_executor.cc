@@ -21,10 +21,12 @@ FakeExecutor::FakeExecutor(const v1::SessionLimits& limits, FakeScript* script,
 void FakeExecutor::Reset() {
   last_graph_ = session_runs_ = 0;
   storages_.clear();
+  ever_born_.clear();
   models_.clear();
   defined_.clear();
   evicted_.clear();
   left_ = entering_ = false;
+  receiving_ = proving_ = needed_ = 0;
 }
 
 void FakeExecutor::EvictPlans() {
@@ -52,8 +54,15 @@ bool FakeExecutor::Carry(const v1::Ordered& message) {
       return CarryInstall(message);
     case v1::Ordered::kCreateStorage: {
       const v1::CreateStorage& create = message.create_storage();
-      Written(create.storage(), create.base_version())
-          .bytes.resize(create.size_bytes());
+      FakeStorage& storage = Written(create.storage(), create.base_version());
+      if (create.version() == 0 || create.base_version() == 0) {
+        storage.bytes.resize(create.size_bytes());
+      }
+      if (create.version() == 0) return true;
+      if (create.version() <= create.base_version()) {
+        Violation("versions left out backwards");
+      }
+      storage.version = create.version();
       return true;
     }
     case v1::Ordered::kRead:

@@ -145,6 +145,7 @@ bool FakeExecutor::Expand(v1::Run* run, FakeWorkerGraph* defined) {
 }
 
 bool FakeExecutor::CarryRun(const v1::Ordered& message) {
+  if (script_.hold_runs) return false;
   v1::Run run = message.run();
   const auto found = defined_.find(run.graph_id());
   if (found == defined_.end()) {

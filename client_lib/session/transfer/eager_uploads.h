@@ -49,6 +49,8 @@ class EagerUploads {
   // Returns whether there is room for another eager upload of the size. If
   // there is, counts the upload as under way until Complete().
   bool Take(uint64_t size_bytes);
+  // Counts an eager upload that was executed and is sent again as under way.
+  void TakeAgain(uint64_t size_bytes) { under_way_bytes_ += size_bytes; }
   // Notes that an eager upload was executed, or is not eager after all.
   void Complete(uint64_t size_bytes) { under_way_bytes_ -= size_bytes; }
 

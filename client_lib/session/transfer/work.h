@@ -75,6 +75,16 @@ struct UploadWait : Waiter {
   uint64_t resume_at = 0;
   std::string key;    // of the proof
   std::string proof;  // kept for a new stream
+
+  // Asks another worker in place of the one that was asked, which is lost.
+  void AskAgain() {
+    if (state == State::kOver) return;
+    state = State::kAsked;
+    completed = false;
+    resume_at = 0;
+    key.clear();
+    proof.clear();
+  }
 };
 
 // Waits for a value.
@@ -89,6 +99,7 @@ struct ReadWait : Waiter {
   bool abandoned = false;
   int copying = 0;           // chunks being copied to the destination
   uint64_t transfer_id = 0;  // not 0: the value comes on Bulk
+  uint64_t sequence = 0;     // of the message that asks
   // of the announcement of bulk bytes, once it arrived
   uint64_t reply_number = 0;
   bool announced = false;

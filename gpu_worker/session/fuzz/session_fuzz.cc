@@ -139,7 +139,9 @@ class Client {
           message.install().base_version() + 1;
     } else if (message.has_create_storage()) {
       versions_[message.create_storage().storage()] =
-          message.create_storage().base_version() + 1;
+          message.create_storage().version() != 0
+              ? message.create_storage().version()
+              : message.create_storage().base_version() + 1;
     }
   }
 

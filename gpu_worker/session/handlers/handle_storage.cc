@@ -14,12 +14,30 @@ namespace djinn::worker {
 absl::Status HandleCreate(SessionState& s, uint64_t sequence,
                           const v1::CreateStorage& create) {
   const bool birth = create.base_version() == 0;
-  const Storage* const existing = s.storages.Find(create.storage());
+  Storage* const existing = s.storages.Find(create.storage());
+  if (create.version() != 0) {
+    if (create.version() <= create.base_version()) {
+      return Violation(absl::StrCat("takes storage ", create.storage(),
+                                    " from version ", create.base_version(),
+                                    " to ", create.version()));
+    }
+    if (!birth) {
+      if (existing == nullptr ||
+          existing->version != create.base_version()) {
+        return Violation(absl::StrCat("leaves versions of storage ",
+                                      create.storage(), " out from ",
+                                      create.base_version()));
+      }
+      existing->version = create.version();
+      return absl::OkStatus();
+    }
+  }
   if (!birth && existing != nullptr && existing->generator) {
     return Violation(absl::StrCat("resizes generator ", create.storage()));
   }
   DJINN_ASSIGN_OR_RETURN(Storage * storage, NextVersion(s, create.storage(),
                                                         create.base_version()));
+  if (create.version() != 0) storage->version = create.version();
   absl::StatusOr<std::shared_ptr<Buffer>> buffer = s.storage_memory.Allocate(
       storage, create.size_bytes(), storage->buffer.get());
   if (!buffer.ok()) {

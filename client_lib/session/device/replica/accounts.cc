@@ -167,6 +167,8 @@ void AddStatistics(const State& r, Statistics* sum) {
   sum->bytes_up += r.answers.statistics.bytes_up;
   sum->bytes_down += r.answers.statistics.bytes_down;
   sum->resumes += r.answers.statistics.resumes;
+  sum->recoveries += r.answers.statistics.recoveries;
+  sum->messages_replayed += r.answers.statistics.messages_replayed;
   sum->bytes_resent += r.answers.statistics.bytes_resent;
   sum->needs_answered += r.answers.statistics.needs_answered;
 }

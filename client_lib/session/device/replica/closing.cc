@@ -48,6 +48,19 @@ struct Loss {
     }
   }
 
+  void Add(const Lineage::Node& node) {
+    if (node.executed || node.payload == nullptr) return;
+    const auto& kept = static_cast<const KeptMessage&>(*node.payload);
+    if (kept.run != nullptr) {
+      ++runs;
+    } else if (kept.request->ordered().has_install()) {
+      uploads += !kept.request->ordered().install().has_seed();
+    }
+    for (const Lineage::Use& use : node.uses) {
+      if (use.writes > 0) written.insert(use.storage);
+    }
+  }
+
   void Add(const Work& work) {
     if (const auto* run = std::get_if<RunWork>(&work.action)) {
       ++runs;
@@ -98,7 +111,8 @@ void BeginClose(State& r) {
 bool Flush(State& r, const Deadline& deadline) {
   ConnectionState& c = r.connection;
   MutexLock lock(&c.mu);
-  while (c.end.failure.ok() && !(c.end.drained && c.log.empty())) {
+  while (c.end.failure.ok() &&
+         !(c.end.drained && c.log.empty() && !c.recovery.due)) {
     if (deadline.passed()) return false;
     WaitUntil(&c.progress_changed, &c.mu, deadline);
   }
@@ -130,8 +144,11 @@ std::string DescribeLoss(State& r) {
   ConnectionState& c = r.connection;
   MutexLock lock(&c.mu);
   Loss loss;
-  for (const MessageLog::Entry& entry : c.log.entries()) {
-    loss.Add(entry);
+  if (c.recovery.due) {
+    // The log may be that of a worker that has nothing yet.
+    for (const Lineage::Node& node : c.lineage->nodes()) loss.Add(node);
+  } else {
+    for (const MessageLog::Entry& entry : c.log.entries()) loss.Add(entry);
   }
   r.queue.Visit([&](Work& work) { loss.Add(work); });
   if (loss.written.empty() && loss.runs == 0) return "";
@@ -157,7 +174,8 @@ void Stop(State& r) {
     MutexLock lock(&c.mu);
     c.end.stopped = true;
     clean = c.end.failure.ok() &&
-            (c.end.cancelled || (c.end.drained && c.log.empty()));
+            (c.end.cancelled ||
+             (c.end.drained && c.log.empty() && !c.recovery.due));
     if (c.end.failure.ok()) c.end.failure = DeviceEnd::Closed();
     WakeAll(c);
     r.answers.Fail(c.end.failure);
@@ -178,6 +196,7 @@ void Join(State& r, const Deadline& deadline) {
   if (r.sender.thread == nullptr) return;
   r.sender.thread->Join();
   r.sender.thread.reset();
+  EndUploads(r);
   r.sender.dead.Close();
   ClientStream* stubborn = nullptr;
   {

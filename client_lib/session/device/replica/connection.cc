@@ -6,6 +6,7 @@
 #include <utility>
 #include <variant>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/session/device/replica/replica.h"
 #include "client_lib/session/device/replica/replica_state.h"
@@ -29,6 +30,11 @@ constexpr absl::Duration kEndTimeout = absl::Seconds(5);
 // Time by which the coordinator may report the reason for a session's end later
 // than the worker.
 constexpr absl::Duration kReasonTimeout = absl::Seconds(2);
+// Number of refused connections after which a worker that a device can recover
+// from is lost.
+constexpr int kMostRefusals = 2;
+
+}  // namespace
 
 absl::Status RequestLease(State& r) {
   ConnectionState& c = r.connection;
@@ -74,6 +80,7 @@ absl::Status RequestLease(State& r) {
   const auto ended = *std::exchange(c.ended_leases, std::nullopt);
   DJINN_RETURN_IF_ERROR(granted.status());
   c.lease = granted->lease();
+  c.lease_given_back = false;
   c.placement.worker_id = c.lease.worker_id();
   c.placement.reason = granted->placement_reason();
   const auto end = ended.find(c.lease.lease_id());
@@ -98,7 +105,7 @@ absl::Status TryOpen(State& r, absl::Duration timeout) {
   {
     MutexLock lock(&c.mu);
     if (!c.end.wanted()) return absl::CancelledError("given up");
-    if (c.welcomed) {
+    if (c.welcomed && !c.recovery.due) {
       hello->mutable_resume()->set_sent_sequence(c.log.sent());
       hello->mutable_resume()->set_acknowledged_reply(c.replies.handled());
       c.replies.Acknowledged(c.replies.handled());
@@ -113,10 +120,11 @@ absl::Status TryOpen(State& r, absl::Duration timeout) {
   {
     MutexLock lock(&c.mu);
     while (c.end.wanted() && !r.receiver.connected() && !c.stream.broken &&
-           !deadline.passed()) {
+           c.recovery.unsuitable.ok() && !deadline.passed()) {
       WaitUntil(&c.connection_changed, &c.mu, deadline);
     }
     if (!c.end.wanted()) return absl::CancelledError("given up");
+    DJINN_RETURN_IF_ERROR(c.recovery.unsuitable);
     if (c.stream.broken) return c.stream.break_cause;
     if (!r.receiver.connected()) {
       return absl::DeadlineExceededError(
@@ -127,6 +135,14 @@ absl::Status TryOpen(State& r, absl::Duration timeout) {
   return absl::OkStatus();
 }
 
+namespace {
+
+// Returns whether nothing listens where the worker was.
+bool IsRefused(const absl::Status& status) {
+  return absl::StrContains(status.message(), "Connection refused") ||
+         absl::StrContains(status.message(), "No such file or directory");
+}
+
 // Opens streams until the worker answers on one, or gives it up after
 // `timeout`.
 void Reach(State& r, absl::Duration timeout) {
@@ -134,32 +150,57 @@ void Reach(State& r, absl::Duration timeout) {
   Clock* const clock = r.context->options.clock;
   const Deadline end(timeout, clock);
   Backoff pauses(r.context->options.random);
-  absl::Status lost;
+  absl::Status why;
+  int refusals = 0;
   for (;;) {
     if (!DropStream(r)) return;
     absl::Status status =
         TryOpen(r, std::max(end.left() / kAttemptShare, kMinAttempt));
     MutexLock lock(&c.mu);
-    if (!c.end.wanted() || status.ok()) return;
-    lost = WorkerLost(r, status);
+    if (!c.end.wanted() || c.recovery.due || status.ok()) return;
+    why = status;
     if (!MayPass(status)) break;
+    refusals = IsRefused(status) ? refusals + 1 : 0;
+    // A process that is gone does not come back as the same incarnation.
+    if (refusals == kMostRefusals && c.welcomed && c.lineage != nullptr) break;
     const Deadline pause(std::min(pauses.Next(), end.left()), clock);
-    while (c.end.wanted() && !pause.passed()) {
+    while (c.end.wanted() && !c.recovery.due && !pause.passed()) {
       WaitUntil(&c.connection_changed, &c.mu, pause);
     }
-    if (!c.end.wanted()) return;
+    if (!c.end.wanted() || c.recovery.due) return;
     if (!end.passed()) continue;
-    lost = WorkerLost(
-        r, absl::Status(status.code(),
-                        absl::StrCat(status.message(), " (tried again for ",
-                                     absl::FormatDuration(timeout), ")")));
+    why = absl::Status(status.code(),
+                       absl::StrCat(status.message(), " (tried again for ",
+                                    absl::FormatDuration(timeout), ")"));
     break;
   }
+  absl::Status lost;
   {
     MutexLock lock(&c.mu);
+    lost = LoseWorker(r, why);
+    if (lost.ok()) return;
     c.unreached = true;
   }
   Fail(r, std::move(lost));
+}
+
+// Returns an error if the worker cannot take over what was sent to a lost one.
+absl::Status MayTakeOver(const State& r, const v1::WorkerHello& hello)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu) {
+  const ConnectionState& c = r.connection;
+  if (hello.limits().inline_bytes() < c.limits.inline_bytes() ||
+      hello.limits().max_outstanding_bytes() <
+          c.limits.max_outstanding_bytes()) {
+    return MakeError(absl::StatusCode::kUnavailable, "LIMITS_TOO_LOW",
+                     absl::StrCat("worker ", hello.worker_id(),
+                                  " takes smaller messages"));
+  }
+  if (hello.generator_bytes() != c.facts.generator_bytes) {
+    return MakeError(absl::StatusCode::kUnavailable, "OTHER_GENERATORS",
+                     absl::StrCat("worker ", hello.worker_id(),
+                                  " draws other random numbers"));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status ResumeFrom(State& r, const v1::WorkerHello& hello)
@@ -184,19 +225,23 @@ void Open(State& r) {
   ConnectionState& c = r.connection;
   bool leased;
   bool again;
+  bool recovers;
   absl::Status dropped;
   {
     MutexLock lock(&c.mu);
     leased = !c.lease.lease_id().empty();
     again = c.welcomed;
-    if (c.stream.broken && IsDropped(c.stream.break_cause)) {
+    if (!c.recovery.due && c.stream.broken &&
+        IsDropped(c.stream.break_cause)) {
       const Deadline deadline(kReasonTimeout, r.context->options.clock);
-      while (c.end.wanted() && !deadline.passed()) {
+      while (c.end.wanted() && !c.recovery.due && !deadline.passed()) {
         WaitUntil(&c.connection_changed, &c.mu, deadline);
       }
       dropped = WorkerLost(r, c.stream.break_cause);
     }
+    recovers = c.recovery.due;
   }
+  if (recovers) return Recover(r);
   // Does nothing if OnLeaseEnded() has reported a more precise failure.
   if (!dropped.ok()) return Fail(r, std::move(dropped));
   if (!leased) {
@@ -259,12 +304,20 @@ void BeginEncoding(State& r, uint64_t next_sequence) {
 absl::Status ApplyHello(State& r, const v1::ControlResponse& response) {
   ConnectionState& c = r.connection;
   const v1::WorkerHello& hello = response.hello();
+  if (c.recovery.due) {
+    c.recovery.unsuitable = CheckHello(hello, c.lease);
+    c.recovery.unsuitable.Update(MayTakeOver(r, hello));
+    if (!c.recovery.unsuitable.ok()) {
+      c.connection_changed.SignalAll();
+      return absl::OkStatus();
+    }
+  }
   DJINN_RETURN_IF_ERROR(CheckHello(hello, c.lease));
   c.limits = hello.limits();
   r.uploader.SetMemoryBytes(c.limits.memory_bytes());
   c.facts = {hello.worker_id(), hello.numerics(), hello.speed(),
              hello.generator_bytes()};
-  if (c.welcomed) {
+  if (c.welcomed && !c.recovery.due) {
     DJINN_RETURN_IF_ERROR(ResumeFrom(r, hello));
     // The broken stream may have lost the last window.
     c.log.GrowWindow(response.window());
@@ -294,12 +347,15 @@ void OnClosed(State& r, absl::Status status) {
     c.progress_changed.SignalAll();
     // The worker's last message has arrived.
     if (c.end.cancelled || c.migration.going_over) return;
-    if (c.end.failure.ok() && !c.end.stopped &&
+    if (c.recovery.due) {
+      if (!c.stream.broken) c.stream.break_cause = status;
+      c.stream.broken = true;
+    } else if (c.end.failure.ok() && !c.end.stopped &&
         (MayPass(status) || (c.welcomed && IsDropped(status)))) {
       if (!c.stream.broken) c.stream.break_cause = status;
       c.stream.broken = true;
     } else {
-      lost = WorkerLost(r, status);
+      lost = c.end.stopped ? WorkerLost(r, status) : LoseWorker(r, status);
     }
   }
   if (!lost.ok()) FailInCallback(r, std::move(lost));

@@ -65,7 +65,8 @@ void FailInCallback(State& r, absl::Status failure, bool by_itself) {
       c.end.failure = failure;
       unreachable = by_itself && (c.unreached || !c.welcomed);
       c.end.lost_work =
-          !r.queue.empty() || r.queue.held() || !c.log.empty() || records;
+          !r.queue.empty() || r.queue.held() || !c.log.empty() || records ||
+          (c.recovery.due && c.lineage->has_unexecuted());
       WakeAll(c);
       r.answers.Fail(failure);
       stream = r.receiver.stream();
@@ -102,9 +103,19 @@ void OnLeaseEnded(State& r, const std::string& lease_id,
     if (c.ended_leases.has_value()) c.ended_leases->emplace(lease_id, reason);
     if (c.lease.lease_id().empty() || c.lease.lease_id() != lease_id) return;
     if (c.migration.going_over) return;  // another lease takes its place
+    // Other reasons, such as a reclaimed quota, would hold for the next lease,
+    // too.
     lost = LeaseEnded(r, reason);
+    const absl::Status cause = MakeError(
+        absl::StatusCode::kAborted, reason,
+        absl::StrCat("the coordinator ended the lease: ", reason));
+    if (c.lineage != nullptr && MayRecover(cause)) {
+      lost = LoseWorker(r, cause);
+      if (lost.ok()) c.lease_given_back = true;
+    }
   }
-  Fail(r, lost);
+  if (!lost.ok()) Fail(r, lost);
+  r.sender.wakeup.Set();
 }
 
 void WakeAll(ConnectionState& c) {

@@ -243,6 +243,8 @@ bool OnMigrationRequested(State& r, const v1::MigrationRequest& request) {
       declined = Declined("ALREADY_MIGRATING", "it is on its way elsewhere");
     } else if (!c.end.usable()) {
       declined = c.end.Reason();
+    } else if (c.recovery.due) {
+      declined = Declined("SESSION_BUSY", "it has lost its worker");
     } else if (c.migration.stays) {
       declined = Declined("SPANS_WORKERS", "its virtual device spans workers");
     } else if (r.answers.profiler.active()) {

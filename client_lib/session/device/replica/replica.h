@@ -72,6 +72,10 @@ void EncodeForgottenModels(State& r, EncodedMessages* messages);
 // Requests the lease if there is none, and opens streams until the worker
 // answers on one. Called by the device's own thread.
 void Open(State& r);
+// Requests a lease and takes it as the device's.
+absl::Status RequestLease(State& r);
+// Opens a stream and waits for the worker's answer to the hello.
+absl::Status TryOpen(State& r, absl::Duration timeout);
 // Ends and destroys the stream. Returns false when it cannot be destroyed.
 // Called by the device's own thread.
 bool DropStream(State& r,
@@ -113,6 +117,55 @@ absl::Status ApplyLeft(State& r, v1::Left* left)
 // Ends the migration, if there is one, and reports the outcome to the
 // coordinator.
 void EndMigration(State& r, absl::Status status, const v1::Entered& entered);
+
+// --- recovery.cc: goes on at another worker when one is lost.
+
+// Handles the loss of the worker. Returns OK if the device recovers, which its
+// own thread does once it is woken, and otherwise the error to fail with.
+absl::Status LoseWorker(State& r, const absl::Status& cause)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu);
+// Returns whether another worker may do better than one that ended the session
+// with this status.
+bool MayRecover(const absl::Status& status);
+// Recovers. Called by the device's own thread.
+void Recover(State& r);
+// Keeps no messages any more, because the device cannot recover.
+void StopKeeping(State& r) ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu);
+// Notes a message that is about to be appended.
+void KeepMessage(State& r, EncodedMessage* message)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu);
+// Warns once if values could not be computed again.
+void WarnIfIncomplete(State& r);
+// Notes that the worker executed the messages up to `sequence`.
+void NoteExecuted(State& r, uint64_t sequence)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu, r.answers.mu);
+// Takes the answer to a read first. Returns true if no thread waits for it. May
+// replace the value by an error.
+bool TakeKept(State& r, v1::ReadReply* reply)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu);
+// May replace the metadata by an error.
+void TakeKept(State& r, v1::RunMetadata* reply)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu);
+// Notes that the worker refused an upload, so that its storage keeps its
+// contents.
+void NoteRefused(State& r, uint64_t transfer_id)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu);
+// Ends the thread that sends uploads again.
+void EndUploads(State& r);
+
+// --- replay.cc: the messages for the worker that takes the session over.
+
+struct Replay {
+  EncodedMessages messages;
+  uint64_t count = 0;  // messages that had been executed before
+  // Uploads that nobody waits for, with their bytes, null if they are not here.
+  std::vector<std::pair<std::shared_ptr<UploadWait>,
+                        std::shared_ptr<const std::string>>>
+      uploads;
+};
+// Encodes the kept messages. Called by the device's own thread.
+absl::StatusOr<Replay> EncodeReplay(State& r)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu, r.answers.mu);
 
 // --- replies.cc: the worker's messages.
 

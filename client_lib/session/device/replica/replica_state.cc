@@ -26,7 +26,18 @@ State::State(ReplicaRole role_of_replica,
       sender(index, context, &queue, role.on_repeat, FirstId(role)),
       reader(index, context.get(), &recorder, &answers, this),
       uploader(&context->options, role.used_bytes, &recorder, &answers, this,
-               &connection.moves) {}
+               &connection.moves) {
+  // Replicas beside others are not replayed.
+  if (!context->options.recovers || role.member > 0) return;
+  MutexLock lock(&connection.mu);
+  connection.lineage =
+      std::make_unique<Lineage>(context->options.replay_memory);
+  sender.encoder.Keep([&c = connection](uint64_t bytes) {
+    MutexLock has_lock(&c.mu);
+    return c.lineage != nullptr &&
+           c.lineage->bytes() + bytes <= c.lineage->budget();
+  });
+}
 
 absl::Status State::AwaitWindow() { return replica::AwaitWindow(*this); }
 

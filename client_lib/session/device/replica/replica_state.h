@@ -17,8 +17,9 @@
 // under a lock; the recorder calls functions of replica.h under its own
 // (call_recorder.h). These functions work on the state.
 //
-// Whatever the session has on the worker is a function of its ordered messages,
-// which the connection's log keeps, and of the contents' bytes.
+// Whatever the session has on the worker is a function of its ordered messages
+// and of the contents' bytes. The connection's log keeps messages until the
+// worker has executed them; its lineage keeps them as long as they matter.
 #ifndef CLIENT_LIB_SESSION_DEVICE_REPLICA_REPLICA_STATE_H_
 #define CLIENT_LIB_SESSION_DEVICE_REPLICA_REPLICA_STATE_H_
 
@@ -39,12 +40,14 @@
 #include "client_lib/session/device/call_recorder.h"
 #include "client_lib/session/device/replica/device_state.h"
 #include "client_lib/session/device/replica/migration.h"
+#include "client_lib/session/device/replica/recovery.h"
 #include "client_lib/session/device/replica_role.h"
 #include "client_lib/session/device/session_context.h"
 #include "client_lib/session/device/uploader.h"
 #include "client_lib/session/device/value_reader.h"
 #include "client_lib/session/device/work_encoder.h"
 #include "client_lib/session/device/work_queue.h"
+#include "client_lib/session/lineage/lineage.h"
 #include "client_lib/session/model/thread_factory.h"
 #include "client_lib/session/model/wait.h"
 #include "client_lib/session/recording/virtual_device.h"
@@ -79,6 +82,9 @@ struct ConnectionState {
   bool unreached ABSL_GUARDED_BY(mu) = false;
   StreamState stream ABSL_GUARDED_BY(mu);
   MigrationState migration ABSL_GUARDED_BY(mu);
+  // Null if the device does not recover.
+  std::unique_ptr<Lineage> lineage ABSL_GUARDED_BY(mu);
+  RecoveryState recovery ABSL_GUARDED_BY(mu);
 
   MessageLog log ABSL_GUARDED_BY(mu);
   ReplyLog replies ABSL_GUARDED_BY(mu);

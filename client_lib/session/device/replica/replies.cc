@@ -48,6 +48,7 @@ absl::Status Complete(State& r, uint64_t sequence)
     }
   }
   if (c.log.completed() == before) return absl::OkStatus();
+  NoteExecuted(r, c.log.completed());
   c.moves.fetch_add(1, std::memory_order_relaxed);
   c.progress_changed.SignalAll();
   return absl::OkStatus();
@@ -64,6 +65,7 @@ absl::Status Apply(State& r, v1::ControlResponse* response,
       c.stream.hello_received = true;
       return ApplyHello(r, *response);
     case Message::kRead:
+      if (TakeKept(r, response->mutable_read())) return absl::OkStatus();
       if (ABSL_PREDICT_FALSE(response->has_timing())) {
         const absl::Status bad = r.answers.profiler.MarkAnswered(
             r.answers.table.reads().Find(response->read().sequence()),
@@ -75,9 +77,14 @@ absl::Status Apply(State& r, v1::ControlResponse* response,
           !bad.ok()) {
         return bad;
       }
-      if (held) c.replies.Hold(response->reply_number());
+      if (held) {
+        c.replies.Hold(response->reply_number());
+      } else if (c.lineage != nullptr) {
+        c.lineage->Answered(response->read().sequence());
+      }
       return absl::OkStatus();
     case Message::kMetadata:
+      TakeKept(r, response->mutable_metadata());
       return r.answers.table.TakeMetadata(response->metadata());
     case Message::kTransfer:
       if (const absl::Status bad =
@@ -87,6 +94,9 @@ absl::Status Apply(State& r, v1::ControlResponse* response,
       }
       if (response->transfer().already_held()) {
         ++r.answers.statistics.uploads_already_held;
+      }
+      if (response->transfer().has_refused()) {
+        NoteRefused(r, response->transfer().transfer_id());
       }
       return absl::OkStatus();
     case Message::kAdmitted:
@@ -201,8 +211,8 @@ void OnMessage(State& r, v1::ControlResponse response) {
     MutexLock lock(&c.mu);
     if (ABSL_PREDICT_FALSE(c.migration.going_over)) return;
     MutexLock answers_lock(&r.answers.mu);
-    const bool resumes =
-        response.has_hello() && c.welcomed && !c.migration.gone_over;
+    const bool resumes = response.has_hello() && c.welcomed &&
+                         !c.migration.gone_over && !c.recovery.due;
     violation = Take(r, &response, arrived);
     if (resumes && violation.ok()) resumed_worker = c.lease.worker_id();
     // Callbacks belong to the program. A leader must not run them, because they
@@ -256,6 +266,7 @@ void OnBulk(State& r, uint64_t transfer_id, uint64_t offset,
     wait->chunks->Copied();
     if (wait->announced && wait->chunks->complete()) {
       reads.EraseBulk(transfer_id);
+      if (c.lineage != nullptr) c.lineage->Answered(wait->sequence);
       c.replies.Release(wait->reply_number, wait->bytes);
       // The value's last byte arrived.
       if (ABSL_PREDICT_FALSE(wait->marks != nullptr)) {

@@ -79,7 +79,7 @@ Step TakeStep(State& r) {
   if (!c.end.failure.ok()) {
     return {c.end.dropped ? Next::kNothing : Next::kDrop, {}};
   }
-  if (!r.receiver.connected()) {
+  if (!r.receiver.connected() || c.recovery.due) {
     // Work that is being cancelled does not justify a new connection.
     const bool opens =
         !c.end.cancelling && (c.welcomed || r.queue.needs_lease());
@@ -190,6 +190,7 @@ void SendSupply(State& r) {
   r.sender.encoder.NoteCompleted(completed);
   const std::string* const definition = r.sender.encoder.Definition(id);
   auto message = std::make_shared<v1::ControlRequest>();
+  // It may have been defined under another id, for another worker.
   if (definition == nullptr ||
       !message->mutable_supply()->ParseFromString(*definition)) {
     absl::Status lost;
@@ -200,6 +201,7 @@ void SendSupply(State& r) {
     }
     return Fail(r, std::move(lost));
   }
+  message->mutable_supply()->set_graph_id(id);
   {
     MutexLock lock(&r.answers.mu);
     ++r.answers.statistics.needs_answered;
@@ -281,6 +283,10 @@ bool FinishRound(State& r, bool free_now) {
   {
     MutexLock lock(&c.mu);
     if (!c.end.failure.ok() || c.end.cancelling) return false;
+    if (c.recovery.due) {
+      if (free_now) r.sender.free_due.store(true, std::memory_order_relaxed);
+      return false;
+    }
     if (c.migration.current != nullptr &&
         c.migration.current->state != Migration::State::kFinishing) {
       // A session that has left may send nothing else.
@@ -363,6 +369,8 @@ void DropEverything(State& r) {
     r.answers.table.Clear();
     r.answers.uploads.Clear();
     r.sender.forgotten.TakeAll();
+    if (c.lineage != nullptr) c.lineage->Clear();
+    c.recovery.checks.clear();
   }
   for (const Work& work : r.queue.Drop()) {
     if (const auto* run = std::get_if<RunWork>(&work.action)) {
@@ -474,6 +482,7 @@ void Append(State& r, EncodedMessages messages) {
         too_large = sizes[i];
         break;
       }
+      KeepMessage(r, &message);
       Register(r, &message);
       message.request->set_acknowledged_reply(c.replies.handled());
       r.answers.statistics.bytes_up += sizes[i];
@@ -485,6 +494,7 @@ void Append(State& r, EncodedMessages messages) {
     if (!r.queue.full()) c.window_changed.SignalAll();
     if (c.end.cancelling) c.progress_changed.SignalAll();
   }
+  WarnIfIncomplete(r);
   if (too_large == 0) return;
   Fail(r, LimitExceeded("MESSAGE_TOO_LARGE",
                         "one message to the worker (calls with many values or "

@@ -80,7 +80,7 @@ absl::Status AwaitWelcome(State& r) {
   if (!c.welcomed) r.sender.wakeup.Set();
   const Deadline deadline(r.context->options.connect_timeout * 2,
                           r.context->options.clock);
-  while (!c.welcomed) {
+  while (!c.welcomed || c.recovery.due) {
     if (!c.end.usable()) return c.end.Reason();
     if (deadline.passed()) {
       return MakeError(absl::StatusCode::kDeadlineExceeded, "OPERATION_TIMEOUT",
@@ -105,7 +105,7 @@ absl::Status QueueHere(
     DJINN_RETURN_IF_ERROR(queue([&](absl::FunctionRef<void()> push) {
       MutexLock lock(&c.mu);
       // The work is meant for this worker.
-      if (c.migration.current != nullptr) return;
+      if (c.migration.current != nullptr || c.recovery.due) return;
       fill();
       push();
       queued = true;

@@ -1,0 +1,213 @@
+// Tests devices that lose their worker and go on at its successor.
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "client_lib/session/testing/calls.h"
+#include "client_lib/session/testing/fake_cluster.h"
+#include "client_lib/session/testing/program.h"
+#include "common/base/error.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace djinn {
+namespace {
+
+using testing::HasSubstr;
+
+SessionOptions Recovering() {
+  SessionOptions options;
+  options.recovers = true;
+  return options;
+}
+
+class RecoveryTest : public testing::Test {
+ protected:
+  explicit RecoveryTest(SessionOptions options = Recovering())
+      : session_(cluster_.Open(std::move(options))),
+        device_(*session_->Device(0)) {}
+  ~RecoveryTest() override { ExpectNoViolations(cluster_.worker()); }
+
+  // The worker's process ends, and another one takes its place.
+  void Lose() {
+    cluster_.coordinator().NoteRestart();
+    cluster_.worker().Restart(/*other_incarnation=*/true);
+  }
+
+  StoragePtr Uploaded(const std::string& bytes) {
+    StoragePtr storage = device_->NewStorage(bytes.size());
+    EXPECT_TRUE(device_->Upload(0, storage.get(), {bytes, nullptr}).ok());
+    return storage;
+  }
+  // Returns the result of a call with these operands.
+  StoragePtr Called(int op, const std::vector<StoragePtr>& operands) {
+    StoragePtr result = device_->NewStorage(8);
+    std::vector<Use> uses;
+    for (const StoragePtr& operand : operands) uses.push_back({operand, kReads});
+    uses.push_back({result, kBirth});
+    EXPECT_TRUE(Record(*device_, 0, MakeCall(op, uses)).ok());
+    return result;
+  }
+  absl::StatusOr<std::string> ReadAll(const StoragePtr& storage) {
+    std::string value(storage->size_bytes(), '?');
+    const absl::Status status =
+        device_->Read(0, storage.get(), WholeView(*storage.get()), value.data(),
+                      value.size());
+    if (!status.ok()) return status;
+    return value;
+  }
+
+  FakeCluster cluster_;
+  const std::unique_ptr<Session> session_;
+  const std::shared_ptr<VirtualDevice> device_;
+};
+
+TEST_F(RecoveryTest, TheSuccessorGetsWhatMattersAndNothingElse) {
+  const StoragePtr x = Uploaded("12345678");
+  StoragePtr dropped = Uploaded("dropped.");
+  const StoragePtr y = Called(1, {x, dropped});
+  StoragePtr unused = Called(2, {x});
+  Drop(std::move(unused));
+  ASSERT_TRUE(device_->Synchronize().ok());
+  const StoragePtr z = Uploaded("first...");
+  ASSERT_TRUE(device_->Upload(0, z.get(), {"second..", nullptr}).ok());
+  ASSERT_TRUE(device_->Synchronize().ok());
+  Lose();
+  EXPECT_EQ(*ReadAll(x), "12345678");
+  EXPECT_EQ(*ReadAll(z), "second..");
+  EXPECT_TRUE(ReadAll(y).ok());
+  EXPECT_EQ(session_->statistics().recoveries, 1);
+  // The uploads of x, of what y was computed from, and the last one of z, and
+  // the run that computes y.
+  EXPECT_EQ(session_->statistics().messages_replayed, 4);
+  EXPECT_THAT(cluster_.coordinator().returned_leases(),
+              testing::ElementsAre("lease-0 unreachable"));
+  // The session goes on as before.
+  const StoragePtr w = Called(3, {y, z});
+  EXPECT_TRUE(ReadAll(w).ok());
+  Drop(std::move(dropped));
+  EXPECT_TRUE(session_->Close(absl::Seconds(5)).ok());
+}
+
+TEST_F(RecoveryTest, UnfinishedWorkFollows) {
+  const StoragePtr x = Uploaded("12345678");
+  ASSERT_TRUE(ReadAll(x).ok());
+  cluster_.worker().Pause();
+  const StoragePtr y = Called(1, {x});
+  std::thread reader([&] { EXPECT_TRUE(ReadAll(y).ok()); });
+  cluster_.worker().WaitForRead();
+  Lose();
+  cluster_.worker().Resume();
+  reader.join();
+  EXPECT_EQ(*ReadAll(x), "12345678");
+}
+
+TEST_F(RecoveryTest, LargeUploadsAreSentAgainAlthoughTheProgramWroteToThem) {
+  std::string bytes = Pattern(3 << 20);
+  const std::string before = bytes;
+  const StoragePtr x = device_->NewStorage(bytes.size());
+  ASSERT_TRUE(device_->Upload(0, x.get(), {bytes, nullptr}).ok());
+  std::fill(bytes.begin(), bytes.end(), 'w');
+  ASSERT_TRUE(device_->Synchronize().ok());
+  Lose();
+  EXPECT_EQ(*ReadAll(x), before);
+}
+
+TEST_F(RecoveryTest, AnotherValueThanTheProgramHasSeenIsNotShown) {
+  const StoragePtr x = Uploaded("12345678");
+  // The fake worker's values depend on the numbers of messages, which change
+  // when earlier messages are left out.
+  for (int i = 0; i < 3; ++i) Drop(Uploaded("dropped."));
+  const StoragePtr y = Called(1, {x});
+  ASSERT_TRUE(ReadAll(y).ok());
+  const StoragePtr z = Called(2, {y});
+  ASSERT_TRUE(device_->Synchronize().ok());
+  Lose();
+  EXPECT_EQ(*ReadAll(x), "12345678");
+  EXPECT_EQ(ErrorReason(ReadAll(y).status()), "REPLAY_DIVERGED");
+  EXPECT_EQ(ErrorReason(ReadAll(z).status()), "REPLAY_DIVERGED");
+  EXPECT_EQ(ErrorReason(ReadAll(Called(3, {z})).status()), "REPLAY_DIVERGED");
+}
+
+TEST_F(RecoveryTest, ARunThatKillsTwoWorkersIsGivenUpAndTheSessionGoesOn) {
+  const StoragePtr x = Uploaded("12345678");
+  ASSERT_TRUE(device_->Synchronize().ok());
+  cluster_.worker().Set(&FakeScript::hold_runs, true);
+  const StoragePtr y = Called(7, {x});
+  absl::Status killed;
+  std::thread reader([&] { killed = ReadAll(y).status(); });
+  for (int i = 0; i < 2; ++i) {
+    cluster_.worker().WaitForRead();
+    Lose();
+  }
+  reader.join();
+  EXPECT_EQ(ErrorReason(killed), "RUN_KILLS_WORKERS") << killed;
+  EXPECT_THAT(std::string(killed.message()), HasSubstr("test::op7"));
+  EXPECT_EQ(*ReadAll(x), "12345678");
+  cluster_.worker().Set(&FakeScript::hold_runs, false);
+  EXPECT_EQ(ErrorReason(ReadAll(Called(3, {y})).status()), "RUN_KILLS_WORKERS");
+  EXPECT_TRUE(ReadAll(Called(3, {x})).ok());
+}
+
+class ImpatientRecoveryTest : public RecoveryTest {
+ protected:
+  ImpatientRecoveryTest() : RecoveryTest(Impatient()) {}
+
+  static SessionOptions Impatient() {
+    SessionOptions options = Recovering();
+    options.connect_timeout = absl::Milliseconds(300);
+    return options;
+  }
+};
+
+TEST_F(ImpatientRecoveryTest, WithoutAnyWorkerTheErrorSaysWhatWasTried) {
+  const StoragePtr x = Uploaded("12345678");
+  ASSERT_TRUE(ReadAll(x).ok());
+  cluster_.coordinator().RefuseLeases(
+      MakeError(absl::StatusCode::kUnavailable, "NO_WORKER", "no worker left"));
+  Lose();
+  const absl::Status lost = ReadAll(x).status();
+  EXPECT_EQ(ErrorReason(lost), "WORKER_LOST") << lost;
+  EXPECT_THAT(std::string(lost.message()), HasSubstr("attempts"));
+  EXPECT_THAT(std::string(lost.message()), HasSubstr("no worker left"));
+}
+
+class ForgetfulRecoveryTest : public RecoveryTest {
+ protected:
+  ForgetfulRecoveryTest() : RecoveryTest(Forgetful()) {}
+
+  static SessionOptions Forgetful() {
+    SessionOptions options = Recovering();
+    options.replay_memory = 20'000;
+    return options;
+  }
+};
+
+TEST_F(ForgetfulRecoveryTest, UploadsWithoutRoomNeedAWorkerThatHasTheirBytes) {
+  const StoragePtr x = Uploaded(Pattern(1 << 20));
+  ASSERT_TRUE(device_->Synchronize().ok());
+  cluster_.worker().Set(&FakeScript::transfers, FakeScript::Transfers::kHeld);
+  Lose();
+  EXPECT_TRUE(ReadAll(x).ok());
+  cluster_.worker().Set(&FakeScript::transfers, FakeScript::Transfers::kSend);
+  Lose();
+  const absl::Status lost = ReadAll(x).status();
+  EXPECT_EQ(ErrorReason(lost), "WORKER_LOST") << lost;
+  EXPECT_THAT(std::string(lost.message()), HasSubstr("kept neither here"));
+}
+
+TEST_F(ForgetfulRecoveryTest, AChainBeyondTheBudgetEndsWithTheWorker) {
+  const StoragePtr x = Uploaded("12345678");
+  for (int i = 0; i < 200; ++i) {
+    ASSERT_TRUE(Record(*device_, 0, MakeCall(1, {{x, kWrites}})).ok());
+    ASSERT_TRUE(device_->Synchronize().ok());
+  }
+  Lose();
+  const absl::Status lost = ReadAll(x).status();
+  EXPECT_EQ(ErrorReason(lost), "WORKER_LOST") << lost;
+  EXPECT_THAT(std::string(lost.message()), HasSubstr("replay_memory"));
+}
+
+}  // namespace
+}  // namespace djinn

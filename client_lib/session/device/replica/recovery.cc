@@ -1,0 +1,491 @@
+// Goes on at another worker when one is lost: asks for a new lease, opens a
+// stream, and sends the kept messages again.
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "client_lib/session/device/replica/replica.h"
+#include "client_lib/session/device/replica/replica_state.h"
+#include "client_lib/session/model/call_sites.h"
+#include "client_lib/session/stream/backoff.h"
+#include "client_lib/session/stream/worker_greeting.h"
+#include "common/base/error.h"
+#include "common/base/status_macros.h"
+#include "common/hash/hash.h"
+#include "common/log/log.h"
+
+namespace djinn::replica {
+namespace {
+
+using Node = Lineage::Node;
+
+// An attempt to connect takes this share of the time left, and at least
+// kMinAttempt.
+constexpr int kAttemptShare = 3;
+constexpr absl::Duration kMinAttempt = absl::Seconds(1);
+// Values that are compared after a replay, for each message that wrote them.
+constexpr size_t kMostSeen = 64;
+// Roughly the bytes that the note of such a value takes.
+constexpr uint64_t kSeenBytes = 256;
+
+KeptMessage* KeptOf(const Node& node) {
+  return static_cast<KeptMessage*>(node.payload.get());
+}
+
+// Returns the status with more text and the same payload.
+absl::Status WithText(const absl::Status& status, absl::string_view more) {
+  absl::Status longer(status.code(), absl::StrCat(status.message(), more));
+  status.ForEachPayload([&](absl::string_view url, const absl::Cord& payload) {
+    longer.SetPayload(url, payload);
+  });
+  return longer;
+}
+
+// Returns why the device cannot recover, or an empty string.
+std::string Obstacle(const State& r)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu) {
+  const ConnectionState& c = r.connection;
+  if (c.migration.stays) return "the device has several workers";
+  if (c.migration.current != nullptr) {
+    return "the device was on its way to another worker";
+  }
+  {
+    MutexLock lock(&r.answers.mu);
+    if (r.answers.profiler.active()) return "it was being profiled";
+  }
+  if (c.recovery.losses >= RecoveryState::kMostLosses) {
+    return absl::StrCat(c.recovery.losses,
+                        " workers were lost one after the other");
+  }
+  if (c.lineage->complete()) return "";
+  const size_t storages = c.lineage->incomplete_storages();
+  if (storages == 0) {
+    return "a copy between devices, or another message that cannot be sent "
+           "again, was unfinished";
+  }
+  return absl::StrCat(
+      "the lineage of ", storages,
+      " storages is incomplete (it may take ", c.lineage->budget(),
+      " bytes, replay_memory)");
+}
+
+// Returns the run that the worker was executing, as far as is known, or null.
+Node* Suspect(State& r) ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu) {
+  ConnectionState& c = r.connection;
+  Node* first = nullptr;
+  for (Node& node : c.lineage->nodes()) {
+    // Other numbers may belong to an earlier worker.
+    if (node.executed && c.recovery.last_replayed == 0) continue;
+    if (node.sequence <= c.log.completed() || node.sequence > c.log.sent()) {
+      continue;
+    }
+    if (first == nullptr || node.sequence < first->sequence) first = &node;
+  }
+  if (first == nullptr || KeptOf(*first) == nullptr ||
+      KeptOf(*first)->run == nullptr) {
+    return nullptr;
+  }
+  return first;
+}
+
+// Returns the operators of the run and where it was called.
+std::string Describe(const KeptMessage& kept) {
+  v1::DefineGraph define;
+  (void)define.ParseFromString(kept.run->graph->message);
+  const v1::Graph& graph = define.graph();
+  std::string text;
+  const int nodes = graph.nodes_size();
+  for (int i = 0; i < nodes; i += std::max(1, nodes - 1)) {
+    if (i > 0) absl::StrAppend(&text, " to ");
+    const uint32_t op = graph.nodes(i).operator_index();
+    if (op < static_cast<uint32_t>(graph.operators_size())) {
+      const v1::Operator& called = graph.operators(static_cast<int>(op));
+      absl::StrAppend(&text, called.name(),
+                      called.overload().empty() ? "" : ".", called.overload());
+    }
+    if (static_cast<size_t>(i) < kept.sites.size() && kept.sites[i] != 0) {
+      absl::StrAppend(
+          &text, djinn::Describe(CallSiteTable::Global().Get(kept.sites[i])));
+    }
+  }
+  return absl::StrCat("a run of ", nodes, nodes == 1 ? " call, " : " calls, ",
+                      text);
+}
+
+// Notes that the suspect's worker died, and gives the run up after the second
+// time.
+void NoteDeath(State& r) ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu) {
+  ConnectionState& c = r.connection;
+  Node* const suspect = Suspect(r);
+  if (suspect == nullptr || ++suspect->deaths < RecoveryState::kMostDeaths) {
+    return;
+  }
+  const std::string text =
+      absl::StrCat(suspect->deaths, " workers were lost while they executed ",
+                   Describe(*KeptOf(*suspect)), "; the last one was ",
+                   c.lease.worker_id());
+  c.lineage->Taint(suspect,
+                   MakeError(absl::StatusCode::kAborted, "RUN_KILLS_WORKERS",
+                             text, {{"worker", c.lease.worker_id()}}));
+}
+
+// Forgets the lost worker's stream of messages.
+void PrepareAnew(State& r)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu, r.answers.mu) {
+  ConnectionState& c = r.connection;
+  c.log = MessageLog();
+  c.replies = ReplyLog();
+  c.needed.clear();
+  c.recovery.last_replayed = 0;
+  for (auto& [sequence, check] : c.recovery.checks) {
+    c.lineage->Release(check.node);
+  }
+  c.recovery.checks.clear();
+  r.answers.table.Forget();
+  r.answers.uploads.Clear();
+  for (Node& node : c.lineage->nodes()) {
+    if (node.executed || node.payload == nullptr) continue;
+    const auto* const upload = std::get_if<std::shared_ptr<UploadWait>>(
+        &KeptOf(node)->registration);
+    if (upload != nullptr) (*upload)->AskAgain();
+  }
+}
+
+// Sends the kept messages to the worker that answered.
+absl::Status SendAgain(State& r) {
+  ConnectionState& c = r.connection;
+  BeginEncoding(r, /*next_sequence=*/1);
+  r.sender.admitted_now.clear();
+  Replay replay;
+  {
+    MutexLock lock(&c.mu);
+    MutexLock answers_lock(&r.answers.mu);
+    DJINN_ASSIGN_OR_RETURN(replay, EncodeReplay(r));
+    for (const EncodedMessage& message : replay.messages) {
+      const v1::Install& install = message.request->ordered().install();
+      if (install.has_content() && !message.ends_work) {
+        r.answers.eager.TakeAgain(install.content().size());
+      }
+    }
+    ++r.answers.statistics.recoveries;
+    r.answers.statistics.messages_replayed += replay.count;
+    c.recovery.last_replayed =
+        replay.messages.empty()
+            ? 0
+            : replay.messages.back().request->ordered().sequence();
+    if (replay.messages.empty()) c.recovery.losses = 0;
+    for (const auto& [wait, source] : replay.uploads) {
+      c.recovery.uploads.push_back(wait);
+    }
+  }
+  const uint64_t count = replay.count;
+  Append(r, std::move(replay.messages));
+  if (!replay.uploads.empty()) {
+    auto uploader = r.context->options.threads->Start(
+        [&r, uploads = std::move(replay.uploads)] {
+          for (const auto& [wait, source] : uploads) {
+            const absl::Status status = r.uploader.SendAgain(wait, source);
+            if (status.ok()) continue;
+            absl::Status lost;
+            {
+              MutexLock lock(&r.connection.mu);
+              // It is no failure if this worker is lost, too.
+              if (r.connection.recovery.due) return;
+              lost = WorkerLost(
+                  r, WithText(r.connection.recovery.cause,
+                              absl::StrCat("; an upload could not be sent "
+                                           "again: ",
+                                           status.message())));
+            }
+            return Fail(r, std::move(lost));
+          }
+        });
+    MutexLock lock(&c.mu);
+    c.recovery.uploader = std::move(uploader);
+  }
+  absl::Duration took;
+  std::string worker;
+  absl::Status cause;
+  {
+    MutexLock lock(&c.mu);
+    c.recovery.due = false;
+    took = Now(r) - c.recovery.since;
+    worker = c.lease.worker_id();
+    cause = c.recovery.cause;
+    c.connection_changed.SignalAll();
+    c.progress_changed.SignalAll();
+  }
+  log::Warning("goes on after the loss of a worker",
+               {{"device", r.index},
+                {"worker", worker},
+                {"replayed", count},
+                {"took", took},
+                {"cause", cause}});
+  // The coordinator receives the program's graphs again, for its new worker.
+  r.context->TellAgain();
+  return absl::OkStatus();
+}
+
+// Asks for a worker and makes it take the session over.
+absl::Status TryRecover(State& r, const Deadline& end) {
+  ConnectionState& c = r.connection;
+  GiveLeaseBack(r, /*unreachable=*/true);
+  DJINN_RETURN_IF_ERROR(RequestLease(r));
+  {
+    MutexLock lock(&c.mu);
+    MutexLock answers_lock(&r.answers.mu);
+    if (!c.end.wanted()) return absl::CancelledError("given up");
+    c.recovery.unsuitable = absl::OkStatus();
+    PrepareAnew(r);
+  }
+  DJINN_RETURN_IF_ERROR(
+      TryOpen(r, std::max(end.left() / kAttemptShare, kMinAttempt)));
+  return SendAgain(r);
+}
+
+// Returns whether further attempts would end in the same way.
+bool IsHopeless(const absl::Status& status) {
+  const std::string reason = ErrorReason(status);
+  return reason == "TOO_LARGE" || reason == "POLICY_UNKNOWN" ||
+         absl::IsInvalidArgument(status) ||
+         (absl::IsFailedPrecondition(status) && reason.empty());
+}
+
+}  // namespace
+
+bool MayRecover(const absl::Status& status) {
+  if (MayPass(status)) return true;
+  const std::string reason = ErrorReason(status);
+  return reason == "WRONG_INCARNATION" || reason == "SESSION_LOST" ||
+         reason == "DRAINING" || reason == "LEASE_UNKNOWN" ||
+         reason == "LEASE_EXPIRED" || reason == "WORKER_LOST" ||
+         reason == "WORKER_RESTARTED";
+}
+
+absl::Status LoseWorker(State& r, const absl::Status& cause) {
+  ConnectionState& c = r.connection;
+  if (c.recovery.due) return absl::OkStatus();
+  if (c.lineage == nullptr || !c.welcomed || !c.end.wanted() ||
+      !c.end.failing.ok() || !MayRecover(cause)) {
+    return WorkerLost(r, cause);
+  }
+  if (const std::string obstacle = Obstacle(r); !obstacle.empty()) {
+    return WorkerLost(
+        r, WithText(cause, absl::StrCat("; it is not replayed, because ",
+                                        obstacle)));
+  }
+  NoteDeath(r);
+  c.recovery.due = true;
+  c.recovery.cause = cause;
+  c.recovery.since = Now(r);
+  ++c.recovery.losses;
+  r.receiver.SetConnected(false);
+  c.stream.broken = true;
+  c.connection_changed.SignalAll();
+  c.progress_changed.SignalAll();
+  return absl::OkStatus();
+}
+
+void Recover(State& r) {
+  ConnectionState& c = r.connection;
+  const SessionOptions& options = r.context->options;
+  const Deadline end(options.connect_timeout, options.clock);
+  Backoff pauses(options.random);
+  absl::Status cause;
+  std::string worker;
+  {
+    MutexLock lock(&c.mu);
+    cause = c.recovery.cause;
+    worker = c.lease.worker_id();
+  }
+  log::Warning("lost a worker and asks for another one",
+               {{"device", r.index}, {"worker", worker}, {"cause", cause}});
+  for (int tries = 1;; ++tries) {
+    if (!DropStream(r)) return;
+    EndUploads(r);
+    const absl::Status status = TryRecover(r, end);
+    if (status.ok()) return;
+    absl::Status lost;
+    bool given_up = false;
+    {
+      MutexLock lock(&c.mu);
+      given_up = !c.end.wanted();
+      lost = WorkerLost(
+          r, WithText(c.recovery.cause,
+                      absl::StrCat("; no other one took its place in ", tries,
+                                   tries == 1 ? " attempt" : " attempts",
+                                   " within ",
+                                   absl::FormatDuration(Now(r) -
+                                                        c.recovery.since),
+                                   ", the last time because: ",
+                                   status.message())));
+      const Deadline pause(std::min(pauses.Next(), end.left()), options.clock);
+      while (!given_up && !pause.passed() && c.end.wanted()) {
+        WaitUntil(&c.connection_changed, &c.mu, pause);
+      }
+      given_up |= !c.end.wanted();
+    }
+    // Returns a lease that was granted while the device failed.
+    if (given_up) return GiveLeaseBack(r, /*unreachable=*/false);
+    if (IsHopeless(status) || end.passed()) return Fail(r, std::move(lost));
+  }
+}
+
+void StopKeeping(State& r) {
+  ConnectionState& c = r.connection;
+  r.sender.encoder.KeepNothing();
+  if (c.recovery.due) return;
+  c.recovery.checks.clear();
+  c.recovery.models.clear();
+  c.lineage = nullptr;
+}
+
+void KeepMessage(State& r, EncodedMessage* message) {
+  ConnectionState& c = r.connection;
+  if (c.lineage == nullptr) return;
+  const v1::Ordered& ordered = message->request->ordered();
+  if (ordered.has_free() && c.recovery.last_replayed < ordered.sequence()) {
+    c.lineage->Free(ordered.free().storages());
+  }
+  if (ordered.has_register_model()) {
+    const v1::RegisterModel& model = ordered.register_model();
+    if (model.storages().empty()) {
+      c.recovery.models.erase(model.model_id());
+    } else {
+      c.recovery.models[model.model_id()] = model;
+    }
+  }
+  if (message->keepsake == nullptr) return;
+  const std::unique_ptr<Keepsake> keepsake = std::move(message->keepsake);
+  Lineage::Message kept;
+  kept.bytes = keepsake->Bytes();
+  kept.uses = std::move(keepsake->uses);
+  kept.payload = std::move(keepsake->message);
+  kept.awaits_answer = keepsake->awaits_answer;
+  c.lineage->Add(ordered.sequence(), std::move(kept), keepsake->freed);
+}
+
+void WarnIfIncomplete(State& r) {
+  ConnectionState& c = r.connection;
+  size_t storages = 0;
+  uint64_t budget = 0;
+  {
+    MutexLock lock(&c.mu);
+    if (c.lineage == nullptr || c.lineage->complete() ||
+        std::exchange(c.recovery.warned, true)) {
+      return;
+    }
+    storages = c.lineage->incomplete_storages();
+    budget = c.lineage->budget();
+  }
+  log::Warning(
+      "what the program computed is no longer kept in full; the loss of its "
+      "worker would end the device",
+      {{"device", r.index}, {"storages", storages}, {"replay_memory", budget}});
+}
+
+void NoteExecuted(State& r, uint64_t sequence) {
+  ConnectionState& c = r.connection;
+  if (c.lineage == nullptr) return;
+  c.lineage->Executed(sequence);
+  if (c.recovery.last_replayed == 0 || sequence < c.recovery.last_replayed) {
+    return;
+  }
+  c.recovery.last_replayed = 0;
+  c.recovery.losses = 0;
+}
+
+bool TakeKept(State& r, v1::ReadReply* reply) {
+  ConnectionState& c = r.connection;
+  if (c.lineage == nullptr) return false;
+  const uint64_t sequence = reply->sequence();
+  if (auto found = c.recovery.checks.extract(sequence); !found.empty()) {
+    const RecoveryState::Check& check = found.mapped();
+    const std::string& value = reply->value();
+    if (reply->has_value() &&
+        (value.size() != check.bytes ||
+         !(HashContent(value.data(), value.size()) == check.hash))) {
+      const absl::Status error = MakeError(
+          absl::StatusCode::kDataLoss, "REPLAY_DIVERGED",
+          absl::StrCat("worker ", c.lease.worker_id(),
+                       " computed another value than the lost worker, which "
+                       "the program has seen"),
+          {{"worker", c.lease.worker_id()}});
+      c.lineage->Taint(check.node, error);
+    }
+    c.lineage->Release(check.node);
+    return true;
+  }
+  const Node* const read = c.lineage->FindPending(sequence);
+  if (read != nullptr && !read->error.ok()) {
+    FillDetail(read->error, reply->mutable_error());
+  } else if (Node* const producer = c.lineage->ReadFrom(sequence);
+             producer != nullptr && reply->has_value() &&
+             KeptOf(*producer) != nullptr && KeptOf(*read) != nullptr) {
+    const v1::Read& asked = KeptOf(*read)->request->ordered().read();
+    std::vector<KeptMessage::Seen>& seen = KeptOf(*producer)->seen;
+    const bool known =
+        std::any_of(seen.begin(), seen.end(), [&](const auto& before) {
+          return before.read.storage() == asked.storage() &&
+                 before.read.view().SerializeAsString() ==
+                     asked.view().SerializeAsString();
+        });
+    if (!known && seen.size() < kMostSeen) {
+      seen.push_back({asked, reply->value().size(),
+                      HashContent(reply->value().data(),
+                                  reply->value().size())});
+      seen.back().read.clear_transfer_id();
+      c.lineage->Charge(producer, kSeenBytes);
+    }
+  }
+  return false;
+}
+
+void TakeKept(State& r, v1::RunMetadata* reply) {
+  ConnectionState& c = r.connection;
+  if (c.lineage == nullptr) return;
+  const Node* const run = c.lineage->FindPending(reply->sequence());
+  if (run != nullptr && !run->error.ok()) {
+    reply->clear_results();
+    reply->clear_storage_bytes();
+    FillDetail(run->error, reply->mutable_error());
+  }
+  c.lineage->Answered(reply->sequence());
+}
+
+void NoteRefused(State& r, uint64_t transfer_id) {
+  ConnectionState& c = r.connection;
+  if (c.lineage == nullptr) return;
+  for (const MessageLog::Entry& entry : c.log.entries()) {
+    const v1::Ordered& message = entry.message->ordered();
+    if (message.install().transfer().transfer_id() != transfer_id) continue;
+    Node* const node = c.lineage->FindPending(entry.sequence);
+    if (node != nullptr) c.lineage->MakeIncomplete(node);
+    return;
+  }
+}
+
+void EndUploads(State& r) {
+  RecoveryState& recovery = r.connection.recovery;
+  std::unique_ptr<ThreadFactory::Thread> thread;
+  {
+    MutexLock lock(&r.connection.mu);
+    MutexLock answers_lock(&r.answers.mu);
+    for (const auto& wait : recovery.uploads) {
+      if (wait->state == UploadWait::State::kOver) continue;
+      wait->state = UploadWait::State::kOver;
+      wait->refusal = absl::CancelledError("the worker is lost");
+      wait->changed.SignalAll();
+    }
+    recovery.uploads.clear();
+    thread = std::move(recovery.uploader);
+  }
+  if (thread != nullptr) thread->Join();
+}
+
+}  // namespace djinn::replica

@@ -1,0 +1,60 @@
+// Describes the recovery of a device that loses its worker: another worker, or
+// the same one in a new incarnation, executes the kept messages
+// (client_lib/session/lineage), and then the device goes on.
+//
+// The connection's lock guards it, unless a field says otherwise.
+#ifndef CLIENT_LIB_SESSION_DEVICE_REPLICA_RECOVERY_H_
+#define CLIENT_LIB_SESSION_DEVICE_REPLICA_RECOVERY_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "client_lib/session/lineage/lineage.h"
+#include "client_lib/session/model/thread_factory.h"
+#include "client_lib/session/transfer/work.h"
+#include "common/hash/hash.h"
+#include "djinn/v1/execution.pb.h"
+
+namespace djinn {
+
+struct RecoveryState {
+  // Workers that may be lost in succession before the device gives up.
+  static constexpr int kMostLosses = 8;
+  // Number of deaths after which a run is not executed again.
+  static constexpr int kMostDeaths = 2;
+
+  // The worker is lost, and no other one has the messages yet.
+  bool due = false;
+  // Why the last worker was lost.
+  absl::Status cause;
+  // Why the worker that answered cannot take the session over.
+  absl::Status unsuitable;
+  // Workers lost since a replay was last executed in full.
+  int losses = 0;
+  // Number of the last message of the replay, until it is executed.
+  uint64_t last_replayed = 0;
+  absl::Duration since;
+  bool warned = false;  // that the lineage is incomplete
+
+  // The registrations of models that the worker has, by id.
+  std::map<uint64_t, v1::RegisterModel> models;
+  // Reads of values that the program has seen, by the number of the message.
+  struct Check {
+    Lineage::Node* node = nullptr;  // held
+    uint64_t bytes = 0;
+    ContentHash hash;
+  };
+  absl::flat_hash_map<uint64_t, Check> checks;
+
+  // Uploads that are sent again, and the thread that sends them.
+  std::vector<std::shared_ptr<UploadWait>> uploads;
+  std::unique_ptr<ThreadFactory::Thread> uploader;
+};
+
+}  // namespace djinn
+
+#endif  // CLIENT_LIB_SESSION_DEVICE_REPLICA_RECOVERY_H_

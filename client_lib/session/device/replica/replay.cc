@@ -1,0 +1,351 @@
+// Encodes the kept messages for a worker that knows nothing of the session.
+//
+// They have the numbers 1, 2, 3, ... there. Graphs get new ids, and repeats
+// become full runs. A storage has the versions that the program knows: where
+// messages in between are left out, CreateStorage.version leaves their versions
+// out, too.
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
+#include "client_lib/session/device/answer_table.h"
+#include "client_lib/session/device/replica/replica.h"
+#include "client_lib/session/device/replica/replica_state.h"
+#include "common/base/error.h"
+#include "common/base/status_macros.h"
+
+namespace djinn::replica {
+namespace {
+
+using Node = Lineage::Node;
+
+KeptMessage* KeptOf(const Node& node) {
+  return static_cast<KeptMessage*>(node.payload.get());
+}
+
+class Replayer {
+ public:
+  explicit Replayer(State& r) ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu)
+      : encoder_(r.sender.encoder),
+        lineage_(*r.connection.lineage),
+        recovery_(r.connection.recovery),
+        inline_bytes_(r.connection.limits.inline_bytes()),
+        max_graphs_(r.connection.limits.max_graphs()) {}
+
+  absl::StatusOr<Replay> Encode() {
+    for (Node& node : lineage_.nodes()) {
+      for (const Lineage::Use& use : node.uses) last_use_[use.storage] = &node;
+    }
+    lineage_.BeginAnew();
+    for (Node& node : lineage_.nodes()) {
+      if (KeptOf(node) == nullptr) {
+        return absl::FailedPreconditionError("a message was not kept");
+      }
+      if (node.executed) ++replay_.count;
+      DJINN_RETURN_IF_ERROR(Encode(&node));
+      FreeUnused(node);
+    }
+    for (const auto& [id, model] : recovery_.models) EncodeModel(model);
+    // No node may go while the loop visits them.
+    for (const uint64_t sequence : answered_) lineage_.Answered(sequence);
+    return std::move(replay_);
+  }
+
+ private:
+  EncodedMessage& Add(uint32_t lane,
+                      std::shared_ptr<v1::ControlRequest> request) {
+    return encoder_.EncodeAgain(lane, std::move(request), &replay_.messages);
+  }
+
+  // Adds the node's own message.
+  void AddFor(Node* node, std::shared_ptr<v1::ControlRequest> request) {
+    const KeptMessage& kept = *KeptOf(*node);
+    EncodedMessage& message = Add(kept.lane, std::move(request));
+    message.ends_work = kept.ends_work && !node->executed;
+    message.sites = kept.sites;
+    if (!node->executed || node->awaits_answer) {
+      message.registration = kept.registration;
+    }
+    lineage_.Resent(node, message.request->ordered().sequence());
+  }
+
+  // Creates the storage with this version, or takes it from `from` to it.
+  void SetVersion(const Lineage::Use& use, uint64_t from, uint64_t version) {
+    auto request = std::make_shared<v1::ControlRequest>();
+    v1::CreateStorage* const create =
+        request->mutable_ordered()->mutable_create_storage();
+    create->set_storage(use.storage);
+    create->set_base_version(from);
+    create->set_size_bytes(use.size_bytes);
+    create->set_version(version);
+    Add(0, std::move(request));
+    versions_[use.storage] = version;
+  }
+
+  absl::Status Encode(Node* node) {
+    const KeptMessage& kept = *KeptOf(*node);
+    if (kept.run != nullptr && node->deaths >= RecoveryState::kMostDeaths) {
+      LeaveOut(node);
+      return absl::OkStatus();
+    }
+    if (kept.run != nullptr) {
+      DJINN_RETURN_IF_ERROR(EncodeRun(node, *kept.run));
+    } else {
+      DJINN_RETURN_IF_ERROR(EncodeOther(node, kept));
+    }
+    for (const KeptMessage::Seen& seen : kept.seen) {
+      if (!node->error.ok()) break;
+      EncodeCheck(node, seen);
+    }
+    return absl::OkStatus();
+  }
+
+  // Makes the versions right without the run. Its values must not be shown.
+  void LeaveOut(Node* node) {
+    for (const Lineage::Use& use : node->uses) {
+      const uint64_t version = use.base_version + use.writes;
+      const uint64_t now = versions_[use.storage];
+      if (now < version) SetVersion(use, now, version);
+    }
+    std::vector<uint64_t> freed;
+    for (const uint32_t slot : KeptOf(*node)->run->final_slots) {
+      freed.push_back(node->uses[slot].storage);
+    }
+    Free(freed);
+    // The program waits for the whole run by the number of a message.
+    auto request = std::make_shared<v1::ControlRequest>();
+    request->mutable_ordered()->mutable_free();
+    AddFor(node, std::move(request));
+    EncodedMessage& message = replay_.messages.back();
+    if (const auto* const wait = std::get_if<std::shared_ptr<MetadataWait>>(
+            &message.registration)) {
+      (*wait)->error = node->error;
+      (*wait)->done = true;
+      (*wait)->changed.SignalAll();
+      answered_.push_back(node->sequence);
+    }
+    message.registration = {};
+  }
+
+  absl::Status EncodeRun(Node* node, const KeptRun& kept) {
+    for (const Lineage::Use& use : node->uses) {
+      const uint64_t now = versions_[use.storage];
+      if (now == use.base_version) continue;
+      if (use.depends() || now > use.base_version) return Inconsistent(use);
+      SetVersion(use, now, use.base_version);
+    }
+    const uint64_t graph = Define(KeptOf(*node)->lane, kept.graph);
+    auto request = std::make_shared<v1::ControlRequest>();
+    v1::Run* const run = request->mutable_ordered()->mutable_run();
+    run->set_graph_id(graph);
+    for (const Lineage::Use& use : node->uses) {
+      v1::Binding* const binding = run->add_bindings();
+      binding->set_storage(use.storage);
+      binding->set_base_version(use.base_version);
+      binding->set_writes(use.writes);
+      binding->set_reads(use.reads);
+      versions_[use.storage] = use.base_version + use.writes;
+    }
+    run->mutable_float_holes()->Add(kept.floats.begin(), kept.floats.end());
+    for (const std::string& value : kept.scalar_tensors) {
+      run->add_scalar_tensors(value);
+    }
+    run->mutable_final_slots()->Add(kept.final_slots.begin(),
+                                    kept.final_slots.end());
+    run->set_mode(kept.mode);
+    run->set_size(kept.size);
+    run->set_reply_metadata(kept.reply_metadata);
+    for (const uint32_t slot : kept.final_slots) {
+      versions_.erase(node->uses[slot].storage);
+    }
+    AddFor(node, std::move(request));
+    if (kept.reply_metadata && !node->awaits_answer) {
+      // The program has the metadata, and nobody waits for it.
+      auto wait = std::make_shared<MetadataWait>();
+      if (const auto* const before = std::get_if<std::shared_ptr<MetadataWait>>(
+              &KeptOf(*node)->registration)) {
+        wait->expected = (*before)->expected;
+      }
+      replay_.messages.back().registration = std::move(wait);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status EncodeOther(Node* node, const KeptMessage& kept) {
+    auto request = std::make_shared<v1::ControlRequest>(*kept.request);
+    request->clear_acknowledged_reply();
+    v1::Ordered* const ordered = request->mutable_ordered();
+    switch (ordered->action_case()) {
+      case v1::Ordered::kInstall:
+        return EncodeInstall(node, kept, std::move(request));
+      case v1::Ordered::kCreateStorage: {
+        const Lineage::Use& use = node->uses.front();
+        if (versions_[use.storage] != use.base_version) {
+          return Inconsistent(use);
+        }
+        versions_[use.storage] = use.base_version + 1;
+        break;
+      }
+      case v1::Ordered::kRead:
+        if (versions_[node->uses.front().storage] !=
+            node->uses.front().base_version) {
+          return Inconsistent(node->uses.front());
+        }
+        ResetRead(kept);
+        break;
+      default:
+        break;
+    }
+    AddFor(node, std::move(request));
+    return absl::OkStatus();
+  }
+
+  absl::Status EncodeInstall(Node* node, const KeptMessage& kept,
+                             std::shared_ptr<v1::ControlRequest> request) {
+    const Lineage::Use& use = node->uses.front();
+    v1::Install* const install = request->mutable_ordered()->mutable_install();
+    const uint64_t now = versions_[use.storage];
+    const uint64_t after = use.base_version + use.writes;
+    if (now > use.base_version) return Inconsistent(use);
+    // It replaces the whole contents, whatever version they have.
+    install->set_base_version(now);
+    versions_[use.storage] = now + 1;
+    if (install->has_content() && install->content().size() <= inline_bytes_) {
+      std::string bytes = std::move(*install->mutable_content());
+      install->set_inline_value(std::move(bytes));
+    }
+    if (install->has_transfer()) {
+      install->mutable_transfer()->set_provable(kept.source != nullptr ||
+                                                !node->executed);
+    }
+    const bool transfers = install->has_transfer();
+    if (transfers && node->executed) {
+      // The thread that uploaded it may still be about to forget the old id.
+      install->mutable_transfer()->set_transfer_id(encoder_.NextTransferId());
+    }
+    AddFor(node, std::move(request));
+    EncodedMessage& message = replay_.messages.back();
+    if (std::holds_alternative<InlinedUpload>(message.registration)) {
+      message.registration = {};
+    }
+    if (transfers && node->executed) {
+      auto wait = std::make_shared<UploadWait>();
+      wait->uploaded_before = true;
+      message.registration = wait;
+      replay_.uploads.emplace_back(std::move(wait), kept.source);
+    }
+    if (now + 1 != after) SetVersion(use, now + 1, after);
+    return absl::OkStatus();
+  }
+
+  static void ResetRead(const KeptMessage& kept) {
+    const auto* const wait =
+        std::get_if<std::shared_ptr<ReadWait>>(&kept.registration);
+    if (wait == nullptr) return;
+    (*wait)->announced = false;
+    (*wait)->reply_number = 0;
+  }
+
+  // Reads a value that the program has seen.
+  void EncodeCheck(Node* node, const KeptMessage::Seen& seen) {
+    auto request = std::make_shared<v1::ControlRequest>();
+    *request->mutable_ordered()->mutable_read() = seen.read;
+    const auto now = versions_.find(seen.read.storage());
+    // The run freed it.
+    if (now == versions_.end() || now->second != seen.read.version()) return;
+    const EncodedMessage& message = Add(0, std::move(request));
+    Lineage::Hold(node);
+    recovery_.checks[message.request->ordered().sequence()] = {
+        node, seen.bytes, seen.hash};
+  }
+
+  uint64_t Define(uint32_t lane,
+                  const std::shared_ptr<const GraphDefinition>& graph) {
+    if (const auto found = graphs_.find(graph.get()); found != graphs_.end()) {
+      return found->second;
+    }
+    GraphTable& table = encoder_.graphs();
+    auto request = std::make_shared<v1::ControlRequest>();
+    v1::DefineGraph* const define =
+        request->mutable_ordered()->mutable_define_graph();
+    // It was made by SerializeAsString().
+    (void)define->ParseFromString(graph->message);
+    if (graphs_.size() >= max_graphs_) {
+      for (const uint64_t id : table.Unsaid()) define->add_forget_ids(id);
+      graphs_.clear();
+    }
+    const bool forgets = define->forget_ids_size() > 0;
+    EncodedMessage& message = Add(lane, std::move(request));
+    if (forgets) table.SaidIn(message.request->ordered().sequence());
+    const uint64_t id = table.AddPassing(graph);
+    define->set_graph_id(id);
+    message.registration = DefinedGraph{id, graph->fingerprint};
+    return graphs_[graph.get()] = id;
+  }
+
+  void Free(const std::vector<uint64_t>& storages) {
+    if (storages.empty()) return;
+    auto request = std::make_shared<v1::ControlRequest>();
+    request->mutable_ordered()->mutable_free()->mutable_storages()->Add(
+        storages.begin(), storages.end());
+    Add(0, std::move(request));
+    for (const uint64_t storage : storages) versions_.erase(storage);
+  }
+
+  // Frees the storages that the program released and that nothing uses any
+  // more.
+  void FreeUnused(const Node& node) {
+    std::vector<uint64_t> unused;
+    for (const Lineage::Use& use : node.uses) {
+      if (lineage_.IsLive(use.storage) || last_use_[use.storage] != &node ||
+          !versions_.contains(use.storage)) {
+        continue;
+      }
+      unused.push_back(use.storage);
+    }
+    Free(unused);
+  }
+
+  void EncodeModel(v1::RegisterModel model) {
+    google::protobuf::RepeatedField<uint64_t> storages;
+    storages.Swap(model.mutable_storages());
+    for (const uint64_t storage : storages) {
+      if (versions_.contains(storage)) model.add_storages(storage);
+    }
+    if (model.storages().empty()) return;
+    auto request = std::make_shared<v1::ControlRequest>();
+    *request->mutable_ordered()->mutable_register_model() = std::move(model);
+    Add(0, std::move(request)).registration = std::make_shared<ModelWait>();
+  }
+
+  absl::Status Inconsistent(const Lineage::Use& use) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("storage ", use.storage, " has version ",
+                     versions_[use.storage], ", not ", use.base_version));
+  }
+
+  WorkEncoder& encoder_;
+  Lineage& lineage_;
+  RecoveryState& recovery_;
+  const uint64_t inline_bytes_;
+  const uint64_t max_graphs_;
+  Replay replay_;
+  // The versions that the storages have on the worker; absent: they do not
+  // exist.
+  absl::flat_hash_map<uint64_t, uint64_t> versions_;
+  absl::flat_hash_map<uint64_t, const Node*> last_use_;
+  absl::flat_hash_map<const GraphDefinition*, uint64_t> graphs_;
+  std::vector<uint64_t> answered_;
+};
+
+}  // namespace
+
+absl::StatusOr<Replay> EncodeReplay(State& r) { return Replayer(r).Encode(); }
+
+}  // namespace djinn::replica

@@ -1,0 +1,175 @@
+// Keeps what a device sent to its worker, as long as something alive depends on
+// it, so that another worker can compute the same values again.
+//
+// There is a node for each ordered message that reads or writes storages, or
+// that has an answer. A node is kept while
+//
+// - the worker has not executed it, or its answer has not arrived;
+// - it produced the current version of a storage that is not freed;
+// - a node that is kept reads a version that it produced.
+//
+// A message that overwrites a storage without reading it cuts the chain of the
+// storage's earlier versions. The kept nodes, in the order in which they were
+// added, are therefore the smallest set of messages that produces every live
+// value and every pending answer on an empty worker.
+//
+// The nodes count bytes, whose sum stays within a budget: beyond it the oldest
+// chains lose their messages. Their nodes, and those that depend on them, are
+// then incomplete, until their storages are overwritten or freed.
+//
+// Not thread-safe: the connection's lock guards it.
+#ifndef CLIENT_LIB_SESSION_LINEAGE_LINEAGE_H_
+#define CLIENT_LIB_SESSION_LINEAGE_LINEAGE_H_
+
+#include <cstdint>
+#include <deque>
+#include <list>
+#include <memory>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+
+namespace djinn {
+
+class Lineage {
+ public:
+  // What it takes to send a message again.
+  struct Payload {
+    virtual ~Payload() = default;
+  };
+
+  // What a message does to one storage.
+  struct Use {
+    uint64_t storage = 0;
+    // The version before the message; 0 if the message creates the storage.
+    uint64_t base_version = 0;
+    uint32_t writes = 0;
+    // Whether the contents before the message matter.
+    bool reads = false;
+    // The storage's size, as far as it is known.
+    uint64_t size_bytes = 0;
+    // Whether the storage must have its memory, although its contents do not
+    // matter, because its size is not known here.
+    bool needs_memory = false;
+
+    bool depends() const { return reads || needs_memory; }
+  };
+
+  struct Node {
+    std::vector<Use> uses;
+    // Null if the node is incomplete.
+    std::unique_ptr<Payload> payload;
+    // Number of the message at the present worker; 0 before it is sent there.
+    uint64_t sequence = 0;
+    bool executed = false;
+    bool awaits_answer = false;
+    bool incomplete = false;
+    // Number of workers that were lost while they executed the message.
+    int deaths = 0;
+    // Not OK if the node's values must not be shown, with the reason.
+    absl::Status error;
+
+   private:
+    friend class Lineage;
+    // Number of current versions that the node produced, and of kept nodes that
+    // read from it.
+    uint32_t references = 0;
+    uint64_t bytes = 0;
+    std::vector<Node*> operands;  // each once
+    std::list<Node>::iterator self;
+  };
+
+  struct Message {
+    std::vector<Use> uses;
+    // Null if the message cannot be sent again.
+    std::unique_ptr<Payload> payload;
+    // Size of the payload.
+    uint64_t bytes = 0;
+    // The answer may arrive after the worker has executed the message.
+    bool awaits_answer = false;
+  };
+
+  explicit Lineage(uint64_t budget) : budget_(budget) {}
+  Lineage(const Lineage&) = delete;
+  Lineage& operator=(const Lineage&) = delete;
+
+  // Adds a message, which has a higher number than the one before. `freed` are
+  // the storages that the message frees after it used them.
+  void Add(uint64_t sequence, Message message,
+           absl::Span<const uint64_t> freed = {});
+  // Notes a message that frees storages.
+  void Free(absl::Span<const uint64_t> storages);
+  // Notes that the worker executed the messages up to `sequence`.
+  void Executed(uint64_t sequence);
+  // Notes that the answer to the message arrived.
+  void Answered(uint64_t sequence);
+  // Returns the node of a message that is not executed, or whose answer did not
+  // arrive, or null.
+  Node* FindPending(uint64_t sequence);
+  // Returns the node whose version the message reads that awaits an answer and
+  // has this number, or null. The message reads one storage.
+  Node* ReadFrom(uint64_t sequence);
+  // Keeps the node until Release().
+  static void Hold(Node* node) { ++node->references; }
+  void Release(Node* node);
+  // Adds bytes to those that the node counts.
+  void Charge(Node* node, uint64_t bytes);
+  // Drops the messages of the node and of all that depends on it.
+  void MakeIncomplete(Node* node);
+  // Gives the error to the node and to all that depends on it. Messages that
+  // are added later inherit it.
+  void Taint(Node* node, const absl::Status& error);
+
+  // --- For a recovery ---
+
+  // The kept nodes in the order in which they were added. Between BeginAnew()
+  // and the last Resent(), nothing else may be called.
+  std::list<Node>& nodes() { return nodes_; }
+  bool IsLive(uint64_t storage) const { return live_.contains(storage); }
+  // Forgets the numbers of messages, because another worker counts from 1.
+  void BeginAnew();
+  // Notes the node's number at the new worker. The numbers ascend.
+  void Resent(Node* node, uint64_t sequence);
+
+  // Returns whether every kept node can be sent again.
+  bool complete() const { return incomplete_nodes_ == 0; }
+  // Returns the number of live storages whose value cannot be computed again.
+  size_t incomplete_storages() const;
+  bool has_unexecuted() const { return !unexecuted_.empty(); }
+  uint64_t bytes() const { return bytes_; }
+  uint64_t budget() const { return budget_; }
+  size_t size() const { return nodes_.size(); }
+  void Clear();
+
+  // Bytes that a node counts besides its payload and its uses.
+  static constexpr uint64_t kNodeBytes = sizeof(Node) + 64;
+
+ private:
+  static bool IsPinned(const Node& node) {
+    return !node.executed || node.awaits_answer;
+  }
+  void DropIfUnused(Node* node);
+  void Strip(Node* node);
+  // Marks every node after `first` that depends on a marked one.
+  template <typename IsMarked, typename Mark>
+  void Spread(Node* first, IsMarked is_marked, Mark mark);
+  void Shed();
+
+  const uint64_t budget_;
+  uint64_t bytes_ = 0;
+  size_t incomplete_nodes_ = 0;
+  bool tainted_ = false;  // some node has an error, or had one
+  std::list<Node> nodes_;
+  // The producer of each live storage's current version.
+  absl::flat_hash_map<uint64_t, Node*> live_;
+  std::deque<Node*> unexecuted_;  // by sequence
+  absl::flat_hash_map<uint64_t, Node*> awaited_;  // by sequence
+  // Nodes to be dropped; kept to save allocations.
+  std::vector<Node*> unused_;
+};
+
+}  // namespace djinn
+
+#endif  // CLIENT_LIB_SESSION_LINEAGE_LINEAGE_H_

@@ -1,0 +1,341 @@
+#include "client_lib/session/lineage/lineage.h"
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <random>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace djinn {
+namespace {
+
+using testing::ElementsAre;
+
+constexpr uint64_t kAmple = uint64_t{1} << 40;
+
+struct TestPayload : Lineage::Payload {};
+
+Lineage::Message MessageOf(std::vector<Lineage::Use> uses,
+                           bool awaits_answer = false, uint64_t bytes = 0) {
+  Lineage::Message message;
+  message.uses = std::move(uses);
+  message.payload = std::make_unique<TestPayload>();
+  message.bytes = bytes;
+  message.awaits_answer = awaits_answer;
+  return message;
+}
+
+Lineage::Use Creates(uint64_t storage) { return {storage, 0, 1, false, 8}; }
+Lineage::Use Reads(uint64_t storage, uint64_t version) {
+  return {storage, version, 0, true, 8};
+}
+Lineage::Use Updates(uint64_t storage, uint64_t version) {
+  return {storage, version, 1, true, 8};
+}
+Lineage::Use Overwrites(uint64_t storage, uint64_t version) {
+  return {storage, version, 1, false, 8};
+}
+
+std::vector<uint64_t> Kept(Lineage& lineage) {
+  std::vector<uint64_t> sequences;
+  for (const Lineage::Node& node : lineage.nodes()) {
+    sequences.push_back(node.sequence);
+  }
+  return sequences;
+}
+
+TEST(LineageTest, AFreedStorageLetsItsChainGo) {
+  Lineage lineage(kAmple);
+  lineage.Add(1, MessageOf({Creates(1)}));
+  lineage.Add(2, MessageOf({Reads(1, 1), Creates(2)}));
+  lineage.Add(3, MessageOf({Updates(2, 1)}));
+  lineage.Executed(3);
+  lineage.Free({1});
+  EXPECT_THAT(Kept(lineage), ElementsAre(1, 2, 3));
+  lineage.Free({2});
+  EXPECT_THAT(Kept(lineage), ElementsAre());
+  EXPECT_EQ(lineage.bytes(), 0);
+}
+
+TEST(LineageTest, AnOverwriteCutsTheChain) {
+  Lineage lineage(kAmple);
+  lineage.Add(1, MessageOf({Creates(1)}));
+  lineage.Add(2, MessageOf({Updates(1, 1)}));
+  lineage.Add(3, MessageOf({Overwrites(1, 2)}));
+  lineage.Executed(3);
+  EXPECT_THAT(Kept(lineage), ElementsAre(3));
+}
+
+TEST(LineageTest, AMessageStaysUntilItIsExecutedAndAnswered) {
+  Lineage lineage(kAmple);
+  lineage.Add(1, MessageOf({Creates(1)}), {1});
+  lineage.Add(2, MessageOf({Creates(2)}));
+  lineage.Add(3, MessageOf({Reads(2, 1)}, /*awaits_answer=*/true));
+  lineage.Free({2});
+  EXPECT_THAT(Kept(lineage), ElementsAre(1, 2, 3));
+  EXPECT_EQ(lineage.FindPending(1), &lineage.nodes().front());
+  lineage.Executed(3);
+  EXPECT_THAT(Kept(lineage), ElementsAre(2, 3));
+  EXPECT_EQ(lineage.FindPending(3), &lineage.nodes().back());
+  EXPECT_EQ(lineage.FindPending(2), nullptr);
+  lineage.Answered(3);
+  EXPECT_THAT(Kept(lineage), ElementsAre());
+}
+
+TEST(LineageTest, ANodeHasItsNumberAtTheNewWorker) {
+  Lineage lineage(kAmple);
+  lineage.Add(5, MessageOf({Creates(1)}));
+  lineage.Add(6, MessageOf({Updates(1, 1)}));
+  lineage.Executed(5);
+  lineage.BeginAnew();
+  uint64_t sequence = 0;
+  for (Lineage::Node& node : lineage.nodes()) {
+    lineage.Resent(&node, ++sequence);
+  }
+  EXPECT_EQ(lineage.FindPending(1), nullptr);
+  EXPECT_EQ(lineage.FindPending(2), &lineage.nodes().back());
+  lineage.Executed(2);
+  EXPECT_FALSE(lineage.has_unexecuted());
+  EXPECT_THAT(Kept(lineage), ElementsAre(1, 2));
+}
+
+TEST(LineageTest, WithoutAMessageWhatDependsOnItIsIncompleteUntilOverwritten) {
+  Lineage lineage(kAmple);
+  Lineage::Message lost = MessageOf({Creates(1)});
+  lost.payload = nullptr;
+  lineage.Add(1, std::move(lost));
+  lineage.Add(2, MessageOf({Reads(1, 1), Creates(2)}));
+  lineage.Add(3, MessageOf({Creates(3)}));
+  lineage.Executed(3);
+  EXPECT_FALSE(lineage.complete());
+  EXPECT_EQ(lineage.incomplete_storages(), 2);
+  lineage.Add(4, MessageOf({Overwrites(1, 1)}));
+  EXPECT_EQ(lineage.incomplete_storages(), 1);
+  lineage.Free({2});
+  EXPECT_TRUE(lineage.complete());
+  lineage.Executed(4);
+  EXPECT_THAT(Kept(lineage), ElementsAre(3, 4));
+}
+
+TEST(LineageTest, AnErrorSpreadsToWhatDependsOnIt) {
+  Lineage lineage(kAmple);
+  lineage.Add(1, MessageOf({Creates(1)}));
+  lineage.Add(2, MessageOf({Creates(2)}));
+  lineage.Add(3, MessageOf({Reads(1, 1), Creates(3)}));
+  lineage.Taint(&lineage.nodes().front(), absl::DataLossError("differs"));
+  lineage.Add(4, MessageOf({Reads(3, 1), Creates(4)}));
+  lineage.Add(5, MessageOf({Reads(2, 1), Creates(5)}));
+  std::vector<bool> bad;
+  for (const Lineage::Node& node : lineage.nodes()) {
+    bad.push_back(!node.error.ok());
+  }
+  EXPECT_THAT(bad, ElementsAre(true, false, true, true, false));
+}
+
+TEST(LineageTest, TheBudgetIsKeptAndTheOldestChainGoesFirst) {
+  constexpr uint64_t kBudget = 100'000;
+  Lineage lineage(kBudget);
+  // A loop that updates storage 1, and a value that does not depend on it.
+  lineage.Add(1, MessageOf({Creates(1)}, false, 100));
+  for (uint64_t i = 2; i < 2000; ++i) {
+    lineage.Add(i, MessageOf({Updates(1, i - 1)}, false, 100));
+    lineage.Executed(i);
+    ASSERT_LE(lineage.bytes(), kBudget);
+  }
+  EXPECT_FALSE(lineage.complete());
+  EXPECT_EQ(lineage.size(), 1);
+  lineage.Add(2000, MessageOf({Creates(2)}, false, 100));
+  EXPECT_EQ(lineage.incomplete_storages(), 1);
+}
+
+// A random program that is played on a lineage and, beside it, kept whole.
+class Program {
+ public:
+  explicit Program(uint64_t seed) : random_(seed) {}
+
+  void Step() {
+    switch (Draw(10)) {
+      case 0:
+      case 1:
+      case 2:
+        if (!live_.empty()) return Free(PickLive());
+        [[fallthrough]];
+      case 3:
+      case 4:
+        return Execute();
+      case 5:
+        return Answer();
+      default:
+        return Send();
+    }
+  }
+
+  // Computes the kept set from the whole history.
+  std::set<uint64_t> BruteForce() const {
+    std::vector<std::set<size_t>> operands(history_.size());
+    std::map<uint64_t, size_t> producer;
+    for (size_t i = 0; i < history_.size(); ++i) {
+      const Sent& sent = history_[i];
+      for (const Lineage::Use& use : sent.uses) {
+        if (use.reads) operands[i].insert(producer.at(use.storage));
+      }
+      for (const Lineage::Use& use : sent.uses) {
+        if (use.writes > 0) producer[use.storage] = i;
+      }
+    }
+    std::vector<size_t> found;
+    for (const auto& [storage, version] : live_) {
+      found.push_back(producer.at(storage));
+    }
+    for (size_t i = 0; i < history_.size(); ++i) {
+      if (!history_[i].executed || history_[i].awaits_answer) {
+        found.push_back(i);
+      }
+    }
+    std::set<uint64_t> needed;
+    while (!found.empty()) {
+      const size_t i = found.back();
+      found.pop_back();
+      if (!needed.insert(i + 1).second) continue;
+      found.insert(found.end(), operands[i].begin(), operands[i].end());
+    }
+    return needed;
+  }
+
+  // Computes the live values with the given messages only.
+  std::map<uint64_t, uint64_t> Values(
+      const std::set<uint64_t>& sequences) const {
+    std::map<uint64_t, uint64_t> values;
+    for (const uint64_t sequence : sequences) {
+      uint64_t mixed = sequence;
+      for (const Lineage::Use& use : history_[sequence - 1].uses) {
+        if (!use.reads) continue;
+        mixed = mixed * 0x9E3779B97F4A7C15u + values.at(use.storage);
+      }
+      for (const Lineage::Use& use : history_[sequence - 1].uses) {
+        if (use.writes > 0) values[use.storage] = mixed + use.storage;
+      }
+    }
+    std::erase_if(values, [&](const auto& value) {
+      return !live_.contains(value.first);
+    });
+    return values;
+  }
+
+  std::set<uint64_t> All() const {
+    std::set<uint64_t> all;
+    for (size_t i = 1; i <= history_.size(); ++i) all.insert(i);
+    return all;
+  }
+
+  Lineage& lineage() { return lineage_; }
+
+ private:
+  struct Sent {
+    std::vector<Lineage::Use> uses;
+    bool executed = false;
+    bool awaits_answer = false;
+  };
+
+  uint64_t Draw(uint64_t bound) { return random_() % bound; }
+  uint64_t PickLive() {
+    auto picked = live_.begin();
+    std::advance(picked, Draw(live_.size()));
+    return picked->first;
+  }
+
+  void Send() {
+    Sent sent;
+    std::set<uint64_t> used;
+    for (uint64_t i = Draw(4); i > 0 && !live_.empty(); --i) {
+      const uint64_t storage = PickLive();
+      if (!used.insert(storage).second) continue;
+      const uint64_t version = live_.at(storage);
+      switch (Draw(3)) {
+        case 0:
+          sent.uses.push_back(Updates(storage, version));
+          break;
+        case 1:
+          sent.uses.push_back(Overwrites(storage, version));
+          break;
+        default:
+          sent.uses.push_back(Reads(storage, version));
+      }
+    }
+    for (uint64_t i = Draw(3); i > 0; --i) {
+      sent.uses.push_back(Creates(next_storage_++));
+    }
+    for (const Lineage::Use& use : sent.uses) {
+      live_[use.storage] = use.base_version + use.writes;
+    }
+    std::vector<uint64_t> freed;
+    for (const Lineage::Use& use : sent.uses) {
+      if (Draw(4) == 0) freed.push_back(use.storage);
+    }
+    sent.awaits_answer = Draw(4) == 0;
+    history_.push_back(sent);
+    lineage_.Add(history_.size(), MessageOf(sent.uses, sent.awaits_answer),
+                 freed);
+    for (const uint64_t storage : freed) live_.erase(storage);
+  }
+
+  void Free(uint64_t storage) {
+    live_.erase(storage);
+    lineage_.Free({storage});
+  }
+
+  void Execute() {
+    const uint64_t most = history_.size() - executed_;
+    for (uint64_t i = Draw(most + 1); i > 0; --i) {
+      history_[executed_++].executed = true;
+    }
+    lineage_.Executed(executed_);
+  }
+
+  void Answer() {
+    // Answers may arrive in any order.
+    const uint64_t from = Draw(history_.size() + 1);
+    for (uint64_t i = from; i < history_.size() && i < from + 10; ++i) {
+      history_[i].awaits_answer = false;
+      lineage_.Answered(i + 1);
+    }
+  }
+
+  std::mt19937_64 random_;
+  Lineage lineage_{kAmple};
+  std::vector<Sent> history_;
+  uint64_t executed_ = 0;
+  uint64_t next_storage_ = 1;
+  std::map<uint64_t, uint64_t> live_;  // id → version
+};
+
+TEST(LineageTest, RandomProgramsKeepTheMinimalSetWhichComputesEveryLiveValue) {
+  uint64_t kept = 0;
+  uint64_t sent = 0;
+  for (uint64_t seed = 1; seed <= 3000; ++seed) {
+    Program program(seed);
+    for (int step = 0; step < 60; ++step) {
+      program.Step();
+      if (step % 20 != 19) continue;
+      const std::vector<uint64_t> sequences = Kept(program.lineage());
+      const std::set<uint64_t> as_set(sequences.begin(), sequences.end());
+      ASSERT_TRUE(std::is_sorted(sequences.begin(), sequences.end()));
+      ASSERT_EQ(as_set, program.BruteForce()) << "seed " << seed;
+      ASSERT_EQ(program.Values(as_set), program.Values(program.All()))
+          << "seed " << seed;
+      ASSERT_TRUE(program.lineage().complete());
+      kept += as_set.size();
+      sent += program.All().size();
+    }
+  }
+  // The programs must leave something to forget.
+  EXPECT_LT(kept * 3, sent * 2);
+}
+
+}  // namespace
+}  // namespace djinn

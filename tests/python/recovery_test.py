@@ -1,0 +1,125 @@
+"""A worker is killed in the midst of a program, which ends with the same bytes."""
+
+import os
+import signal
+import unittest
+
+import torch
+from torch import nn
+
+import djinn
+
+
+def decode(device, at_step):
+    """Samples tokens with a cache that grows in place, and reads each one."""
+    torch.manual_seed(11)
+    width, most, words = 32, 24, 64
+    embedding = torch.randn(words, width).to(device)
+    projections = [torch.randn(width, width).to(device) / width**0.5 for _ in range(4)]
+    head = torch.randn(width, words).to(device)
+    keys = torch.zeros(most, width, device=device)
+    values = torch.zeros(most, width, device=device)
+    token = torch.tensor([3], device=device)
+    tokens = []
+    for step in range(most):
+        at_step(step)
+        x = embedding[token]
+        query, key, value = (x @ weight for weight in projections[:3])
+        keys[step : step + 1] = key
+        values[step : step + 1] = value
+        scores = (query @ keys[: step + 1].T / width**0.5).softmax(-1)
+        x = x + (scores @ values[: step + 1]) @ projections[3]
+        token = torch.multinomial((x @ head).softmax(-1), 1)[0]
+        tokens.append(token.item())
+    return torch.tensor(tokens), keys.cpu(), values.cpu()
+
+
+def train(device, at_step):
+    """Trains with dropout and AdamW, and reads each loss."""
+    torch.manual_seed(12)
+    model = nn.Sequential(
+        nn.Linear(24, 48), nn.GELU(), nn.Dropout(0.2), nn.LayerNorm(48), nn.Linear(48, 5)
+    )
+    model = model.to(device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    inputs = torch.randn(10, 16, 24)
+    labels = torch.randint(5, (10, 16))
+    losses = []
+    for step in range(20):
+        at_step(step)
+        optimizer.zero_grad()
+        output = model(inputs[step % 10].to(device))
+        loss = nn.functional.cross_entropy(output, labels[step % 10].to(device))
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return torch.tensor(losses), *(parameter.detach().cpu() for parameter in model.parameters())
+
+
+def encode(device, at_step):
+    """Encodes batches, reads them at the end, and uploads weights by hash."""
+    torch.manual_seed(13)
+    layer = nn.TransformerEncoderLayer(256, 4, 512, batch_first=True)
+    encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval().to(device)
+    large = torch.randn(1200, 600).to(device)
+    results = []
+    with torch.no_grad():
+        for step in range(12):
+            at_step(step)
+            results.append(encoder(torch.randn(2, 7, 256).to(device)))
+    return *(result.cpu() for result in results), large.sum(0).cpu()
+
+
+class RecoveryTest(unittest.TestCase):
+    def _results(self, program, kill_at):
+        """Runs the program on a cluster of its own, and kills its worker before a step."""
+        with djinn.local(workers=2, worker_threads=1) as cluster:
+
+            def at_step(step):
+                if step in kill_at:
+                    name = djinn.where_is(0).worker_id
+                    os.kill(cluster.worker_pids[int(name.rpartition("-")[2])], signal.SIGKILL)
+
+            results = program(djinn.device(), at_step)
+            self.assertEqual(djinn.statistics()["recoveries"], len(kill_at))
+            self.assertEqual(djinn.statistics()["root_errors"], 0)
+        return results
+
+    def _check(self, program, *moments):
+        expected = self._results(program, ())
+        for moment in moments:
+            with self.subTest(program=program.__name__, killed_at=moment):
+                results = self._results(program, (moment,))
+                self.assertEqual(len(results), len(expected))
+                for result, other in zip(results, expected):
+                    self.assertTrue(torch.equal(result, other))
+
+    def test_decoding_goes_on(self):
+        self._check(decode, 1, 13)
+
+    def test_training_goes_on(self):
+        self._check(train, 2, 11)
+
+    def test_encoding_goes_on(self):
+        self._check(encode, 5, 11)
+
+    def test_without_recovery_the_loss_is_an_error(self):
+        os.environ["DJINN_RECOVERY"] = "off"
+        self.addCleanup(os.environ.pop, "DJINN_RECOVERY")
+        with self.assertRaises(djinn.Error) as raised:
+            self._results(encode, (5,))
+        self.assertEqual(raised.exception.reason, "WORKER_LOST")
+
+    def test_an_unknown_recovery_is_refused(self):
+        with djinn.local(worker_threads=1) as cluster:
+            djinn.close()
+            with self.assertRaises(djinn.Error) as raised:
+                djinn.connect(
+                    cluster.coordinator, token_file=cluster.token_file, recovery="perhaps"
+                )
+            self.assertEqual(raised.exception.reason, "BAD_RECOVERY")
+            self.assertIn("perhaps", str(raised.exception))
+
+
+if __name__ == "__main__":
+    unittest.main()
