@@ -137,6 +137,8 @@ std::string CallGuard(const std::string& key,
   guard += key;
   PutThreadState(&guard);
   Put(arguments.size(), &guard);
+  // The position of the first argument with each storage and of each tensor.
+  absl::flat_hash_map<const void*, size_t> first_with;
   for (size_t i = 0; i < arguments.size(); ++i) {
     const at::Tensor& tensor = arguments[i];
     // Tensors of transforms and subclasses must see every call themselves.
@@ -151,14 +153,9 @@ std::string CallGuard(const std::string& key,
     PutGeometry(tensor, &guard);
     // Write two positions: that of the first argument with the same memory, and
     // that of the first argument that is the same tensor.
-    size_t same_memory = 0;
-    while (StorageOf(arguments[same_memory]) != StorageOf(tensor)) {
-      ++same_memory;
-    }
-    size_t same_tensor = 0;
-    while (!arguments[same_tensor].is_same(tensor)) ++same_tensor;
-    Put(same_memory, &guard);
-    Put(same_tensor, &guard);
+    Put(first_with.try_emplace(StorageOf(tensor), i).first->second, &guard);
+    Put(first_with.try_emplace(tensor.unsafeGetTensorImpl(), i).first->second,
+        &guard);
     // An argument may be one of the parameters, or only look like it.
     size_t same_parameter = 0;
     while (same_parameter < parameters.size() &&

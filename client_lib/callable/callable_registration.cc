@@ -52,19 +52,30 @@ bool SameParts(const CapturedPart& a, const CapturedPart& b) {
 }
 
 at::Tensor MakeTensor(const TensorPlan& plan, const Tensors& arguments,
+                      const Tensors& parameters,
                       const std::vector<c10::Storage>& created) {
+  const at::Tensor* base = nullptr;
   switch (plan.kind) {
     case TensorPlan::Kind::kUndefined:
       return at::Tensor();
     case TensorPlan::Kind::kArgument:
       return arguments[plan.index];
+    case TensorPlan::Kind::kParameter:
+      return parameters[plan.index];
+    case TensorPlan::Kind::kOnArgument:
+      base = &arguments[plan.index];
+      break;
+    case TensorPlan::Kind::kOnParameter:
+      base = &parameters[plan.index];
+      break;
     case TensorPlan::Kind::kCreated:
       break;
   }
   if (plan.is_detached) {
     TensorPlan attached = plan;
     attached.is_detached = false;
-    const at::Tensor tensor = MakeTensor(attached, arguments, created);
+    const at::Tensor tensor =
+        MakeTensor(attached, arguments, parameters, created);
     const c10::InferenceMode outside(false);
     return tensor.detach();
   }
@@ -73,11 +84,16 @@ at::Tensor MakeTensor(const TensorPlan& plan, const Tensors& arguments,
     mode.emplace(plan.is_inference);
   }
   at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
-      c10::Storage(created[plan.index]),
+      c10::Storage(base != nullptr ? base->storage() : created[plan.index]),
       c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
       c10::scalarTypeToTypeMeta(plan.data_type));
-  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(plan.sizes, plan.strides,
-                                                      plan.offset);
+  c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
+  impl->set_sizes_and_strides(plan.sizes, plan.strides, plan.offset);
+  // A view has its base's version, so that autograd sees that a saved view was
+  // written.
+  if (base != nullptr && !tensor.is_inference() && !base->is_inference()) {
+    impl->set_version_counter(base->unsafeGetTensorImpl()->version_counter());
+  }
   return tensor;
 }
 
@@ -189,17 +205,32 @@ absl::Status Refusal(absl::string_view why) {
                    why);
 }
 
-int ArgumentOf(const at::Tensor& tensor, const Tensors& arguments) {
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    if (arguments[i].is_same(tensor)) return static_cast<int>(i);
+// Returns the tensor's position among `tensors`, or -1.
+int PositionOf(const at::Tensor& tensor, const Tensors& tensors) {
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (tensors[i].is_same(tensor)) return static_cast<int>(i);
   }
   return -1;
 }
 
-absl::Status Plan(const at::Tensor& tensor, const Tensors& arguments,
-                  std::vector<RemoteStorage*>* created, TensorPlan* plan) {
+// Returns the position of the first tensor with this storage, or -1.
+int PositionOfStorage(const RemoteStorage* storage, const Tensors& tensors) {
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (IsRemote(tensors[i]) && tensors[i].has_storage() &&
+        StorageOf(tensors[i]) == storage) {
+      return static_cast<int>(i);
+    }
+  }
+  return -1;
+}
+
+// Plans a tensor that the call leaves. It is one of `arguments`, or has a
+// storage that the call created and that this function adds to `created`.
+absl::Status PlanCreated(const at::Tensor& tensor, const Tensors& arguments,
+                         std::vector<RemoteStorage*>* created,
+                         TensorPlan* plan) {
   if (!tensor.defined()) return absl::OkStatus();
-  if (const int argument = ArgumentOf(tensor, arguments); argument >= 0) {
+  if (const int argument = PositionOf(tensor, arguments); argument >= 0) {
     plan->kind = TensorPlan::Kind::kArgument;
     plan->index = static_cast<uint32_t>(argument);
     return absl::OkStatus();
@@ -222,6 +253,34 @@ absl::Status Plan(const at::Tensor& tensor, const Tensors& arguments,
   plan->is_inference = tensor.is_inference();
   plan->is_detached = plan->is_inference &&
                       tensor.unsafeGetTensorImpl()->version_counter().enabled();
+  return absl::OkStatus();
+}
+
+// The same for a result of a graph, which may also be a parameter, or a view of
+// an argument or a parameter.
+absl::Status PlanResult(const at::Tensor& tensor, const Tensors& arguments,
+                        const Tensors& parameters,
+                        std::vector<RemoteStorage*>* created,
+                        TensorPlan* plan) {
+  if (const int same = PositionOf(tensor, parameters); same >= 0) {
+    plan->kind = TensorPlan::Kind::kParameter;
+    plan->index = static_cast<uint32_t>(same);
+    return absl::OkStatus();
+  }
+  const size_t before = created->size();
+  const absl::Status status = PlanCreated(tensor, arguments, created, plan);
+  if (!status.ok() || plan->kind != TensorPlan::Kind::kCreated) return status;
+  const RemoteStorage* const storage = StorageOf(tensor);
+  int on = PositionOfStorage(storage, arguments);
+  if (on >= 0) {
+    plan->kind = TensorPlan::Kind::kOnArgument;
+  } else if (on = PositionOfStorage(storage, parameters); on >= 0) {
+    plan->kind = TensorPlan::Kind::kOnParameter;
+  } else {
+    return absl::OkStatus();
+  }
+  plan->index = static_cast<uint32_t>(on);
+  created->resize(before);
   return absl::OkStatus();
 }
 
@@ -387,13 +446,15 @@ absl::StatusOr<std::shared_ptr<CallableRegistration>> Register(
   absl::Status status;
   for (const at::Tensor& tensor : outputs) {
     TensorPlan& plan = registration->outputs.emplace_back();
-    if (tensor.defined() && tensor.requires_grad() &&
-        ArgumentOf(tensor, ended.arguments) < 0) {
+    status.Update(ended.is_graph
+                      ? PlanResult(tensor, ended.arguments, ended.parameters,
+                                   &created, &plan)
+                      : PlanCreated(tensor, ended.arguments, &created, &plan));
+    if (plan.kind == TensorPlan::Kind::kCreated && tensor.requires_grad()) {
       status.Update(
           Refusal("it returns a tensor that autograd may still need (return "
                   "it detached, or call under no_grad)"));
     }
-    status.Update(Plan(tensor, ended.arguments, &created, &plan));
   }
   // The program reads the call's outputs soon, but not the gradients.
   const size_t awaited = created.size();
@@ -408,7 +469,7 @@ absl::StatusOr<std::shared_ptr<CallableRegistration>> Register(
       status.Update(
           Refusal("a gradient that it leaves has a gradient of its own"));
     }
-    status.Update(Plan(gradient, {}, &created, &plan));
+    status.Update(PlanCreated(gradient, {}, &created, &plan));
   }
   absl::StatusOr<std::shared_ptr<const CapturedGraph>> captured_graph =
       ended.device->graphs().Finish(ended.lane, inputs, created, awaited);
@@ -472,7 +533,7 @@ absl::StatusOr<Tensors> ReplayCall(const CallableRegistration& registration,
   Tensors outputs;
   outputs.reserve(registration.outputs.size());
   for (const TensorPlan& plan : registration.outputs) {
-    outputs.push_back(MakeTensor(plan, arguments, storages));
+    outputs.push_back(MakeTensor(plan, arguments, parameters, storages));
   }
   // This precedes replacing the gradients.
   for (const uint32_t i : registration.written_gradients) {
@@ -480,7 +541,7 @@ absl::StatusOr<Tensors> ReplayCall(const CallableRegistration& registration,
   }
   for (const auto& [parameter, plan] : registration.gradients) {
     parameters[parameter].mutable_grad() =
-        MakeTensor(plan, arguments, storages);
+        MakeTensor(plan, arguments, parameters, storages);
   }
   for (const uint32_t i : registration.written_arguments) {
     BumpVersion(arguments[i]);

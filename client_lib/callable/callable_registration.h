@@ -24,9 +24,19 @@ namespace djinn::capture {
 
 // Describes a tensor that a call returns or leaves as a gradient.
 struct TensorPlan {
-  enum class Kind { kUndefined, kCreated, kArgument };
+  // The tensor is new and has a storage that the call created, or that of an
+  // argument or a parameter; or it is itself an argument or a parameter.
+  enum class Kind {
+    kUndefined,
+    kCreated,
+    kOnArgument,
+    kOnParameter,
+    kArgument,
+    kParameter,
+  };
   Kind kind = Kind::kUndefined;
-  // The position among the captured graph's outputs, or among the arguments.
+  // The position among the captured graph's outputs, the arguments or the
+  // parameters.
   uint32_t index = 0;
   c10::ScalarType data_type = c10::ScalarType::Float;
   c10::DimVector sizes;
@@ -70,6 +80,10 @@ struct CallableRegistration {
 
 // A call that is being captured, or was captured.
 struct CapturedCall {
+  // True if the call is that of a graph (RegisteredCallable::Kind). Its results
+  // may then be views of its arguments and parameters, or these themselves. A
+  // replay returns such views detached.
+  bool is_graph = false;
   // See call_guard.h. `guard` is the call's guard followed by the gradients'.
   std::string key;
   std::string call_guard;

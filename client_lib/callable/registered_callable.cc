@@ -88,7 +88,8 @@ size_t BytesOf(const CapturedGraph& captured_graph) {
 
 class RegisteredCallable::Impl {
  public:
-  explicit Impl(std::string name) : models_(std::move(name)) {}
+  Impl(std::string name, Kind kind)
+      : kind_(kind), models_(std::move(name)) {}
 
   std::optional<Result> Replay(const std::string& key, const Tensors& arguments,
                                const Tensors& parameters) {
@@ -100,7 +101,7 @@ class RegisteredCallable::Impl {
     if (capturing != nullptr) return std::nullopt;
     std::string guard = capture::CallGuard(key, arguments, parameters);
     if (guard.empty()) return std::nullopt;
-    guard += capture::GradientGuard(arguments, parameters);
+    AddGradients(arguments, parameters, &guard);
     std::shared_ptr<const CallableRegistration> registration;
     bool admitted = false;
     {
@@ -148,8 +149,8 @@ class RegisteredCallable::Impl {
     if (LeadsToGraph(parameters)) {
       return Refuse("it refers to a tensor that has a graph behind it");
     }
-    std::string guard =
-        call_guard + capture::GradientGuard(arguments, parameters);
+    std::string guard = call_guard;
+    AddGradients(arguments, parameters, &guard);
     std::shared_ptr<const CallableRegistration> before;
     bool failed_before = false;
     {
@@ -188,6 +189,7 @@ class RegisteredCallable::Impl {
       return Refuse("no argument or parameter is on a remote device");
     }
     auto begun = std::make_unique<CapturedCall>();
+    begun->is_graph = kind_ == Kind::kGraph;
     begun->key = key;
     begun->call_guard = call_guard;
     begun->guard = std::move(guard);
@@ -202,7 +204,7 @@ class RegisteredCallable::Impl {
     }
     if (before != nullptr) {
       begun->input_gradients = capture::GradientInputs(*before, parameters);
-    } else if (failed_before) {
+    } else if (failed_before && kind_ == Kind::kFunction) {
       // The failed call may have used gradients and then dropped them.
       // Gradients that may be dropped must be inputs, because captured storages
       // have to stay.
@@ -384,7 +386,13 @@ class RegisteredCallable::Impl {
     MutexLock lock(&mu_);
     Entry& entry = FindOrAdd(guard, BytesOf(*registration->captured_graph));
     const CallableRegistration* const before = entry.registration.get();
-    if (before != nullptr && capture::SameCalls(*before, *registration)) {
+    if (kind_ == Kind::kGraph) {
+      registration->confirmed = true;
+      for (StoragePtr& input : registration->inputs) input = StoragePtr();
+      entry.failures = 0;
+      statistics_.refusal.clear();
+    } else if (before != nullptr &&
+               capture::SameCalls(*before, *registration)) {
       registration->confirmed = true;
       for (size_t i = 0; i < registration->inputs.size(); ++i) {
         // An input that was another storage this time may be any storage.
@@ -399,6 +407,14 @@ class RegisteredCallable::Impl {
     }
     entry.registration = registration;
     entry.budget = Budget::kUnknown;
+  }
+
+  // Completes the guard of a call. A graph uses no gradients of its operands.
+  void AddGradients(const Tensors& arguments, const Tensors& parameters,
+                    std::string* guard) const {
+    if (kind_ == Kind::kFunction) {
+      *guard += capture::GradientGuard(arguments, parameters);
+    }
   }
 
   // Returns whether results of the call may belong to an autograd graph that
@@ -488,6 +504,7 @@ class RegisteredCallable::Impl {
     entries_.erase(oldest);
   }
 
+  const Kind kind_;
   // This object has its own lock.
   capture::CallableModels models_;
   mutable Mutex mu_;
@@ -499,8 +516,8 @@ class RegisteredCallable::Impl {
   CompileStatistics statistics_ ABSL_GUARDED_BY(mu_);
 };
 
-RegisteredCallable::RegisteredCallable(std::string name)
-    : impl_(std::make_unique<Impl>(std::move(name))) {}
+RegisteredCallable::RegisteredCallable(std::string name, Kind kind)
+    : impl_(std::make_unique<Impl>(std::move(name), kind)) {}
 
 RegisteredCallable::~RegisteredCallable() = default;
 

@@ -54,7 +54,12 @@ py::object Replay(RegisteredCallable& callable, const std::string& key,
 
 void BindCompile(py::module_& module) {
   py::class_<RegisteredCallable>(module, "RegisteredCallable")
-      .def(py::init<std::string>())
+      .def(py::init([](std::string name, bool is_graph) {
+             using Kind = RegisteredCallable::Kind;
+             return std::make_unique<RegisteredCallable>(
+                 std::move(name), is_graph ? Kind::kGraph : Kind::kFunction);
+           }),
+           py::arg("name"), py::arg("is_graph") = false)
       .def("replay", &Replay)
       .def("begin",
            [](RegisteredCallable& callable, const std::string& key,

@@ -7,6 +7,9 @@ def _python_package_impl(ctx):
             output = ctx.actions.declare_file("%s/djinn/%s" % (ctx.label.name, file.basename))
             ctx.actions.symlink(output = output, target_file = file)
             outputs.append(output)
+    entry_points = ctx.actions.declare_file(ctx.label.name + "/djinn.dist-info/entry_points.txt")
+    ctx.actions.write(entry_points, ctx.attr.entry_points)
+    outputs.append(entry_points)
     return [DefaultInfo(
         files = depset(outputs),
         runfiles = ctx.runfiles(files = outputs),
@@ -14,6 +17,9 @@ def _python_package_impl(ctx):
 
 python_package = rule(
     implementation = _python_package_impl,
-    doc = "Links all files into NAME/djinn, whatever folders they come from.",
-    attrs = {"srcs": attr.label_list(allow_files = True)},
+    doc = "Links all files into NAME/djinn, whatever folders they come from, and writes entry points.",
+    attrs = {
+        "entry_points": attr.string(doc = "The text of entry_points.txt, as installers write it."),
+        "srcs": attr.label_list(allow_files = True),
+    },
 )

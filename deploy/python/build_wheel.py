@@ -44,6 +44,9 @@ Tag: {_TAG}
 _ENTRY_POINTS = """\
 [torch.backends]
 djinn = djinn._autoload:load
+
+[torch_dynamo_backends]
+djinn = djinn._backend:djinn
 """
 
 

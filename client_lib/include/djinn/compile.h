@@ -100,8 +100,16 @@ class DJINN_API RegisteredCallable {
   static constexpr size_t kMaxCapturedGraphs = 4096;
   static constexpr size_t kMaxBytes = 64 << 20;
 
+  // Says what makes the calls. Equal calls of a kFunction may issue different
+  // operators, and may use tensors that it refers to, so a call is replayed
+  // once two consecutive captures are equal. Those of a kGraph issue the same
+  // operators on its arguments and parameters alone: its first capture is
+  // replayed. A result that is a view of these is returned detached.
+  enum class Kind { kFunction, kGraph };
+
   // Operators of the cluster see the captured tensors under `name`.
-  explicit RegisteredCallable(std::string name = "");
+  explicit RegisteredCallable(std::string name = "",
+                              Kind kind = Kind::kFunction);
   ~RegisteredCallable();
   RegisteredCallable(const RegisteredCallable&) = delete;
   RegisteredCallable& operator=(const RegisteredCallable&) = delete;

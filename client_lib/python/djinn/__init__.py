@@ -23,6 +23,7 @@ from djinn import (  # noqa: E402  (needs the library)
     _automatic,
     _device_module,
     _higher_order,
+    _inductor,
     _processors,
     _safetensors,
     _sparse,
@@ -63,6 +64,7 @@ _higher_order.teach()
 _processors.leave_alone()
 _safetensors.teach()
 _sparse.refuse()
+_inductor.refuse()
 _automatic.begin()
 
 __all__ = [

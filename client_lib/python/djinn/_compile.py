@@ -20,6 +20,9 @@ from djinn._environment import Environment
 from djinn._errors import Error
 from djinn._outputs import Given, take_apart
 from djinn._outside import Unwatchable
+from djinn._refusals import describe as describe_function
+from djinn._refusals import is_silent, warn
+from djinn._traced import MAX_WARM_UP_CALLS, TracedModule, is_module
 from djinn._values import is_value
 
 
@@ -29,19 +32,17 @@ class CompiledCallable:
     Thread-safe as far as the function is.
     """
 
-    environment_type = Environment
-
-    def __init__(self, function, name=None):
+    def __init__(self, function):
         functools.update_wrapper(self, function, updated=())
         self._function = function
-        self._callable = _djinn.RegisteredCallable(_name_of(function) if name is None else name)
+        self._callable = _djinn.RegisteredCallable(_name_of(function))
         self._environment = None
         # True if the callable decorates a method, whose first argument is the object.
         self._is_method = False
         # Counts the environments that differ from the one before. The count at
         # that time is the environment's number.
         self._environments = 0
-        self._arguments = Arguments(self.environment_type, _numbers)
+        self._arguments = Arguments(Environment, _numbers)
         # A short key for every known combination of values.
         self._keys = {}
         # Maps each captured graph to the function that gives the graph's
@@ -54,8 +55,6 @@ class CompiledCallable:
         self._former_forms = {}
         # The number of forms above which those of forgotten captured_graphs are dropped.
         self._most_forms = _MIN_FORMS
-        # The number of captured calls that can be replayed.
-        self._recorded = 0
         # The keys of calls that read values; and the Answers (_conditions.py)
         # for each such key with a description of the arguments.
         self._reading = {}
@@ -67,6 +66,7 @@ class CompiledCallable:
         self._calls_in_vain = 0
         # The number of calls that were skipped since the last begin().
         self._calls_eager = 0
+        self._is_warned = False
 
     def __call__(self, /, *args, **kwargs):
         prepared = self._prepare(args, kwargs)
@@ -136,7 +136,7 @@ class CompiledCallable:
         more unless another warm-up has used other tensors. Returns statistics(). Raises
         djinn.Error with the reason NOT_REGISTRABLE, and the refusal, if no call was replayed.
         """
-        for _ in range(_MAX_WARM_UP_CALLS):
+        for _ in range(MAX_WARM_UP_CALLS):
             before = self.statistics()
             self._calls_to_wait, self._calls_eager = 0, _WANTED
             self(*args, **kwargs)
@@ -158,7 +158,7 @@ class CompiledCallable:
             # A thread that has found a captured graph of these holds their dictionary.
             self._former_forms, self._forms = self._forms, {}
             self._environment = None
-            self._arguments = Arguments(self.environment_type, _numbers)
+            self._arguments = Arguments(Environment, _numbers)
             self._keys = {}
             self._reading = {}
             self._answers = {}
@@ -231,15 +231,17 @@ class CompiledCallable:
         if self._refusal:
             self._callable.abandon()
             self._wait()
+            self._warn()
             return result, False
         with self._lock:
             captured_graph = self._callable.end(outputs)
             if captured_graph:
                 self._calls_in_vain = 0
                 self._forms[captured_graph] = form
-                self._recorded += 1
                 if len(self._forms) > self._most_forms:
                     self._drop_forms()
+        if not captured_graph:
+            self._warn()
         return result, not captured_graph
 
     def _wait(self, most=None):
@@ -331,6 +333,15 @@ class CompiledCallable:
     def _refuse(self, why):
         self._refusal = why
         self._wait()
+        self._warn()
+
+    def _warn(self):
+        """Warns of the second refusal. The first one may be of a call that creates state."""
+        refusal = self.statistics()["refusal"]
+        if self._calls_in_vain == _CALLS_BEFORE_WARNING and not self._is_warned:
+            if not is_silent(refusal):
+                self._is_warned = True
+                warn(describe_function(self._function), refusal)
 
     def _surroundings(self):
         environment = self._environment
@@ -343,7 +354,7 @@ class CompiledCallable:
         return environment, values
 
     def _look_around(self):
-        environment = self.environment_type(self._function)
+        environment = Environment(self._function)
         environment.unread = Unread(None if environment.reads_variables else self._function)
         with self._lock:
             before = self._environment
@@ -362,11 +373,11 @@ def _name_of(function):
 
 
 Environment.transparent[CompiledCallable] = "_function"
+Environment.transparent[TracedModule] = "_function"
 
 # Numbers are never reused, because captured_graphs outlive the dictionaries of keys.
 _numbers = iter(range(1, 1 << 62))
 _MAX_KEYS = 1024
-_MAX_WARM_UP_CALLS = 8
 # A number of skipped calls with which the next call is captured in any case.
 _WANTED = 1 << 20
 # The number of consecutive refusals after which calls are skipped. The two
@@ -374,6 +385,8 @@ _WANTED = 1 << 20
 # without replays, and for one with replays.
 _CALLS_IN_VAIN = 4
 _MOST_CALLS_TO_WAIT, _MOST_GOOD_CALLS_TO_WAIT = 64, 8
+# The number of consecutive refusals of which the last one is warned of.
+_CALLS_BEFORE_WARNING = 2
 # The beginning of the session's refusal of a call that reads a value.
 _READS_A_VALUE = "it reads a value from the device"
 # The refusal if too many calls differed from all earlier ones.
@@ -475,10 +488,14 @@ def compile(function):
     function as if it were not registered, and statistics()["refusal"] gives the reason. Side
     effects that it cannot detect, such as a print, do not happen in a replay.
 
+    A module, or a method of one, is traced by torch.compile(backend="djinn") instead.
+
     Raises TypeError if `function` is not callable.
     """
     if not callable(function):
         raise TypeError(f"djinn.compile() needs a callable, got {function!r}")
+    if is_module(function):
+        return TracedModule(function, _name_of(function))
     return CompiledCallable(function)
 
 
@@ -491,4 +508,4 @@ def register_model(model, name=None):
     """
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"djinn.register_model() needs a torch.nn.Module, got {model!r}")
-    return CompiledCallable(model, name)
+    return TracedModule(model, _name_of(model) if name is None else name)

@@ -37,35 +37,15 @@ from djinn._watch import Watch
 _MAX_THINGS = 100_000
 
 
-class Checks:
-    """What else is refused than what cannot be watched: here nothing is.
-
-    Each raises Unwatchable where it refuses.
-    """
-
-    def check(self, thing):
-        """Anything that is referred to."""
-
-    def check_code(self, function, names):
-        """A function of the program's, and what its code names."""
-
-    def check_module(self, module):
-        """One that code names, or may take from somewhere."""
-
-    def check_import(self, statement):
-        """An Import by code."""
-
-
 class Environment(Watch):
     """What `function` refers to, as it is now."""
 
     # Callables that stand for the function in the named attribute.
     transparent = {}
 
-    def __init__(self, function, checks=Checks(), free=None):
-        """`free`: a weak reference to what must be free to go, or None: it is not held."""
+    def __init__(self, function):
         super().__init__()
-        search = _Search(self, self.transparent, checks, free)
+        search = _Search(self, self.transparent)
         search.look_through(function)
         # The random generators of this process. What a call does to one shows in its state.
         self.generators = search.generators
@@ -85,12 +65,11 @@ class _Pending:
 class _Search:
     """Fills `watch` with everything that a function refers to."""
 
-    def __init__(self, watch, transparent, checks, free):
+    def __init__(self, watch, transparent):
         self.generators = []
         self.reads_variables = False
         self._watch = watch
         self._transparent = transparent
-        self._checks = checks
         # The things that were found, by id. The reference keeps the id from being reused.
         self._seen = {}
         self._asks_abstract_classes = False
@@ -98,9 +77,9 @@ class _Search:
         self._tensors = Tensors(watch, pending)
         self._libraries = Libraries(watch, pending)
         self._classes = Classes(watch, pending, self._libraries)
-        self._modules = Modules(watch, pending, self._libraries, checks)
-        self._functions = Functions(watch, pending, self._libraries, self._modules, checks)
-        self._objects = Objects(watch, pending, free)
+        self._modules = Modules(watch, pending, self._libraries)
+        self._functions = Functions(watch, pending, self._libraries, self._modules)
+        self._objects = Objects(watch, pending)
         self._receivers = Receivers(watch, pending)
 
     def look_through(self, function):
@@ -140,10 +119,6 @@ class _Search:
                 continue
             thing = pending.things.pop()
             if id(thing) in seen:
-                # The environment would keep alive whatever refers to this
-                # thing, so that the thing could never be freed.
-                if self._objects.is_to_be_free(thing):
-                    raise Unwatchable("it refers to itself, and would be kept alive")
                 continue
             seen[id(thing)] = thing
             if len(seen) > _MAX_THINGS:
@@ -155,7 +130,6 @@ class _Search:
             # A proxy claims another class and has the state of another object.
             says = thing.__class__.__name__
             raise Unwatchable(f"it refers to a {type(thing).__name__} that says it is a {says}")
-        self._checks.check(thing)
         check_what_is_asked(thing)
         check_bounds(thing)
         self._asks_abstract_classes |= isinstance(thing, abc.ABCMeta)

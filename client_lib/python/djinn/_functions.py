@@ -20,16 +20,14 @@ _NO_NAMES = Names(*[frozenset()] * len(Names._fields))
 class Functions:
     """Adds to `watch` what of functions must stay, and to `pending` what they refer to.
 
-    `libraries` looks at those that a library has, `modules` at modules that code names;
-    `checks` may refuse one.
+    `libraries` looks at those that a library has, `modules` at modules that code names.
     """
 
-    def __init__(self, watch, pending, libraries, modules, checks):
+    def __init__(self, watch, pending, libraries, modules):
         self._watch = watch
         self._pending = pending
         self._libraries = libraries
         self._modules = modules
-        self._checks = checks
         # The names that any of the functions uses.
         self.attributes = set()
         self._sought_attributes = set()
@@ -41,7 +39,6 @@ class Functions:
             self._libraries.look_at_function(function)
             return
         names = names_in(function.__code__)
-        self._checks.check_code(function, names)
         for name in ("__code__", "__defaults__", "__kwdefaults__"):
             self._watch.add_attribute(function, name, getattr(function, name))
         self._pending.things += [function.__defaults__, function.__kwdefaults__]

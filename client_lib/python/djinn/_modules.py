@@ -15,21 +15,19 @@ from djinn._values import ABSENT
 class Modules:
     """Adds to `watch` what of modules must stay, and to `pending` what is meant in them.
 
-    `libraries` looks at those that a library has; `checks` may refuse one.
+    `libraries` looks at those that a library has.
     """
 
-    def __init__(self, watch, pending, libraries, checks):
+    def __init__(self, watch, pending, libraries):
         self._watch = watch
         self._pending = pending
         self._libraries = libraries
-        self._checks = checks
         # The modules that were watched, each with the names with which it was.
         self._seen = set()
         # Modules of libraries that are stored somewhere, so that any code may use them.
         self._kept = []
 
     def look_at(self, module, names):
-        self._checks.check_module(module)
         if is_stable_module(module):
             self._libraries.look_at_module(module, names)
             return
@@ -61,7 +59,6 @@ class Modules:
             self._pending.things += watch_item(self._watch, variables, name)
 
     def look_at_import(self, statement, names):
-        self._checks.check_import(statement)
         for name in statement.modules():
             # An import of a module that is not loaded yet would change this.
             module = sys.modules.get(name, ABSENT)

@@ -32,20 +32,13 @@ _POINTER = struct.calcsize("P")
 
 
 class Objects:
-    """Adds to `watch` what of objects must stay, and to `pending` what they consist of.
+    """Adds to `watch` what of objects must stay, and to `pending` what they consist of."""
 
-    `free`: a weak reference to the one that must be free to go, or None.
-    """
-
-    def __init__(self, watch, pending, free):
+    def __init__(self, watch, pending):
         self._watch = watch
         self._pending = pending
-        self._free = free
         # Tensors to which weak references refer.
         self._weakly = []
-
-    def is_to_be_free(self, thing):
-        return self._free is not None and thing is self._free()
 
     def look_at(self, thing):
         kind = type(thing)
@@ -67,9 +60,6 @@ class Objects:
             self.look_at_attributes(thing)
 
     def look_at_attributes(self, thing):
-        if self.is_to_be_free(thing):
-            self._look_at_attributes_of(self._free, thing)
-            return
         kind = type(thing)
         if any(isinstance(vars(base).get("__dict__"), property) for base in kind.__mro__):
             raise Unwatchable(f"it refers to a {kind.__name__}, whose __dict__ is not its own")
@@ -83,8 +73,6 @@ class Objects:
         thing = reference()
         if thing is None:
             return  # and stays so
-        if self.is_to_be_free(thing):
-            return  # looked at as it is
         if isinstance(thing, torch.Tensor):
             self._weakly.append(thing)
             return

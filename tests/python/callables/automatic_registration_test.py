@@ -1,12 +1,13 @@
-"""Modules that are registered by themselves: which ones, and that nothing is lost by it."""
+"""Modules that are registered by themselves: that they are replayed, and nothing is lost by it."""
 
+import contextlib
 import enum
 import functools
 import gc
+import io
 import logging
 import random
 import sys
-import threading
 import time
 import types
 import weakref
@@ -18,7 +19,6 @@ from tests.python.remote_case import RemoteCase, run_program
 
 log = logging.getLogger("test")
 calls = []
-interruptions = []
 
 
 class Silent(torch.nn.Module):
@@ -173,26 +173,6 @@ class Unhashable(Configured):
     __hash__ = None
 
 
-def interrupt():
-    """What other threads do meanwhile."""
-    while interruptions:
-        thread = threading.Thread(target=interruptions.pop())
-        thread.start()
-        thread.join()
-
-
-# A function of a library whose code is trusted.
-interrupt = types.FunctionType(
-    interrupt.__code__.replace(co_filename=torch.nn.functional.__file__), globals()
-)
-
-
-class Interrupted(HoldsItself):
-    def forward(self, x):
-        interrupt()
-        return super().forward(x)
-
-
 # A program's package, with a state of its own.
 app = types.ModuleType("djinn_test_app")
 app.metrics = types.ModuleType("djinn_test_app.metrics")
@@ -273,77 +253,60 @@ class AutomaticRegistrationTest(RemoteCase):
             self.assertTrue(torch.equal(module(x).cpu(), -result.cpu()))
 
     @torch.no_grad()
-    def test_what_would_be_missed(self):
-        for kind, why in [
-            (Prints, "print"),
-            (Logs, "Logger"),
-            (Draws, "random"),
-            (Keeps, "time of time"),
-            (logs_within, "logging of logging"),
-            (Counts, "changes what it refers to"),
-            (Appends, "changes what it refers to"),
-        ]:
+    def test_what_the_code_does_besides_happens_in_each_call(self):
+        x = torch.randn(4, 8).to(self.device)
+        calls.clear()
+        for kind in (Prints, Logs, Draws, Keeps, logs_within, Counts, Appends):
             module = kind().to(self.device)
-            for _ in range(10):
-                module(torch.randn(4, 8).to(self.device))
-            statistics = self.statistics(module)
-            self.assertEqual(statistics["replays"], 0, kind)
-            self.assertIn(why, statistics["refusal"], kind)
+            output = io.StringIO()
+            random.seed(5)
+            with contextlib.redirect_stdout(output), self.assertLogs(level="INFO") as logs:
+                log.info("beginning")
+                results = [module(x).cpu() for _ in range(10)]
+            random.seed(5)
+            scales = [random.random() if kind is Draws else 1.0 for _ in range(10)]
+            expected = Silent.forward(module, x).cpu()
+            for result, scale in zip(results, scales):
+                self.assertTrue(torch.equal(result, expected * scale), kind)
+            self.assertEqual(output.getvalue().count("called"), 10 if kind is Prints else 0)
+            self.assertEqual(len(logs.output) - 1, 10 if kind in (Logs, logs_within) else 0)
             if kind is Counts:
                 self.assertEqual(module.count, 10)
         self.assertEqual(len(calls), 10)
 
     @torch.no_grad()
     def test_what_is_brought_in_or_assigned_by_the_code(self):
-        for kind, why in [
-            (Imports, "imports djinn_test_app"),
-            (ImportsInside, "imports djinn_test_app.config"),
-            (Assigns, "assigns the global last"),
-            (AssignsToModules, "changes what it refers to"),
-            (CallsModulesOfModules, "changes what it refers to"),
-        ]:
+        for kind in (Imports, ImportsInside, Assigns, AssignsToModules, CallsModulesOfModules):
             module = kind().to(self.device)
             app.metrics.counted.clear()
             for _ in range(10):
                 result = module(torch.randn(4, 8).to(self.device))
-            statistics = self.statistics(module)
-            self.assertEqual(statistics["replays"], 0, kind)
-            self.assertIn(why, statistics["refusal"], kind)
             if kind is Assigns:
                 self.assertIs(last, result)
             if kind is AssignsToModules:
                 self.assertIs(app.last, result)
             if kind in (Imports, CallsModulesOfModules):
                 self.assertEqual(len(app.metrics.counted), 10)
+            if kind is ImportsInside:
+                app.config.SCALE = 0.0
+                self.assertEqual(module(torch.randn(4, 8).to(self.device)).abs().sum().item(), 0)
+                app.config.SCALE = 1.0
 
     @torch.no_grad()
-    def test_a_refusal_that_is_past_counts_no_more(self):
+    def test_an_argument_that_the_code_does_not_use(self):
         module = Silent().to(self.device)
         self.check_calls(module, 6)
         module(torch.randn(4, 8).to(self.device), unused=object())
-        before = self.statistics(module)
-        self.assertIn("object", before["refusal"])
-        self.check_calls(module, 10)
-        self.assertEqual(self.statistics(module)["replays"], before["replays"] + 10)
-
-    @torch.no_grad()
-    def test_what_is_captured_for_the_first_time_is_not_refused(self):
-        module = Reads().to(self.device)
-        self.check_calls(module, 6)
-        module(torch.randn(4, 8).to(self.device), read=True)
-        self.assertIn("reads a value", self.statistics(module)["refusal"])
-        for rows in range(5, 9):
-            module(torch.randn(rows, 8).to(self.device))
         before = self.statistics(module)["replays"]
-        self.check_calls(module, 4)
-        self.assertEqual(self.statistics(module)["replays"], before + 4)
+        self.check_calls(module, 10)
+        self.assertEqual(self.statistics(module)["replays"], before + 10)
 
     @torch.no_grad()
-    def test_what_is_refused_again_and_again_is_left_alone(self):
+    def test_a_value_that_is_read_in_some_calls(self):
         module = Reads().to(self.device)
-        for rows in range(1, 11):
-            module(torch.randn(rows, 8).to(self.device), read=True)
-        self.assertEqual(self.statistics(module)["captures"], 4)
+        for read in (False, False, False, True, True, False, True, False):
+            self.check_calls(module, 2, read=read)
+        self.assertGreater(self.statistics(module)["replays"], 0)
 
     @torch.no_grad()
     def test_modules_that_are_equal_are_not_the_same(self):
@@ -352,29 +315,9 @@ class AutomaticRegistrationTest(RemoteCase):
             for _ in range(6):
                 self.check_calls(one, 1)
                 self.check_calls(other, 1)
-            for module in (one, other):
+            # Dynamo does not trace modules that cannot be keys.
+            for module in (one, other) if kind is Configured else ():
                 self.assertGreater(self.statistics(module)["replays"], 0)
-
-    @torch.no_grad()
-    def test_another_thread_may_look_around_in_vain_meanwhile(self):
-        module = Interrupted(lambda module: None).to(self.device)
-        x = torch.randn(4, 8).to(self.device)
-
-        def meddle():
-            with torch.no_grad():
-                module.act = module.double  # cannot be watched
-                module(x)
-                module.act = None
-
-        expected = module(x).cpu().tolist()
-        module(x)
-        interruptions.append(meddle)
-        # This call is captured.
-        self.assertEqual(module(x).cpu().tolist(), expected)
-        self.assertEqual(interruptions, [])
-        for _ in range(4):
-            self.assertEqual(module(x).cpu().tolist(), expected)
-        self.assertGreater(self.statistics(module)["replays"], 0)
 
     def test_with_gradients_nothing_is(self):
         module = Silent().to(self.device)
@@ -417,12 +360,11 @@ class AutomaticRegistrationTest(RemoteCase):
             module = HoldsItself(hold).to(self.device)
             for _ in range(8):
                 module(torch.randn(4, 8).to(self.device))
-            refusal = self.statistics(module)["refusal"]
+            self.assertGreater(self.statistics(module)["replays"], 0)
             weight = weakref.ref(module.layers[0].weight)
             del module
             gc.collect()
             self.assertIsNone(weight())
-            self.assertIn("refers to itself", refusal)
 
     @torch.no_grad()
     def test_modules_that_hold_themselves_later_are_free_to_go(self):

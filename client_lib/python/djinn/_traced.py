@@ -1,0 +1,169 @@
+"""Callables whose graphs Dynamo finds, and the backend "djinn" captures and replays."""
+
+import functools
+import threading
+import types
+import weakref
+
+import torch
+
+from djinn._errors import Error
+from djinn._refusals import describe, warn
+
+MAX_WARM_UP_CALLS = 8
+_NO_GRAPH = "PyTorch's Dynamo finds no graph of operators on the device in it"
+# The number of consecutive calls without a graph of which the last one is warned of.
+_CALLS_BEFORE_WARNING = 4
+
+
+def is_module(function):
+    """Returns whether a callable is a module or a method of one."""
+    return isinstance(getattr(function, "__self__", function), torch.nn.Module)
+
+
+class TracedCalls:
+    """Calls one function or module through torch.compile, and does not keep it alive.
+
+    Thread-safe as far as the function is.
+    """
+
+    def __init__(self, name):
+        self._name = name
+        self._compiled = None
+        # The captured calls of each graph that the calls execute.
+        self._captures = weakref.WeakKeyDictionary()
+        self._lock = threading.Lock()
+        self._replays = 0
+        self._captured = 0
+        self._refusal = ""
+        self._calls_in_vain = 0
+
+    def call(self, function, args, kwargs):
+        compiled = self._compiled
+        if compiled is None:
+            compiled = self._compiled = _compile()
+        from djinn._backend import thread
+
+        call, outer = _Call(self), thread.call
+        config = torch._dynamo.config
+        # Code that Dynamo cannot trace is called as it is.
+        raises = not config.suppress_errors
+        if raises:
+            config.suppress_errors = True
+        thread.call = call
+        try:
+            return compiled(function, *args, **kwargs)
+        except Exception:
+            # Dynamo would not trace the code any more after an error of the program's.
+            self._compiled = None
+            raise
+        finally:
+            thread.call = outer
+            if raises:
+                config.suppress_errors = False
+            self._count(call, function, args)
+
+    def captures_of(self, graph):
+        """Returns the captured calls of a graph, for these calls alone."""
+        found = self._captures.get(graph)
+        if found is None:
+            from djinn._backend import Captures
+
+            with self._lock:
+                found = self._captures.setdefault(graph, Captures(self._name))
+        return found
+
+    def statistics(self):
+        """Returns a dict of "replays" and "captures", the numbers of calls whose graphs were all
+        replayed, and of which one was captured, and "refusal", the reason why a graph of the last
+        call was neither, or ""."""
+        return {"replays": self._replays, "captures": self._captured, "refusal": self._refusal}
+
+    def forget(self):
+        with self._lock:
+            captures, self._captures = self._captures, weakref.WeakKeyDictionary()
+            self._refusal = ""
+        for one in captures.values():
+            one.callable.forget()
+
+    def _count(self, call, function, args):
+        with self._lock:
+            self._refusal = call.refusal
+            if call.captured:
+                self._captured += 1
+            elif call.replayed and not call.refusal:
+                self._replays += 1
+            if call.graphs:
+                self._calls_in_vain = 0
+                return
+            self._refusal = _NO_GRAPH
+            self._calls_in_vain += 1
+            if self._calls_in_vain != _CALLS_BEFORE_WARNING:
+                return
+        called = args[0] if args and function is torch.nn.Module.__call__ else function
+        warn(describe(called), _NO_GRAPH, 'TORCH_LOGS="graph_breaks" says where it stops.')
+
+
+class TracedModule:
+    """The result of djinn.compile() for a module. It is called with the module's arguments."""
+
+    def __init__(self, function, name):
+        functools.update_wrapper(self, function, updated=())
+        self._function = function
+        self._calls = TracedCalls(name)
+
+    def __call__(self, /, *args, **kwargs):
+        return self._calls.call(self._function, args, kwargs)
+
+    def statistics(self):
+        """See TracedCalls.statistics()."""
+        return self._calls.statistics()
+
+    def warm_up(self, /, *args, **kwargs):
+        """Calls the module with these arguments until a call is replayed, at most eight times.
+
+        Each call has its full effect. Returns statistics(). Raises djinn.Error with the reason
+        NOT_REGISTRABLE, and the refusal, if no call was replayed.
+        """
+        for _ in range(MAX_WARM_UP_CALLS):
+            before = self.statistics()
+            self(*args, **kwargs)
+            after = self.statistics()
+            if after["replays"] > before["replays"]:
+                return after
+        refusal = self.statistics()["refusal"] or "no graph of its calls is replayed"
+        raise Error(refusal, "FAILED_PRECONDITION", "NOT_REGISTRABLE")
+
+    def forget(self):
+        """Forgets every captured call. Workers stop counting the captured tensors as a model."""
+        self._calls.forget()
+
+
+class _Call:
+    """What the graphs of one call do."""
+
+    def __init__(self, calls):
+        self.captures_of = calls.captures_of
+        # The numbers of graphs that were executed, and of those replayed and captured.
+        self.graphs = 0
+        self.replayed = 0
+        self.captured = 0
+        # Why a graph was neither, or an empty string.
+        self.refusal = ""
+
+
+def _run(function, /, *args, **kwargs):
+    return function(*args, **kwargs)
+
+
+def _compile():
+    """Returns torch.compile's form of a function that calls the function that it is given.
+
+    Its code is a copy, because PyTorch limits the recompilations of each code.
+    """
+    # These take a second to import.
+    import torch._dynamo
+    from djinn._backend import djinn
+
+    run = types.FunctionType(_run.__code__.replace(), globals(), _run.__name__)
+    return torch.compile(run, backend=djinn)

@@ -1,0 +1,358 @@
+"""torch.compile(backend="djinn"): what is replayed, and that no answer is stale."""
+
+import copy
+import functools
+import threading
+import warnings
+
+import torch
+
+import djinn
+from djinn._traced import TracedCalls
+from tests.python.remote_case import RemoteCase, run_program
+
+SCALE = 2.0
+_plain_custom_calls = []
+
+
+class Block(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.Linear(8, 8)
+        self.norm = torch.nn.BatchNorm1d(8)
+        self.second = torch.nn.Linear(8, 8)
+        self.scale = 1.5
+
+    def forward(self, x, n=1):
+        x = torch.relu(self.norm(self.first(x))) * self.scale
+        return self.second(x) * n
+
+
+@torch.library.custom_op("djinn_backend_test::twice", mutates_args=())
+def twice(x: torch.Tensor) -> torch.Tensor:
+    _plain_custom_calls.append(1)
+    return x * 2
+
+
+@twice.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
+class _Counted(TracedCalls):
+    """Counts what the graphs of a torch.compile'd function do."""
+
+    def __init__(self, function, **options):
+        super().__init__("test")
+        self._compiled = torch.compile(function, backend="djinn", **options)
+
+    def __call__(self, *args, **kwargs):
+        # The callable calls what it is given with the arguments after it.
+        first, *rest = args
+        return self.call(first, rest, kwargs)
+
+
+class BackendTest(RemoteCase):
+    def setUp(self):
+        torch.manual_seed(3)
+        torch._dynamo.reset()
+
+    def on(self, *sizes):
+        return torch.randn(*sizes).to(self.device)
+
+    def check(self, compiled, function, make, times=4, replays=2):
+        """Calls both with equal arguments, and compares results and written arguments."""
+        before = compiled.statistics()["replays"]
+        for _ in range(times):
+            args = make()
+            here = [copy.deepcopy(arg) for arg in args]
+            there = [arg.to(self.device) if torch.is_tensor(arg) else arg for arg in args]
+            expected, actual = function(*here), compiled(*there)
+            if torch.is_tensor(expected):
+                expected, actual = [expected], [actual]
+            for one, other in zip([*actual, *there], [*expected, *here], strict=True):
+                if torch.is_tensor(other):
+                    self.assert_same(one, other)
+                else:
+                    self.assertEqual(one, other)
+        self.assertGreaterEqual(
+            compiled.statistics()["replays"] - before, replays, compiled.statistics()
+        )
+
+    @torch.no_grad()
+    def test_a_module_is_replayed_from_its_second_call_on(self):
+        local = Block().eval()
+        remote = copy.deepcopy(local).to(self.device)
+        self.check(_Counted(remote), local, lambda: [torch.randn(4, 8)], times=3, replays=2)
+
+    def test_a_call_by_the_backends_name_is_one_message(self):
+        model = Block().eval().to(self.device)
+        compiled = torch.compile(model, backend="djinn")
+        x = self.on(4, 8)
+        with torch.no_grad():
+            for _ in range(3):
+                expected = compiled(x).cpu()
+            runs = djinn.statistics()["runs"]
+            result = compiled(x).cpu()
+            self.assertEqual(djinn.statistics()["runs"], runs + 1)
+            self.assertTrue(torch.equal(result, expected))
+
+    @torch.no_grad()
+    def test_what_changes_between_calls_is_seen(self):
+        local = Block().eval()
+        remote = copy.deepcopy(local).to(self.device)
+        compiled = _Counted(remote)
+
+        def change(how):
+            how(local, "cpu")
+            how(remote, self.device)
+            self.check(compiled, local, lambda: [torch.randn(4, 8)], times=3, replays=0)
+
+        self.check(compiled, local, lambda: [torch.randn(4, 8)])
+        new = torch.randn(8, 8)
+        weights = torch.nn.Linear(8, 8).state_dict()
+        change(lambda m, d: m.first.weight.fill_(0.5))
+        change(lambda m, d: setattr(m.first, "weight", torch.nn.Parameter(new.clone().to(d))))
+        change(lambda m, d: setattr(m.second.weight, "data", new.clone().to(d)))
+        change(lambda m, d: m.norm.running_mean.add_(1))
+        change(lambda m, d: setattr(m.norm, "running_var", torch.full((8,), 4.0).to(d)))
+        change(lambda m, d: setattr(m, "scale", -2.0))
+        change(lambda m, d: m.second.load_state_dict(weights))
+        change(lambda m, d: m.norm.train())
+        change(lambda m, d: m.norm.eval())
+        change(lambda m, d: setattr(m, "second", torch.nn.Identity()))
+        change(lambda m, d: m.first.register_forward_hook(lambda module, args, out: out + 1))
+        change(lambda m, d: setattr(m, "norm", torch.nn.LayerNorm(8).to(d)))
+
+    @torch.no_grad()
+    def test_globals_and_closures_are_seen(self):
+        global SCALE
+        offset = 1.0
+
+        def function(x):
+            return x * SCALE + offset
+
+        compiled = _Counted(function)
+        self.addCleanup(globals().__setitem__, "SCALE", SCALE)
+        for SCALE, offset in ((2.0, 1.0), (3.0, 1.0), (3.0, 5.0), (2.0, 1.0)):
+            self.check(compiled, function, lambda: [torch.randn(4)], replays=0)
+
+    @torch.no_grad()
+    def test_modes_and_settings_are_seen(self):
+        def function(x, y):
+            return x @ y
+
+        compiled = _Counted(function)
+        make = lambda: [torch.randn(4, 4), torch.randn(4, 4)]
+        self.check(compiled, function, make)
+        with torch.inference_mode():
+            self.check(compiled, function, make)
+        with torch.autocast("remote_accelerator", torch.bfloat16):
+            self.assertEqual(compiled(self.on(4, 4), self.on(4, 4)).dtype, torch.bfloat16)
+        self.check(compiled, function, make, replays=4)
+
+    @torch.no_grad()
+    def test_arguments_are_written_and_results_are_views_of_them(self):
+        def function(x, n):
+            x.add_(n)
+            return x.t(), x[0], x * n, x, x.size(0) + 1
+
+        self.check(_Counted(function), function, lambda: [torch.randn(3, 2), 2])
+        for number in (3, 3.5, 4.5):
+            self.check(
+                _Counted(function), function, lambda: [torch.randn(3, 2), number], replays=0)
+
+    @torch.no_grad()
+    def test_a_result_that_is_a_view_is_written_through(self):
+        compiled = _Counted(lambda x: (x * 2, x[1:]))
+        for _ in range(4):
+            x = self.on(3, 2)
+            _, rest = compiled(x)
+            version = x._version
+            rest.zero_()
+            self.assertEqual(x[1:].cpu().tolist(), [[0, 0], [0, 0]])
+            self.assertGreater(x._version, version)
+
+    @torch.no_grad()
+    def test_arguments_that_share_memory(self):
+        def function(x, y):
+            x.mul_(2)
+            return x + y
+
+        compiled = _Counted(function)
+        for shared in (False, True, True, False, True):
+            x = torch.randn(4)
+            here = x.clone(), x.clone()
+            there = x.to(self.device), x.to(self.device)
+            if shared:
+                here, there = (here[0], here[0]), (there[0], there[0])
+            self.assert_same(compiled(*there), function(*here))
+
+    @torch.no_grad()
+    def test_sizes_that_change(self):
+        def function(x):
+            return x.sum(0) * x.size(0), x.size(0) + 1
+
+        compiled = _Counted(function)
+        sizes = [2, 3, 4, 5, 6, 4, 5, 6]
+        for size in sizes:
+            self.check(compiled, function, lambda: [torch.randn(size, 3)], times=1, replays=0)
+        self.check(compiled, function, lambda: [torch.randn(4, 3)], times=2, replays=2)
+
+    @torch.no_grad()
+    def test_tensors_of_this_process_are_used_anew_in_each_call(self):
+        device = self.device
+
+        def function(x, y):
+            return x + (y * 2).to(x.device), y + 1
+
+        self.check(_Counted(function), function, lambda: [torch.randn(3)] * 2, replays=0)
+        compiled = _Counted(lambda x, y: (x + (y * 2).to(device), y + 1))
+        for _ in range(4):
+            x, y = torch.randn(3), torch.randn(3)
+            a, b = compiled(x.to(device), y)
+            self.assert_same(a, x + y * 2)
+            self.assertTrue(torch.equal(b, y + 1))
+        self.assertGreaterEqual(compiled.statistics()["replays"], 2, compiled.statistics())
+
+    @torch.no_grad()
+    def test_values_that_are_read_are_read_anew(self):
+        def function(x):
+            y = x * 2
+            return (y.cpu() + 1, y * y) if y.sum() > 0 else (y.cpu() - 1, y)
+
+        compiled = _Counted(function)
+        for _ in range(8):
+            x = torch.randn(3)
+            for one, other in zip(compiled(x.to(self.device)), function(x)):
+                self.assertTrue(torch.equal(one.cpu(), other))
+
+    def test_gradients(self):
+        local = Block()
+        remote = copy.deepcopy(local).to(self.device)
+        compiled = _Counted(remote)
+        optimizers = [torch.optim.SGD(m.parameters(), 0.1, momentum=0.9) for m in (local, remote)]
+        for step in range(6):
+            x = torch.randn(4, 8)
+            for optimizer in optimizers:
+                optimizer.zero_grad(set_to_none=step % 2 == 0)
+            expected, actual = local(x).square().mean(), compiled(x.to(self.device)).square().mean()
+            expected.backward()
+            actual.backward()
+            self.assert_same(actual.detach(), expected.detach())
+            for one, other in zip(remote.parameters(), local.parameters()):
+                self.assert_same(one.grad, other.grad)
+            for optimizer in optimizers:
+                optimizer.step()
+            for one, other in zip(remote.buffers(), local.buffers()):
+                self.assert_same(one, other)
+        self.assertGreaterEqual(compiled.statistics()["replays"], 2, compiled.statistics())
+
+    def test_gradients_of_arguments(self):
+        compiled = _Counted(lambda x, y: (x * y).tanh())
+        for _ in range(5):
+            here = [torch.randn(4, requires_grad=True) for _ in range(2)]
+            there = [x.detach().to(self.device).requires_grad_() for x in here]
+            (here[0] * here[1]).tanh().sum().backward()
+            compiled(*there).sum().backward()
+            for one, other in zip(there, here):
+                self.assert_same(one.grad, other.grad)
+
+    def test_a_parameter_written_before_the_backward_pass_is_an_error(self):
+        linear = torch.nn.Linear(4, 4).to(self.device)
+        compiled = _Counted(torch.nn.Sequential(linear, linear))
+        for _ in range(4):
+            result = compiled(self.on(2, 4)).sum()
+            with torch.no_grad():
+                linear.weight.add_(1)
+            with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
+                result.backward()
+
+    @torch.no_grad()
+    def test_random_numbers_are_drawn_anew(self):
+        compiled = _Counted(lambda x: torch.nn.functional.dropout(x, 0.5, True) + torch.rand_like(x))
+        x = self.on(64)
+        results = [compiled(x).cpu() for _ in range(5)]
+        for one, other in zip(results, results[1:]):
+            self.assertFalse(torch.equal(one, other))
+        torch.manual_seed(5)
+        seeded = compiled(x).cpu()
+        torch.manual_seed(5)
+        self.assertTrue(torch.equal(compiled(x).cpu(), seeded))
+
+    @torch.no_grad()
+    def test_an_operator_with_a_kernel_in_python_is_called_in_each_call(self):
+        compiled = _Counted(lambda x: twice(x) + 1)
+        _plain_custom_calls.clear()
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for _ in range(4):
+                x = torch.randn(3)
+                self.assert_same(compiled(x.to(self.device)), x * 2 + 1)
+        self.assertEqual(len(_plain_custom_calls), 4)
+        (warning,) = [str(one.message) for one in caught if "djinn" in str(one.message)]
+        self.assertIn("kernel in Python", warning)
+        self.assertIn(__file__, warning)
+
+    @torch.no_grad()
+    def test_an_error_is_the_programs_and_later_calls_are_replayed(self):
+        def multiply(x, y):
+            return x @ y
+
+        traced = TracedCalls("multiply")
+        compiled = functools.partial(traced.call, multiply)
+        for _ in range(2):
+            with self.assertRaisesRegex(RuntimeError, "mat1 and mat2|must have same reduction"):
+                compiled((self.on(2, 3), self.on(4, 5)), {})
+            for _ in range(4):
+                x, y = torch.randn(2, 3), torch.randn(3, 2)
+                self.assert_same(compiled((x.to(self.device), y.to(self.device)), {}), x @ y)
+        self.assertGreaterEqual(traced.statistics()["replays"], 4)
+
+    @torch.no_grad()
+    def test_threads_share_a_graph(self):
+        local = Block().eval()
+        compiled = torch.compile(copy.deepcopy(local).to(self.device), backend="djinn")
+        compiled(self.on(4, 8))
+        failures = []
+
+        def call(seed):
+            generator = torch.Generator().manual_seed(seed)
+            with torch.no_grad():
+                for _ in range(20):
+                    x = torch.randn(4, 8, generator=generator)
+                    if not torch.equal(compiled(x.to(self.device)).cpu(), local(x)):
+                        failures.append(seed)
+
+        threads = [threading.Thread(target=call, args=(seed,)) for seed in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(failures, [])
+
+    @torch.no_grad()
+    def test_a_graph_of_this_process_runs_as_without_the_backend(self):
+        compiled = torch.compile(lambda x: x * 2, backend="djinn")
+        x = torch.randn(3)
+        self.assertTrue(torch.equal(compiled(x), x * 2))
+
+    def test_options_are_refused(self):
+        compiled = torch.compile(lambda x: x + 1, backend="djinn", options={"no_such": 1})
+        with self.assertRaisesRegex(Exception, "takes no options, got options"):
+            compiled(self.on(2))
+
+    def test_inductor_names_the_backend(self):
+        compiled = torch.compile(lambda x: x + 1)
+        with self.assertRaisesRegex(Exception, 'backend="djinn"'):
+            compiled(self.on(2))
+
+    def test_the_backend_is_known_before_djinn_is_imported(self):
+        listed = run_program("import torch._dynamo; print(torch._dynamo.list_backends())")
+        self.assertIn("'djinn'", listed.stdout)
+
+
+if __name__ == "__main__":
+    import unittest
+
+    unittest.main()
