@@ -9,6 +9,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "common/base/status_macros.h"
 #include "common/net/tls_config.h"
@@ -23,6 +24,8 @@ constexpr size_t kMaxSocketPath =
 constexpr int kMaxOrdinal = 127;
 // Operators' temporaries have no other limit.
 constexpr uint64_t kCudaMinFreeBytes = uint64_t{2} << 30;
+// Endpoints of tenants in a report.
+constexpr uint64_t kMaxExecutors = 256;
 // Runs of a batch multiply their rows together, and hold their memory together.
 constexpr uint64_t kMaxBatchRuns = 64;
 
@@ -58,6 +61,61 @@ v1::DeviceSpeed ReadSpeed(ConfigMap map) {
     if (!(value > 0)) map.Error(key, "a positive number is required");
   }
   return speed;
+}
+
+// Reads "first-last".
+bool ReadPorts(const std::string& text, WorkerConfig* config) {
+  const std::pair<absl::string_view, absl::string_view> ends =
+      absl::StrSplit(text, absl::MaxSplits('-', 1));
+  uint32_t first = 0;
+  uint32_t last = 0;
+  if (!absl::SimpleAtoi(ends.first, &first) ||
+      !absl::SimpleAtoi(ends.second, &last) || first == 0 || first > last ||
+      last > 65535) {
+    return false;
+  }
+  config->first_executor_port = static_cast<uint16_t>(first);
+  config->last_executor_port = static_cast<uint16_t>(last);
+  return true;
+}
+
+// Reads the map under `isolation`, once the rest of `config` is read.
+void ReadIsolation(ConfigMap* root, WorkerConfig* config) {
+  ConfigMap map = root->Map("isolation");
+  const std::string mode = map.String("mode", "shared");
+  if (mode != "shared" && mode != "process") {
+    map.Error("mode", "shared or process");
+  }
+  config->isolated = mode == "process";
+  config->executors =
+      map.UInt("executors", config->executors, 1, kMaxExecutors);
+  config->node_limit = map.Duration("node_limit", config->node_limit);
+  if (config->node_limit < absl::Seconds(5)) {
+    map.Error("node_limit", "at least 5s");
+  }
+  const std::string ports = map.String("ports", "");
+  if (!ports.empty()) {
+    if (!ReadPorts(ports, config)) {
+      map.Error("ports", "two ports, such as 7100-7163");
+    } else if (config->last_executor_port - config->first_executor_port <
+               static_cast<int>(config->executors)) {
+      map.Error("ports", "at least one more than executors");
+    }
+  }
+  if (!config->isolated) {
+    for (const char* const key : {"executors", "node_limit", "ports"}) {
+      if (map.Has(key)) map.Error(key, "needs mode: process");
+    }
+    return;
+  }
+  if (config->device_kind == "cuda") {
+    map.Error("mode", "process is not available for cuda devices");
+  }
+  if (root->Has("content_disk")) {
+    root->Error("content_disk",
+                "not with isolation.mode: process, whose executors reach no "
+                "files");
+  }
 }
 
 }  // namespace
@@ -190,6 +248,7 @@ absl::StatusOr<WorkerConfig> ReadWorkerConfig(ConfigReader reader) {
   if (directory.empty() != (config.content_disk_limit == 0)) {
     root.Error("content_disk", "needs a directory and a limit above 0");
   }
+  ReadIsolation(&root, &config);
   DJINN_RETURN_IF_ERROR(reader.Finish());
   return config;
 }

@@ -68,6 +68,15 @@
 //   max_batch_runs: 16                # most runs in a batch; 1: no batching
 //   tokens_first: true                # runs that make a token preempt prompts
 //                                     # and training
+//   isolation:                        # default: shared
+//     mode: process                   # each tenant's kernels run in a process
+//                                     # of its own; shared: all in the worker's
+//     executors: 4                    # most tenants at a time; each has an
+//                                     # equal part of the device's memory
+//     node_limit: 5m                  # ends a tenant's process when one of
+//                                     # its nodes takes longer
+//     ports: 7100-7163                # of the executors, where listen is no
+//                                     # Unix socket; default: any
 //   content_disk:                     # default: a restarted worker has no
 //                                     # contents
 //     directory: contents             # created with mode 0700; relative to
@@ -146,6 +155,15 @@ struct WorkerConfig {
   size_t graph_cache_entries = 0;
   size_t max_batch_runs = 16;
   bool tokens_first = true;
+  // Whether each tenant's kernels run in a process of its own. The rest holds
+  // only then.
+  bool isolated = false;
+  size_t executors = 4;
+  // Longest time that one node may take.
+  absl::Duration node_limit = absl::Minutes(5);
+  // 0 and 0 when executors listen at any port.
+  uint16_t first_executor_port = 0;
+  uint16_t last_executor_port = 0;
   // Empty when there is no disk store.
   std::string content_disk_directory;
   uint64_t content_disk_limit = 0;

@@ -167,5 +167,42 @@ TEST_F(ConfigTest, ACudaDeviceHasANumberAndAPlugIn) {
   EXPECT_THAT(Complaint("{graph_memory: 1GiB}"), HasSubstr("cuda devices"));
 }
 
+TEST_F(ConfigTest, TenantsShareAProcessUnlessItSaysNot) {
+  EXPECT_FALSE(Read("{}")->isolated);
+  EXPECT_FALSE(Read("{}\nisolation: {mode: shared}")->isolated);
+  const absl::StatusOr<WorkerConfig> config = Read(
+      "{}\nisolation: {mode: process, executors: 8, node_limit: 10s, "
+      "ports: 7100-7110}");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_TRUE(config->isolated);
+  EXPECT_EQ(config->executors, 8u);
+  EXPECT_EQ(config->node_limit, absl::Seconds(10));
+  EXPECT_EQ(config->first_executor_port, 7100);
+  EXPECT_EQ(config->last_executor_port, 7110);
+}
+
+TEST_F(ConfigTest, IsolationSaysWhatIsWrong) {
+  EXPECT_THAT(Complaint("{}\nisolation: {mode: none}"),
+              HasSubstr("shared or process"));
+  EXPECT_THAT(Complaint("{}\nisolation: {executors: 2}"),
+              HasSubstr("needs mode: process"));
+  for (const char* const ports : {"7100", "7100-", "0-7", "9-8", "1-99999"}) {
+    EXPECT_THAT(Complaint(std::string("{}\nisolation: {mode: process") +
+                          ", ports: " + ports + "}"),
+                HasSubstr("two ports"))
+        << ports;
+  }
+  EXPECT_THAT(
+      Complaint("{}\nisolation: {mode: process, executors: 4, ports: 7-10}"),
+      HasSubstr("at least one more than executors"));
+  EXPECT_THAT(Complaint("{}\nisolation: {mode: process, node_limit: 1s}"),
+              HasSubstr("at least 5s"));
+  EXPECT_THAT(Complaint("{kind: cuda:0}\nisolation: {mode: process}"),
+              HasSubstr("not available for cuda"));
+  EXPECT_THAT(Complaint("{}\nisolation: {mode: process}"
+                        "\ncontent_disk: {directory: kept, limit: 2GiB}"),
+              HasSubstr("reach no files"));
+}
+
 }  // namespace
 }  // namespace djinn::worker

@@ -1,7 +1,8 @@
 // djinn-worker --config=FILE
 //
 // Runs a worker until SIGTERM or SIGINT. See config.h for the file and
-// common/daemon for flags and exit status.
+// common/daemon for flags and exit status. A worker with `isolation.mode:
+// process` starts this program again with --executor for each tenant.
 #include <unistd.h>
 
 #include <atomic>
@@ -13,6 +14,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/string_view.h"
 #include "common/base/clock.h"
 #include "common/base/random.h"
 #include "common/base/status_macros.h"
@@ -24,6 +26,8 @@
 #include "gpu_worker/device/cuda/load_plugin.h"
 #include "gpu_worker/device/fake/fake_device.h"
 #include "gpu_worker/device/torch/device_speed.h"
+#include "gpu_worker/executor_main.h"
+#include "gpu_worker/supervised_worker.h"
 #include "gpu_worker/worker.h"
 
 namespace djinn::worker {
@@ -100,10 +104,31 @@ v1::DeviceSpeed MeasureSpeed(const WorkerConfig& config, Device* device) {
   return {};
 }
 
+// Makes the device, and completes the configuration with what it shows.
+absl::StatusOr<std::unique_ptr<Device>> MakeMeasuredDevice(
+    WorkerConfig* config) {
+  DJINN_ASSIGN_OR_RETURN(std::unique_ptr<Device> device, MakeDevice(*config));
+  if (config->device_kind == "cpu") config->numerics = CpuNumerics();
+  if (config->calibrate) config->speed = MeasureSpeed(*config, device.get());
+  log::Info("device ready",
+            {{"worker", config->worker_id},
+             {"device", device->name()},
+             {"flops_per_second", config->speed.flops_per_second()},
+             {"bytes_per_second", config->speed.bytes_per_second()}});
+  return device;
+}
+
+bool IsExecutor(int argc, char** argv) {
+  return argc == 2 && absl::string_view(argv[1]) == "--executor";
+}
+
 int Main(int argc, char** argv) {
+  if (IsExecutor(argc, argv)) return RunExecutor(MakeMeasuredDevice);
   EndWhenBroken end;
   WorkerConfig config;
   std::unique_ptr<Worker> worker;
+  // Replaces the other one where tenants have processes of their own.
+  std::unique_ptr<SupervisedWorker> supervised;
   Daemon daemon;
   daemon.role = "worker";
   daemon.configure = [&](ConfigReader reader) -> absl::Status {
@@ -111,28 +136,43 @@ int Main(int argc, char** argv) {
     return absl::OkStatus();
   };
   daemon.start = [&]() -> absl::StatusOr<std::string> {
-    DJINN_ASSIGN_OR_RETURN(std::unique_ptr<Device> device, MakeDevice(config));
-    if (config.device_kind == "cpu") config.numerics = CpuNumerics();
-    if (config.calibrate) config.speed = MeasureSpeed(config, device.get());
-    log::Info("device ready",
-              {{"worker", config.worker_id},
-               {"device", device->name()},
-               {"flops_per_second", config.speed.flops_per_second()},
-               {"bytes_per_second", config.speed.bytes_per_second()}});
+    if (config.isolated) {
+      DJINN_ASSIGN_OR_RETURN(
+          supervised, SupervisedWorker::Start(config, Clock::Real(),
+                                              RandomSource::Real()));
+      return supervised->address();
+    }
+    DJINN_ASSIGN_OR_RETURN(std::unique_ptr<Device> device,
+                           MakeMeasuredDevice(&config));
     DJINN_ASSIGN_OR_RETURN(
         worker, Worker::Start(config, std::move(device), Clock::Real(),
                               RandomSource::Real(),
                               [&end](const absl::Status& why) { end(why); }));
     return worker->address();
   };
-  daemon.monitoring_address = [&] { return worker->monitoring_address(); };
+  daemon.monitoring_address = [&] {
+    return supervised != nullptr ? supervised->monitoring_address()
+                                 : worker->monitoring_address();
+  };
   daemon.reload = [&] {
-    worker->Reload(ReadWorkerConfig(ConfigReader::FromFile(ConfigPath())));
+    const absl::StatusOr<WorkerConfig> read =
+        ReadWorkerConfig(ConfigReader::FromFile(ConfigPath()));
+    if (supervised != nullptr) {
+      supervised->Reload(read);
+    } else {
+      worker->Reload(read);
+    }
   };
   daemon.drain = [&](const Daemon::WaitFunction& wait) {
-    if (!end.broken()) worker->Drain(wait);
+    if (supervised == nullptr && !end.broken()) worker->Drain(wait);
   };
-  daemon.stop = [&] { worker->Stop(); };
+  daemon.stop = [&] {
+    if (supervised != nullptr) {
+      supervised->Stop();
+    } else {
+      worker->Stop();
+    }
+  };
   const int status = RunDaemon(daemon, argc, argv);
   return end.broken() ? 1 : status;
 }

@@ -134,14 +134,14 @@ absl::Duration Settings::drain_timeout() const {
   return current_.drain_timeout;
 }
 
-WorkerConfig Settings::facts() const {
+void Settings::AddFacts(v1::WorkerState* state) const {
   MutexLock lock(&mu_);
-  WorkerConfig facts;
-  facts.price_per_hour = current_.price_per_hour;
-  facts.link_bandwidth = current_.link_bandwidth;
-  facts.capabilities = current_.capabilities;
-  facts.phases = current_.phases;
-  return facts;
+  state->set_price_per_hour(current_.price_per_hour);
+  state->set_link_bytes_per_second(current_.link_bandwidth);
+  state->mutable_capabilities()->Add(current_.capabilities.begin(),
+                                     current_.capabilities.end());
+  state->mutable_phases()->Assign(current_.phases.begin(),
+                                  current_.phases.end());
 }
 
 void Settings::Collect(Exposition* out) const {

@@ -16,6 +16,7 @@
 #include "common/base/clock.h"
 #include "common/base/mutex.h"
 #include "common/metrics/exposition.h"
+#include "djinn/v1/worker_registry.pb.h"
 #include "gpu_worker/config.h"
 
 namespace djinn::worker {
@@ -40,8 +41,8 @@ class Settings {
   bool IsAdminToken(absl::string_view token) const;
   uint64_t min_free_bytes() const;
   absl::Duration drain_timeout() const;
-  // Returns the configured price, link, capabilities and phases.
-  WorkerConfig facts() const;
+  // Adds the configured price, link, capabilities and phases.
+  void AddFacts(v1::WorkerState* state) const;
 
   // Adds to a scrape whether the last reload succeeded, and when one did.
   void Collect(Exposition* out) const;

@@ -50,10 +50,12 @@ TEST_F(SettingsTest, AReloadReplacesWhatItCan) {
   EXPECT_FALSE(settings_.IsAdminToken("new"));
   EXPECT_EQ(settings_.min_free_bytes(), 5u);
   EXPECT_EQ(settings_.drain_timeout(), absl::Seconds(3));
-  EXPECT_THAT(settings_.facts().capabilities, ElementsAre("small"));
-  EXPECT_THAT(settings_.facts().phases, ElementsAre(v1::PHASE_LLM_DECODE));
-  EXPECT_EQ(settings_.facts().price_per_hour, 2);
-  EXPECT_EQ(settings_.facts().link_bandwidth, 9u);
+  v1::WorkerState state;
+  settings_.AddFacts(&state);
+  EXPECT_THAT(state.capabilities(), ElementsAre("small"));
+  EXPECT_THAT(state.phases(), ElementsAre(v1::PHASE_LLM_DECODE));
+  EXPECT_EQ(state.price_per_hour(), 2);
+  EXPECT_EQ(state.link_bytes_per_second(), 9u);
 }
 
 TEST_F(SettingsTest, WhatNeedsARestartIsNamedAsTheFileDoes) {

@@ -4,6 +4,7 @@
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/error.h"
 #include "common/base/status_macros.h"
 #include "common/log/log.h"
 #include "common/metrics/process_metrics.h"
@@ -55,6 +56,21 @@ void Collect(const ChannelPool::Counts& counts, Exposition* out) {
   count("failed", counts.failed);
 }
 
+// Refuses to fetch values: an executor's sandbox has no network.
+class NoPeers : public PeerConnector {
+ public:
+  absl::StatusOr<std::unique_ptr<PeerCall>> Open(
+      const v1::Peer& peer, const v1::PullRequest& /*request*/) override {
+    return MakeError(absl::StatusCode::kUnimplemented, "NO_PEERS",
+                     absl::StrCat("a worker with isolation.mode \"process\" "
+                                  "fetches no values from others, such as ",
+                                  peer.worker_id()));
+  }
+};
+
+// Interval for files that are read once.
+constexpr unsigned kNeverAgain = 1U << 30;
+
 // Returns the state that does not change while the worker serves at `address`.
 v1::WorkerState StateOf(const WorkerConfig& config,
                         const std::string& address) {
@@ -69,16 +85,23 @@ v1::WorkerState StateOf(const WorkerConfig& config,
   return state;
 }
 
-// Adds what a reload may change.
-void AddFacts(const WorkerConfig& facts, v1::WorkerState* state) {
-  state->set_price_per_hour(facts.price_per_hour);
-  state->set_link_bytes_per_second(facts.link_bandwidth);
-  state->mutable_capabilities()->Add(facts.capabilities.begin(),
-                                     facts.capabilities.end());
-  state->mutable_phases()->Assign(facts.phases.begin(), facts.phases.end());
-}
-
 }  // namespace
+
+WorkerCoreOptions Worker::CoreOptions(const WorkerConfig& config) {
+  WorkerCoreOptions options;
+  options.worker_id = config.worker_id;
+  options.transfer_idle_timeout = config.transfer_idle_timeout;
+  options.resume_timeout = config.resume_timeout;
+  options.max_connections = config.max_connections;
+  options.graph_cache.max_plans = config.graph_cache_entries;
+  options.max_batch_runs = config.max_batch_runs;
+  options.tokens_first = config.tokens_first;
+  options.offer_timeout = config.offer_timeout;
+  options.min_free_bytes = config.min_free_bytes;
+  options.speed = config.speed;
+  options.numerics = config.numerics;
+  return options;
+}
 
 absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(
     const WorkerConfig& config, std::unique_ptr<Device> device, Clock* clock,
@@ -96,18 +119,7 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(
       std::move(security)};
   DJINN_ASSIGN_OR_RETURN(worker->registry_, MakeGrpcRegistry(registry));
   DJINN_ASSIGN_OR_RETURN(worker->leave_, MakeGrpcLeave(registry));
-  WorkerCoreOptions options;
-  options.worker_id = config.worker_id;
-  options.transfer_idle_timeout = config.transfer_idle_timeout;
-  options.resume_timeout = config.resume_timeout;
-  options.max_connections = config.max_connections;
-  options.graph_cache.max_plans = config.graph_cache_entries;
-  options.max_batch_runs = config.max_batch_runs;
-  options.tokens_first = config.tokens_first;
-  options.offer_timeout = config.offer_timeout;
-  options.speed = config.speed;
-  options.numerics = config.numerics;
-  options.min_free_bytes = config.min_free_bytes;
+  WorkerCoreOptions options = CoreOptions(config);
   options.device_broken = std::move(device_broken);
   if (!config.content_disk_directory.empty()) {
     DJINN_ASSIGN_OR_RETURN(
@@ -152,23 +164,7 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(
   server_options.call_metrics = &worker->call_metrics_;
   DJINN_ASSIGN_OR_RETURN(worker->server_, Server::Start(server_options));
   DJINN_RETURN_IF_ERROR(worker->StartSharedMemory(config));
-  SynchronizerOptions synchronizer_options;
-  synchronizer_options.heartbeat_interval = config.heartbeat_interval;
-  const std::string address =
-      config.advertise.empty() ? worker->server_->address() : config.advertise;
-  WorkerCore* const core = worker->core_.get();
-  worker->synchronizer_ = std::make_unique<Synchronizer>(
-      synchronizer_options, worker->registry_.get(), random,
-      [core, settings, always = StateOf(config, address)] {
-        v1::WorkerState state = core->Snapshot();
-        state.MergeFrom(always);
-        AddFacts(settings->facts(), &state);
-        return state;
-      },
-      [core](const v1::DesiredState& desired) { core->Apply(desired); });
-  core->SetChangeListener([synchronizer = worker->synchronizer_.get()] {
-    synchronizer->NotifyChange();
-  });
+  worker->Synchronize(config, random);
   worker->readiness_ = std::make_unique<Readiness>(
       [raw = worker.get()] { return raw->CheckReadiness(); },
       [server = worker->server_.get()](bool ready) {
@@ -178,19 +174,88 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(
   return worker;
 }
 
-absl::Status Worker::StartSharedMemory(const WorkerConfig& config) {
-  if (config.shared_memory_socket.empty()) return absl::OkStatus();
+absl::StatusOr<std::unique_ptr<Worker>> Worker::StartExecutor(
+    const WorkerConfig& config, ExecutorSeams seams,
+    std::unique_ptr<Device> device, Clock* clock, RandomSource* random,
+    std::function<void(const absl::Status&)> device_broken) {
+  auto worker = absl::WrapUnique(new Worker);
+  worker->device_ = std::move(device);
+  worker->settings_ = std::make_unique<Settings>(config, clock);
+  worker->registry_ = std::move(seams.registry);
+  WorkerCoreOptions options = CoreOptions(config);
+  options.incarnation = seams.incarnation;
+  options.one_tenant = true;
+  options.gate = seams.gate;
+  options.device_broken = std::move(device_broken);
+  worker->core_ = std::make_unique<WorkerCore>(options, worker->device_.get(),
+                                               clock, random);
+  worker->peers_ = std::make_unique<NoPeers>();
+  worker->core_->SetPeers(worker->peers_.get());
+  worker->service_ = std::make_unique<ExecutionService>(worker->core_.get());
+  ServerOptions server_options;
+  server_options.address = config.listen;
+  server_options.listener = seams.listener;
+  server_options.tls = config.tls;
+  server_options.tls_refresh_seconds = kNeverAgain;
+  server_options.insecure = config.insecure;
+  server_options.services = {worker->service_.get()};
+  server_options.health_services = {ExecutionService::kHealthName};
+  server_options.call_metrics = &worker->call_metrics_;
+  DJINN_ASSIGN_OR_RETURN(worker->server_, Server::Start(server_options));
+  worker->shared_memory_listener_ = seams.shared_memory_listener;
+  worker->Synchronize(config, random);
+  return worker;
+}
+
+absl::Status Worker::AcceptClients() {
+  server_->AcceptFromListener();
+  if (shared_memory_listener_ < 0) return absl::OkStatus();
+  return ServeSharedMemory(shared_memory_listener_);
+}
+
+void Worker::Synchronize(const WorkerConfig& config, RandomSource* random) {
+  SynchronizerOptions synchronizer_options;
+  synchronizer_options.heartbeat_interval = config.heartbeat_interval;
+  const std::string address =
+      config.advertise.empty() ? server_->address() : config.advertise;
+  WorkerCore* const core = core_.get();
+  Settings* const settings = settings_.get();
+  synchronizer_ = std::make_unique<Synchronizer>(
+      synchronizer_options, registry_.get(), random,
+      [core, settings, always = StateOf(config, address)] {
+        v1::WorkerState state = core->Snapshot();
+        state.MergeFrom(always);
+        settings->AddFacts(&state);
+        return state;
+      },
+      [core](const v1::DesiredState& desired) { core->Apply(desired); });
+  core->SetChangeListener([synchronizer = synchronizer_.get()] {
+    synchronizer->NotifyChange();
+  });
+}
+
+absl::Status Worker::ServeSharedMemory(int listener) {
   WorkerCore* const core = core_.get();
   SharedMemoryServer::Options options;
-  options.path = config.shared_memory_socket;
+  options.path = shared_memory_socket_;
+  options.listener = listener;
   options.ring_sizes = kClientRingSizes;
   options.incarnation = core->incarnation();
   options.serve = [core](SharedConnection connection) {
     core->Attach(MakeSharedMemoryWorkerStream(std::move(connection)));
   };
   DJINN_ASSIGN_OR_RETURN(shared_memory_, SharedMemoryServer::Start(options));
-  pull_connections_ = std::make_unique<PullConnections>(core);
+  return absl::OkStatus();
+}
+
+absl::Status Worker::StartSharedMemory(const WorkerConfig& config) {
+  shared_memory_socket_ = config.shared_memory_socket;
+  if (shared_memory_socket_.empty()) return absl::OkStatus();
+  DJINN_RETURN_IF_ERROR(ServeSharedMemory(/*listener=*/-1));
+  pull_connections_ = std::make_unique<PullConnections>(core_.get());
   PullConnections* const connections = pull_connections_.get();
+  SharedMemoryServer::Options options;
+  options.incarnation = core_->incarnation();
   options.path = PullSocket(config);
   options.ring_sizes = PullConnections::kRingSizes;
   options.serve = [connections](SharedConnection connection) {

@@ -32,6 +32,18 @@ namespace djinn::worker {
 
 class ExecutionService;
 
+// Replaces parts of a worker that is the executor of one tenant.
+struct ExecutorSeams {
+  // Connects to the supervisor.
+  std::unique_ptr<RegistryConnector> registry;
+  uint64_t incarnation = 0;
+  // Inherited sockets that listen for clients; -1: none.
+  int listener = -1;
+  int shared_memory_listener = -1;
+  // Shares the device with other executors; null: the executor has it alone.
+  TurnGate* gate = nullptr;
+};
+
 // Serves from Start() until Stop(). Not thread-safe.
 class Worker {
  public:
@@ -44,6 +56,12 @@ class Worker {
       const WorkerConfig& config, std::unique_ptr<Device> device, Clock* clock,
       RandomSource* random,
       std::function<void(const absl::Status&)> device_broken = nullptr);
+  // Starts an executor, which reaches no other worker and serves no client
+  // before AcceptClients(). It reads files now and never later.
+  static absl::StatusOr<std::unique_ptr<Worker>> StartExecutor(
+      const WorkerConfig& config, ExecutorSeams seams,
+      std::unique_ptr<Device> device, Clock* clock, RandomSource* random,
+      std::function<void(const absl::Status&)> device_broken);
 
   // Calls Stop().
   ~Worker();
@@ -64,16 +82,30 @@ class Worker {
   // drain_timeout. Call it before Stop().
   void Drain(const WaitFunction& wait);
 
+  // See WorkerCore::MarkProgress().
+  uint64_t MarkProgress() { return core_->MarkProgress(); }
+
+  // Serves the clients of an executor from now on. Call it once.
+  absl::Status AcceptClients();
+
   // Ends every client's session (DRAINING) and returns when everything has
   // stopped. Call it once.
   void Stop();
 
  private:
   Worker() = default;
+  static WorkerCoreOptions CoreOptions(const WorkerConfig& config);
+  // Starts the stream to the coordinator or the supervisor.
+  void Synchronize(const WorkerConfig& config, RandomSource* random);
+  // Serves clients over shared memory; binds the socket if `listener` is -1.
+  absl::Status ServeSharedMemory(int listener);
   absl::Status StartSharedMemory(const WorkerConfig& config);
   std::vector<ReadinessCheck> CheckReadiness() const;
   absl::Status StartMonitoring(const WorkerConfig& config);
 
+  // Of an executor that does not serve over shared memory yet.
+  int shared_memory_listener_ = -1;
+  std::string shared_memory_socket_;
   // In order of construction; each field uses those before it.
   std::unique_ptr<Settings> settings_;
   std::unique_ptr<Device> device_;

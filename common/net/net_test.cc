@@ -1,3 +1,11 @@
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <string>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
 #include "common/base/error.h"
 #include "common/base/proto_duration.h"
 #include "common/net/bearer.h"
@@ -227,6 +235,32 @@ absl::StatusOr<std::string> CheckHealth(const std::string& address,
                                         const std::string& service) {
   return CallByHand(address, "/grpc.health.v1.Health/Check",
                     "\x0a" + std::string(1, service.size()) + service);
+}
+
+TEST(ServerTest, ServesAListenerThatItWasGivenOnceItIsTold) {
+  const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  ASSERT_EQ(bind(listener, reinterpret_cast<sockaddr*>(&address), size), 0);
+  ASSERT_EQ(listen(listener, 8), 0);
+  getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size);
+  ServerOptions options;
+  options.address =
+      absl::StrCat("127.0.0.1:", ntohs(address.sin_port));
+  options.listener = listener;
+  auto server = Server::Start(options);
+  ASSERT_TRUE(server.ok()) << server.status();
+  EXPECT_EQ((*server)->address(), options.address);
+  // A connection that waits is served, too.
+  std::thread early(
+      [&] { EXPECT_TRUE(CheckHealth(options.address, "").ok()); });
+  (*server)->AcceptFromListener();
+  early.join();
+  EXPECT_TRUE(CheckHealth(options.address, "").ok());
+  server->reset();
+  close(listener);
 }
 
 TEST(ServerTest, ServesReflection) {

@@ -1,6 +1,17 @@
 #include "common/net/server.h"
 
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <chrono>
+#include <cstring>
+#include <thread>
 #include <utility>
 
 #include "absl/base/call_once.h"
@@ -13,7 +24,6 @@
 #include "common/net/channel_options.h"
 #include "common/net/grpc_status.h"
 #include "common/net/server_address.h"
-#include "common/net/tls.h"
 #include "grpcpp/ext/channelz_service_plugin.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/health_check_service_interface.h"
@@ -102,12 +112,72 @@ class ChannelzGuards
   const TokenCheck is_operator_;
 };
 
+// How long the acceptor pauses when descriptors have run out.
+constexpr int kPauseMilliseconds = 100;
+
 }  // namespace
+
+// Accepts connections in a thread of its own and hands them to gRPC.
+class Server::Acceptor {
+ public:
+  using GrpcAcceptor = grpc::experimental::ExternalConnectionAcceptor;
+
+  Acceptor(int listener, int stop, std::unique_ptr<GrpcAcceptor> to)
+      : listener_(listener), stop_(stop), to_(std::move(to)) {}
+  ~Acceptor() {
+    Stop();
+    close(stop_);
+  }
+
+  void Start() {
+    thread_ = std::thread([this] { Run(); });
+  }
+  void Stop() {
+    const uint64_t one = 1;
+    // An event of the first call is enough.
+    (void)!write(stop_, &one, sizeof(one));
+    if (thread_.joinable()) thread_.join();
+  }
+
+ private:
+  void Run() {
+    // Another thread may take a connection first, and then accept4() must not
+    // wait for the next one.
+    fcntl(listener_, F_SETFL, fcntl(listener_, F_GETFL) | O_NONBLOCK);
+    for (;;) {
+      pollfd watched[] = {{listener_, POLLIN, 0}, {stop_, POLLIN, 0}};
+      poll(watched, 2, -1);
+      if (watched[1].revents != 0) return;
+      if (watched[0].revents == 0) continue;
+      const int connection =
+          accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+      if (connection < 0) {
+        if (errno != EAGAIN) poll(&watched[1], 1, kPauseMilliseconds);
+        continue;
+      }
+      const int on = 1;
+      // Fails for Unix sockets, which do not delay.
+      setsockopt(connection, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+      GrpcAcceptor::NewConnectionParameters parameters;
+      parameters.listener_fd = listener_;
+      parameters.fd = connection;
+      to_->HandleNewConnection(&parameters);
+    }
+  }
+
+  const int listener_;
+  const int stop_;
+  const std::unique_ptr<GrpcAcceptor> to_;
+  std::thread thread_;
+};
+
+Server::Server() = default;
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(
     const ServerOptions& options) {
   DJINN_ASSIGN_OR_RETURN(const auto credentials,
-                         MakeServerCredentials(options.tls, options.insecure));
+                         MakeServerCredentials(options.tls, options.insecure,
+                                               options.tls_refresh_seconds));
   DJINN_RETURN_IF_ERROR(
       CheckAddress(options.address, options.insecure || options.tls.enabled()));
   EnableStandardServices();
@@ -125,13 +195,28 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(
   builder.experimental().SetInterceptorCreators(std::move(interceptors));
   ApplyServerOptions(&builder);
   int port = 0;
-  builder.AddListeningPort(options.address, credentials, &port);
+  auto server = absl::WrapUnique(new Server);
+  if (options.listener < 0) {
+    builder.AddListeningPort(options.address, credentials, &port);
+  } else {
+    const int stop = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (stop < 0) {
+      return MakeError(absl::StatusCode::kUnavailable, "CANNOT_LISTEN",
+                       absl::StrCat("eventfd: ", std::strerror(errno)),
+                       {{"address", options.address}});
+    }
+    server->acceptor_ = std::make_unique<Acceptor>(
+        options.listener, stop,
+        builder.experimental().AddExternalConnectionAcceptor(
+            grpc::ServerBuilder::experimental_type::ExternalConnectionType::
+                FROM_FD,
+            credentials));
+  }
   for (grpc::Service* service : options.services) {
     builder.RegisterService(service);
   }
-  auto server = absl::WrapUnique(new Server);
   server->server_ = builder.BuildAndStart();
-  if (server->server_ == nullptr || port == 0) {
+  if (server->server_ == nullptr || (port == 0 && options.listener < 0)) {
     return MakeError(absl::StatusCode::kUnavailable, "CANNOT_LISTEN",
                      absl::StrCat("cannot listen on \"", options.address,
                                   "\": in use or not permitted"),
@@ -158,8 +243,10 @@ Server::~Server() {
 void Server::SetServing(bool serving) {
   server_->GetHealthCheckService()->SetServingStatus(serving);
 }
+void Server::AcceptFromListener() { acceptor_->Start(); }
 
 void Server::Shutdown(absl::Duration grace) {
+  if (acceptor_ != nullptr) acceptor_->Stop();
   server_->GetHealthCheckService()->Shutdown();
   server_->Shutdown(std::chrono::system_clock::now() +
                     absl::ToChronoMilliseconds(grace));

@@ -12,6 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/net/call_metrics.h"
+#include "common/net/tls.h"
 #include "common/net/tls_files.h"
 #include "grpcpp/impl/codegen/service_type.h"
 #include "grpcpp/server.h"
@@ -21,6 +22,10 @@ namespace djinn {
 struct ServerOptions {
   // Address "host:port" (port 0: any free one) or "unix:PATH".
   std::string address;
+  // A socket that listens at `address` already, which outlives the server. The
+  // server then binds nothing, and accepts from AcceptFromListener() on. -1:
+  // none.
+  int listener = -1;
   // Allows an address that is not local without TLS; see CheckAddress().
   bool insecure = false;
   // The services, which must outlive the server.
@@ -33,6 +38,8 @@ struct ServerOptions {
   // thread calls it. Null: channelz answers no caller.
   std::function<bool(absl::string_view token)> is_operator;
   ServerTls tls;
+  // Interval at which the files of `tls` are checked for changes.
+  unsigned tls_refresh_seconds = kTlsRefreshSeconds;
   // Counter of calls, which outlives the server. Null: calls are not counted.
   CallMetrics* call_metrics = nullptr;
 };
@@ -57,6 +64,9 @@ class Server {
   // Sets what health v1 says of all services; Watch calls hear of it. Any
   // thread may call it until the server is destroyed.
   void SetServing(bool serving);
+  // Starts a thread that accepts from ServerOptions.listener. Call it once, if
+  // there is one.
+  void AcceptFromListener();
 
   // Stops: health becomes NOT_SERVING, no further call is accepted, and open
   // calls have `grace` to end before they are cancelled. Returns when all
@@ -64,10 +74,14 @@ class Server {
   void Shutdown(absl::Duration grace);
 
  private:
-  Server() = default;
+  Server();
+
+  class Acceptor;
 
   std::string address_;
   std::unique_ptr<grpc::Server> server_;
+  // Null without a listener.
+  std::unique_ptr<Acceptor> acceptor_;
 };
 
 }  // namespace djinn

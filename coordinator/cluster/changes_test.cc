@@ -196,6 +196,43 @@ TEST_F(ClusterChangesTest, SettledUseIsToldOnce) {
   EXPECT_THAT(Desired(worker_)->settled_lease_ids(), IsEmpty());
 }
 
+TEST_F(ClusterChangesTest, GrantNamesTheTenantsOwnEndpoint) {
+  const StreamId session = OpenAndAsk();
+  v1::WorkerState state = Acknowledgement(Desired(worker_)->revision());
+  v1::TenantEndpoint* endpoint = state.add_tenant_endpoints();
+  endpoint->set_tenant("another");
+  endpoint->set_address("127.0.0.1:7001");
+  endpoint = state.add_tenant_endpoints();
+  endpoint->set_tenant("red");
+  endpoint->set_address("127.0.0.1:7002");
+  endpoint->set_shared_memory_socket("/run/w0.shm.2");
+  EXPECT_EQ(workers::Report(*cluster_, worker_, state), absl::OkStatus());
+  const auto granted = Next(session);
+  ASSERT_TRUE(granted.has_value() && granted->has_granted());
+  EXPECT_EQ(granted->granted().lease().worker_address(), "127.0.0.1:7002");
+  EXPECT_EQ(granted->granted().lease().shared_memory_socket(),
+            "/run/w0.shm.2");
+}
+
+TEST_F(ClusterChangesTest, EndpointThatIsNoAddressIsRefused) {
+  v1::WorkerState state = Acknowledgement(revision_);
+  state.add_tenant_endpoints()->set_address("nowhere");
+  EXPECT_EQ(workers::Report(*cluster_, worker_, state).code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(ClusterChangesTest, ClientHearsWhyTheWorkerEndedItsLease) {
+  const std::vector<StreamId> sessions = OpenAll(1);
+  v1::WorkerState report = Change({}, revision_);
+  v1::EndedLease* const ended = report.add_ended_leases();
+  *ended->mutable_lease() = leases_[0];
+  ended->set_reason("EXECUTOR_LOST");
+  EXPECT_EQ(workers::Report(*cluster_, worker_, report), absl::OkStatus());
+  const auto heard = Next(sessions[0]);
+  ASSERT_TRUE(heard.has_value() && heard->has_ended());
+  EXPECT_EQ(heard->ended().reason(), "EXECUTOR_LOST");
+}
+
 TEST_F(ClusterChangesTest, FirstReportOfAStreamMustBeComplete) {
   v1::WorkerState report = TestWorker("w1");
   report.set_complete(false);

@@ -60,8 +60,11 @@ void EndReported(ClusterState& state, const v1::EndedLease& ended,
   if (Lease* const lease = state.leases.Find(lease_id);
       lease != nullptr && lease->worker_id == worker->id &&
       lease->state == Lease::State::kGranted) {
-    // The worker ended the lease because the coordinator was away for too long.
-    leases::End(state, lease, "LEASE_EXPIRED", wakes);
+    // Without another reason, the worker ended the lease because the
+    // coordinator was away for too long.
+    leases::End(state, lease,
+                ended.reason().empty() ? "LEASE_EXPIRED" : ended.reason(),
+                wakes);
   }
   // An account stays until its worker no longer reports the lease. So if an
   // earlier process did not keep an account, that process made the lease after

@@ -234,6 +234,8 @@ absl::Status Report(ClusterState& state, const StreamId& id,
         ", where the last one is ", worker->link.revision));
   }
   if (report.acknowledgement()) {
+    // Before the leases whose grants name them.
+    WorkerRegistry::ApplyEndpoints(report, worker);
     Acknowledge(state, report.applied_revision(), worker, &wakes);
     return absl::OkStatus();
   }

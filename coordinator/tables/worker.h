@@ -41,6 +41,8 @@ struct ReportedFacts {
   std::string address;
   // Empty when there is none.
   std::string shared_memory_socket;
+  // By tenant, those that have endpoints of their own at the worker.
+  absl::btree_map<std::string, v1::TenantEndpoint> endpoints;
   std::string device;
   uint64_t memory_bytes = 0;
   uint64_t free_bytes = 0;

@@ -22,6 +22,7 @@ constexpr absl::Duration kForgetAfter = absl::Hours(1);
 // are listed to other workers, logged, and sent to clients.
 constexpr size_t kMaxText = 512;
 constexpr int kMaxCapabilities = 256;
+constexpr int kMaxEndpoints = 256;
 // The window over which the devices' work is averaged, and the weight of a
 // report in the time of a run.
 constexpr absl::Duration kWindow = absl::Minutes(1);
@@ -59,6 +60,29 @@ absl::Status CheckText(absl::string_view what, absl::string_view text) {
   if (text.size() <= kMaxText) return absl::OkStatus();
   return Violation(absl::StrCat(what, " of ", text.size(), " bytes: at most ",
                                 kMaxText, " are allowed"));
+}
+
+absl::Status CheckSocket(const std::string& socket) {
+  if (socket.empty() || (socket[0] == '/' && socket.size() <= kMaxText)) {
+    return absl::OkStatus();
+  }
+  return Violation("the shared-memory socket is no absolute path");
+}
+
+absl::Status CheckEndpoints(const v1::WorkerState& report) {
+  if (report.tenant_endpoints_size() > kMaxEndpoints) {
+    return Violation(absl::StrCat(report.tenant_endpoints_size(),
+                                  " tenant endpoints: at most ", kMaxEndpoints,
+                                  " are allowed"));
+  }
+  for (const v1::TenantEndpoint& endpoint : report.tenant_endpoints()) {
+    DJINN_RETURN_IF_ERROR(CheckText("a tenant", endpoint.tenant()));
+    DJINN_RETURN_IF_ERROR(CheckText("an address", endpoint.address()));
+    const absl::Status address = CheckAddress(endpoint.address(), true);
+    if (!address.ok()) return Violation(address.message());
+    DJINN_RETURN_IF_ERROR(CheckSocket(endpoint.shared_memory_socket()));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -99,6 +123,7 @@ const std::vector<ContentKey>& Worker::ContentsBySize(
 absl::Status WorkerRegistry::Check(const v1::WorkerState& report) {
   if (report.worker_id().empty()) return Violation("no worker id");
   if (report.incarnation() == 0) return Violation("no incarnation");
+  DJINN_RETURN_IF_ERROR(CheckEndpoints(report));
   if (report.acknowledgement()) return absl::OkStatus();
   DJINN_RETURN_IF_ERROR(CheckText("a worker id", report.worker_id()));
   DJINN_RETURN_IF_ERROR(CheckText("an address", report.address()));
@@ -117,15 +142,14 @@ absl::Status WorkerRegistry::Check(const v1::WorkerState& report) {
     DJINN_RETURN_IF_ERROR(CheckText("a tenant", wait.served_tenant()));
     DJINN_RETURN_IF_ERROR(CheckText("a session", wait.served_session_id()));
   }
+  for (const v1::EndedLease& ended : report.ended_leases()) {
+    DJINN_RETURN_IF_ERROR(CheckText("a reason", ended.reason()));
+  }
   DJINN_RETURN_IF_ERROR(RunInquiries::Check(report));
   // Accepts addresses that are not local: clients decide whether to use them.
   const absl::Status address = CheckAddress(report.address(), true);
   if (!address.ok()) return Violation(address.message());
-  const std::string& socket = report.shared_memory_socket();
-  if (!socket.empty() && (socket[0] != '/' || socket.size() > kMaxText)) {
-    return Violation("the shared-memory socket is no absolute path");
-  }
-  return absl::OkStatus();
+  return CheckSocket(report.shared_memory_socket());
 }
 
 absl::StatusOr<WorkerRegistry::Joined> WorkerRegistry::Join(
@@ -183,6 +207,7 @@ void WorkerRegistry::Apply(const v1::WorkerState& report, absl::Duration now,
   worker->last_report = now;
   worker->facts.address = report.address();
   worker->facts.shared_memory_socket = report.shared_memory_socket();
+  ApplyEndpoints(report, worker);
   worker->facts.device = report.device();
   worker->facts.memory_bytes = report.memory_bytes();
   worker->facts.free_bytes = report.free_bytes();
@@ -218,6 +243,14 @@ void WorkerRegistry::Apply(const v1::WorkerState& report, absl::Duration now,
   worker->facts.disk.reset();
   if (report.has_disk()) worker->facts.disk = report.disk();
   worker->facts.executed = report.executed();
+}
+
+void WorkerRegistry::ApplyEndpoints(const v1::WorkerState& report,
+                                    Worker* worker) {
+  worker->facts.endpoints.clear();
+  for (const v1::TenantEndpoint& endpoint : report.tenant_endpoints()) {
+    worker->facts.endpoints[endpoint.tenant()] = endpoint;
+  }
 }
 
 void WorkerRegistry::ApplyWork(const v1::WorkerState& report,
@@ -386,6 +419,7 @@ void WorkerRegistry::MarkLost(Worker* worker) {
   worker->facts.queued_runs = 0;
   ForgetWork(worker);
   worker->facts.free_bytes = 0;
+  worker->facts.endpoints.clear();
   Disconnect(worker);
 }
 

@@ -57,6 +57,8 @@ class WorkerRegistry {
   // Applies the report, except for its signed leases and revision. Requires
   // that Check() accepted it.
   void Apply(const v1::WorkerState& report, absl::Duration now, Worker* worker);
+  // Applies where tenants reach the worker, as every message lists it.
+  static void ApplyEndpoints(const v1::WorkerState& report, Worker* worker);
 
   // Notes that the stream ended; the worker stays.
   void Disconnect(Worker* worker);

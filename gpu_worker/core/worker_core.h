@@ -33,6 +33,7 @@
 #include "gpu_worker/core/worker_report.h"
 #include "gpu_worker/device/device.h"
 #include "gpu_worker/executor/executor.h"
+#include "gpu_worker/executor/turn_gate.h"
 #include "gpu_worker/leases/lease_keeper.h"
 #include "gpu_worker/plan/graph_cache.h"
 #include "gpu_worker/plan/run_context.h"
@@ -54,6 +55,10 @@ namespace djinn::worker {
 
 struct WorkerCoreOptions {
   std::string worker_id;
+  // The incarnation for which leases are signed; 0: a random one.
+  uint64_t incarnation = 0;
+  // Whether to serve only the tenant of the first lease.
+  bool one_tenant = false;
   GraphCache::Options graph_cache;
   size_t max_contents = 16384;
   // Keeps contents on disk; null when the worker has no disk store. The core
@@ -62,6 +67,7 @@ struct WorkerCoreOptions {
   // See TurnQueue::Options.
   size_t max_batch_runs = 16;
   bool tokens_first = true;
+  TurnGate* gate = nullptr;
   // Most unsettled proof challenges at a time, over all tenants that share
   // contents.
   size_t max_challenges = 256;
@@ -136,6 +142,10 @@ class WorkerCore {
   // caller's thread. Returns whether there was a turn. Call it only without
   // own_threads.
   bool RunReady();
+
+  // Returns 0 while no turn is served, and otherwise a number that stays the
+  // same between two calls only if no node was completed meanwhile.
+  uint64_t MarkProgress() { return executor_.MarkProgress(); }
 
   // Adds the worker's metrics to a scrape.
   void Collect(Exposition* out) const {

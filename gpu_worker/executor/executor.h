@@ -59,6 +59,13 @@ class Executor {
   // that was read before.
   absl::Duration worked() const { return time_.WorkedBy(clock_.Monotonic()); }
 
+  // Returns Preemption::Mark(), and has it change at the next node.
+  uint64_t MarkProgress() {
+    const uint64_t mark = preemption_.Mark();
+    if (mark != 0) preemption_.NoteArrival();
+    return mark;
+  }
+
   void Collect(Exposition* out) const;
 
  private:

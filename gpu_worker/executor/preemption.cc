@@ -19,6 +19,8 @@ const char* Preemption::NameOf(Reason reason) {
 }
 
 void Preemption::Begin(Step* step) {
+  depth_.fetch_add(1, std::memory_order_relaxed);
+  marks_.fetch_add(1, std::memory_order_relaxed);
   step->start = settled_;
   step->outer = step_;
   step_ = step;
@@ -26,6 +28,8 @@ void Preemption::Begin(Step* step) {
 }
 
 void Preemption::End(Step* step) {
+  depth_.fetch_sub(1, std::memory_order_relaxed);
+  marks_.fetch_add(1, std::memory_order_relaxed);
   step_ = step->outer;
   // A session that waits now may preempt the outer turn.
   if (step_ != nullptr) NoteArrival();
@@ -34,6 +38,7 @@ void Preemption::End(Step* step) {
 void Preemption::Yield(absl::Duration expected) {
   Step* const step = step_;
   if (step == nullptr) return;
+  marks_.fetch_add(1, std::memory_order_relaxed);
   const absl::Duration began = clock_->Monotonic();
   // A session that could not preempt before may now, because the run has had
   // more time.

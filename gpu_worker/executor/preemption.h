@@ -103,6 +103,15 @@ class Preemption final : public NodeEdge {
   }
   void PutOff() override { step_->outer->rule.PutOff(); }
 
+  // Returns 0 outside turns. Inside one, returns a number that changes when the
+  // run comes to a node after NoteArrival(), and with the turn. Any thread may
+  // call it.
+  uint64_t Mark() const {
+    return depth_.load(std::memory_order_relaxed) == 0
+               ? 0
+               : marks_.load(std::memory_order_relaxed);
+  }
+
   void Collect(Exposition* out) const;
 
   // Returns the reason's name for operators. `reason` must be one that yields.
@@ -113,6 +122,8 @@ class Preemption final : public NodeEdge {
   TenantLabels* const labels_;
   const Calls calls_;
   std::atomic<bool> fresh_{false};
+  std::atomic<int> depth_{0};
+  std::atomic<uint64_t> marks_{1};
   Step* step_ = nullptr;
   // The time spent in turns that preempted others, in total.
   absl::Duration away_;

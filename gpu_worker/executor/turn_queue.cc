@@ -114,9 +114,12 @@ void TurnQueue::SetBatchingTenants(absl::flat_hash_set<std::string> tenants) {
 }
 
 void TurnQueue::Stop() {
-  MutexLock lock(&mu_);
-  stopping_ = true;
-  runnable_.SignalAll();
+  {
+    MutexLock lock(&mu_);
+    stopping_ = true;
+    runnable_.SignalAll();
+  }
+  if (options_.gate != nullptr) options_.gate->Cancel();
 }
 
 std::optional<v1::MessageWait> TurnQueue::DescribeWait(
@@ -188,6 +191,7 @@ std::map<std::string, absl::Duration> TurnQueue::OldestWaits(
 std::optional<Turn> TurnQueue::TakeTurn(bool wait) {
   MutexLock lock(&mu_);
   serving_ = 0;
+  LeaveGate();
   do {
     if (!wait && !Ready()) return std::nullopt;
     AwaitRunnable();
@@ -197,7 +201,7 @@ std::optional<Turn> TurnQueue::TakeTurn(bool wait) {
       return std::nullopt;
     }
     // The last session may have left meanwhile.
-  } while (queue_.empty());
+  } while (queue_.empty() || !EnterGate());
   if (std::optional<Turn> refusal = TakeRefusal()) return refusal;
   const absl::Duration now = clock_.Monotonic();
   const uint64_t key = queue_.Take();
@@ -212,6 +216,27 @@ std::optional<Turn> TurnQueue::TakeTurn(bool wait) {
   serving_ = key;
   served_by_ = now + session.next().expected();
   return Give(TurnOf(key), now);
+}
+
+bool TurnQueue::EnterGate() {
+  if (options_.gate == nullptr) return true;
+  in_gate_ = true;
+  if (options_.gate->TryEnter()) return true;
+  // The wait belongs to no turn of this process.
+  time_.EndWork(clock_.Monotonic());
+  mu_.Unlock();
+  options_.gate->Enter();
+  mu_.Lock();
+  time_.BeginWork(clock_.Monotonic());
+  if (!queue_.empty() && !stopping_) return true;
+  LeaveGate();
+  return false;
+}
+
+void TurnQueue::LeaveGate() {
+  if (!in_gate_) return;
+  in_gate_ = false;
+  options_.gate->Leave();
 }
 
 void TurnQueue::AwaitRunnable() {

@@ -34,6 +34,7 @@
 #include "gpu_worker/executor/idle_receiver.h"
 #include "gpu_worker/executor/preemption.h"
 #include "gpu_worker/executor/time_account.h"
+#include "gpu_worker/executor/turn_gate.h"
 #include "gpu_worker/leases/lease_meter.h"
 #include "gpu_worker/session/observe/served_time.h"
 #include "gpu_worker/session/session.h"
@@ -65,6 +66,9 @@ class TurnQueue {
     // Runs that make a token preempt prompts and training of their own priority
     // class.
     bool tokens_first = true;
+    // Entered for each turn; null if no other process uses the device. It must
+    // outlive the queue.
+    TurnGate* gate = nullptr;
   };
   // A session that may be added to another one's turn.
   struct Candidate {
@@ -190,6 +194,10 @@ class TurnQueue {
   void NoteWaiting(uint64_t key, absl::Duration now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::optional<Turn> TakeRefusal() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Enters the gate, and releases the lock while it waits. Returns false, with
+  // the gate left again, when no turn is ready any more.
+  bool EnterGate() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void LeaveGate() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Returns the turn of a session that was just taken into service.
   Turn TurnOf(uint64_t key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Starts the turn: the device serves its tenant from `now` on.
@@ -211,6 +219,8 @@ class TurnQueue {
   // The sessions, by the queue's keys.
   absl::flat_hash_map<uint64_t, Member> members_ ABSL_GUARDED_BY(mu_);
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  // Whether the executor thread has entered the gate.
+  bool in_gate_ ABSL_GUARDED_BY(mu_) = false;
   IdleReceiver idle_ ABSL_GUARDED_BY(mu_);
   // The session in service, and when its turn is expected to end.
   uint64_t serving_ ABSL_GUARDED_BY(mu_) = 0;

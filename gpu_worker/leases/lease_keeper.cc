@@ -3,6 +3,7 @@
 #include <atomic>
 #include <utility>
 
+#include "common/base/error.h"
 #include "common/base/status_macros.h"
 #include "common/log/log.h"
 #include "djinn/v1/usage.pb.h"
@@ -49,6 +50,7 @@ absl::StatusOr<bool> LeaseKeeper::Renew(const v1::SignedLease& issue,
   MutexLock lock(&mu_);
   const bool fresh = leases_.Find(claims.lease_id()) == nullptr;
   DJINN_RETURN_IF_ERROR(leases_.Renew(issue, claims, Now()));
+  if (tenant_.empty()) tenant_ = claims.tenant();
   return fresh;
 }
 
@@ -57,6 +59,10 @@ absl::StatusOr<Lease> LeaseKeeper::Present(const v1::SignedLease& issue,
                                            const std::string& session_id,
                                            uint64_t epoch) {
   MutexLock lock(&mu_);
+  if (one_tenant_ && claims.tenant() != tenant_) {
+    return MakeError(absl::StatusCode::kUnauthenticated, "LEASE_UNKNOWN",
+                     "the lease is for another address of the worker");
+  }
   DJINN_ASSIGN_OR_RETURN(
       const Lease* const lease,
       leases_.Present(issue, claims, session_id, epoch, Now()));

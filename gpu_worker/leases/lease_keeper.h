@@ -30,10 +30,13 @@ namespace djinn::worker {
 class LeaseKeeper {
  public:
   // `max_ended` bounds the ended leases that wait to be settled. `clock` and
-  // `total`, which counts the bytes of all leases, must outlive the keeper.
+  // `total`, which counts the bytes of all leases, must outlive the keeper. If
+  // `one_tenant`, the first lease that the coordinator lists decides whose
+  // leases clients may present.
   LeaseKeeper(std::string worker_id, uint64_t incarnation, size_t max_ended,
-              Clock* clock, Traffic* total)
+              Clock* clock, Traffic* total, bool one_tenant = false)
       : max_ended_(max_ended),
+        one_tenant_(one_tenant),
         clock_(clock),
         leases_(std::move(worker_id), incarnation, total) {}
 
@@ -89,10 +92,13 @@ class LeaseKeeper {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const size_t max_ended_;
+  const bool one_tenant_;
   Clock* const clock_;
   LeaseVerifier verifier_;
   mutable Mutex mu_;
   LeaseTable leases_ ABSL_GUARDED_BY(mu_);
+  // The only tenant, once known.
+  std::string tenant_ ABSL_GUARDED_BY(mu_);
   // Ended leases that the coordinator has not settled.
   std::deque<EndedLease> ended_ ABSL_GUARDED_BY(mu_);
   uint64_t unbilled_ ABSL_GUARDED_BY(mu_) = 0;

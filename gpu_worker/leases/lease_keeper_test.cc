@@ -52,6 +52,29 @@ TEST_F(LeaseKeeperTest, RenewSaysWhetherTheLeaseIsNew) {
   EXPECT_EQ(keeper_.LeasesOf("s1"), std::vector<std::string>{"l1"});
 }
 
+TEST_F(LeaseKeeperTest, KeeperOfOneTenantRefusesTheLeasesOfOthers) {
+  LeaseKeeper keeper("w0", kIncarnation, 2, &clock_, &traffic_,
+                     /*one_tenant=*/true);
+  const v1::SignedLease own = Issue("l1", "s1");
+  const v1::SignedLease later = Issue("l2", "s2");
+  const v1::SignedLease foreign = authority_.Issue(
+      LeaseAuthority::Claims("l3", "s3", "t2"), "w0", kIncarnation);
+  v1::DesiredState desired;
+  authority_.List(own, &desired);
+  keeper.Learn(desired);
+  // Before it knows its tenant, it has none.
+  EXPECT_EQ(ErrorReason(keeper.Present(own, *keeper.ClaimsOf(own), "s1", 1)
+                            .status()),
+            "LEASE_UNKNOWN");
+  ASSERT_TRUE(keeper.Renew(own, *keeper.ClaimsOf(own)).ok());
+  EXPECT_TRUE(keeper.Present(own, *keeper.ClaimsOf(own), "s1", 1).ok());
+  EXPECT_TRUE(keeper.Present(later, *keeper.ClaimsOf(later), "s2", 1).ok());
+  EXPECT_EQ(ErrorReason(
+                keeper.Present(foreign, *keeper.ClaimsOf(foreign), "s3", 1)
+                    .status()),
+            "LEASE_UNKNOWN");
+}
+
 TEST_F(LeaseKeeperTest, UnknownKeyIsRefused) {
   const v1::SignedLease issue = Issue("l1", "s1");
   EXPECT_EQ(ErrorReason(keeper_.ClaimsOf(issue).status()), "LEASE_UNKNOWN");

@@ -120,6 +120,9 @@ bool Synchronizer::Serve(RegistryStream* stream) {
     }
     if (next == Next::kAcknowledge) {
       identity.set_applied_revision(acknowledged);
+      if (options_.describe_acknowledgement) {
+        options_.describe_acknowledgement(&identity);
+      }
       if (!stream->Write(identity)) break;
       continue;
     }

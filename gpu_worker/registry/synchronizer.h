@@ -55,6 +55,9 @@ struct SynchronizerOptions {
   absl::Duration debounce = absl::Milliseconds(20);
   absl::Duration min_backoff = absl::Milliseconds(100);
   absl::Duration max_backoff = absl::Seconds(5);
+  // Adds to an acknowledgement what the coordinator must know together with it;
+  // may be null. Called like the functions of the constructor.
+  std::function<void(v1::WorkerState*)> describe_acknowledgement;
 };
 
 class Synchronizer {

@@ -25,8 +25,10 @@ constexpr int kMaxPollMilliseconds = 1 << 30;
 
 absl::StatusOr<std::unique_ptr<SharedMemoryServer>> SharedMemoryServer::Start(
     Options options) {
-  DJINN_ASSIGN_OR_RETURN(Descriptor listener,
-                         ListenForSharedMemory(options.path));
+  Descriptor listener(options.listener);
+  if (!listener.valid()) {
+    DJINN_ASSIGN_OR_RETURN(listener, ListenForSharedMemory(options.path));
+  }
   DJINN_ASSIGN_OR_RETURN(Descriptor stop, MakeEvent());
   auto server = absl::WrapUnique(new SharedMemoryServer(
       std::move(options), std::move(listener), std::move(stop)));

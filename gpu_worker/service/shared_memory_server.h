@@ -25,6 +25,9 @@ class SharedMemoryServer {
 
   struct Options {
     std::string path;
+    // A socket that listens at `path` already; -1 if the server must bind it.
+    // The server owns it.
+    int listener = -1;
     // The sizes for each connection.
     RingSizes ring_sizes;
     // The worker's incarnation, by which its peers recognise it.

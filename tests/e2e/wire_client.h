@@ -161,6 +161,15 @@ class WireSession {
     (void)attach_->WaitEnd();
   }
 
+  // Waits until the coordinator ends the lease, and returns its reason; empty
+  // if it does not.
+  std::string WaitLeaseEnd() {
+    const auto ended = attach_->Wait([&](const v1::SessionResponse& r) {
+      return r.has_ended() && r.ended().lease_id() == lease_.lease_id();
+    });
+    return ended.has_value() ? ended->ended().reason() : "";
+  }
+
   const std::string& id() const { return id_; }
   const v1::Lease& lease() const { return lease_; }
 

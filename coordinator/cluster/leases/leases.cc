@@ -131,6 +131,11 @@ v1::LeaseGranted GrantOf(const Worker& worker, const Lease& lease) {
   out->set_worker_incarnation(lease.incarnation);
   out->set_worker_address(worker.facts.address);
   out->set_shared_memory_socket(worker.facts.shared_memory_socket);
+  if (const auto endpoint = worker.facts.endpoints.find(lease.tenant);
+      endpoint != worker.facts.endpoints.end()) {
+    out->set_worker_address(endpoint->second.address());
+    out->set_shared_memory_socket(endpoint->second.shared_memory_socket());
+  }
   return granted;
 }
 

@@ -1,0 +1,26 @@
+// Gives a process the device for a turn, where several processes share it.
+//
+// The executor thread enters before it takes a turn and leaves after it. A
+// process that is alone keeps the device between turns, so entering costs it
+// one write to memory.
+#ifndef GPU_WORKER_EXECUTOR_TURN_GATE_H_
+#define GPU_WORKER_EXECUTOR_TURN_GATE_H_
+
+namespace djinn::worker {
+
+class TurnGate {
+ public:
+  virtual ~TurnGate() = default;
+
+  // Enters if no other process has the device. Neither this nor Leave() waits.
+  virtual bool TryEnter() = 0;
+  // Waits for the device.
+  virtual void Enter() = 0;
+  virtual void Leave() = 0;
+  // Has Enter() return at once from now on. Any thread may call it.
+  virtual void Cancel() = 0;
+};
+
+}  // namespace djinn::worker
+
+#endif  // GPU_WORKER_EXECUTOR_TURN_GATE_H_

@@ -1,0 +1,122 @@
+#include "gpu_worker/executor_main.h"
+
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <thread>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "common/base/clock.h"
+#include "common/base/random.h"
+#include "common/base/status_macros.h"
+#include "common/log/log.h"
+#include "gpu_worker/sandbox/sandbox.h"
+#include "gpu_worker/supervised_worker.h"
+#include "gpu_worker/supervisor/launcher.h"
+#include "gpu_worker/supervisor/supervision_link.h"
+#include "gpu_worker/supervisor/turn_word.h"
+#include "gpu_worker/worker.h"
+
+namespace djinn::worker {
+namespace {
+
+constexpr absl::Duration kHealthInterval = absl::Seconds(1);
+// A worker kills executors that take longer.
+constexpr absl::Duration kStopTimeout = absl::Seconds(4);
+
+// Lets the worker own the way to the supervisor, which this thread uses, too.
+class SharedLink : public RegistryConnector {
+ public:
+  explicit SharedLink(SupervisionLink* link) : link_(link) {}
+  std::unique_ptr<RegistryStream> Open() override { return link_->Open(); }
+
+ private:
+  SupervisionLink* const link_;
+};
+
+// Shows that the executor lives until the supervisor is gone.
+void ReportHealth(SupervisionLink* link, Worker* worker) {
+  while (!link->AwaitEnd(kHealthInterval)) {
+    v1::FromExecutor message;
+    message.mutable_health()->set_refused_system_calls(RefusedSystemCalls());
+    message.mutable_health()->set_mark(worker->MarkProgress());
+    link->Send(message);
+  }
+}
+
+absl::Status Serve(SupervisionLink* link,
+                   const MakeDeviceFunction& make_device) {
+  DJINN_ASSIGN_OR_RETURN(const v1::ExecutorSetup setup, link->ReadSetup());
+  WorkerConfig config = ConfigOf(setup);
+  DJINN_ASSIGN_OR_RETURN(std::unique_ptr<Device> device, make_device(&config));
+  v1::FromExecutor ready;
+  ready.mutable_ready()->set_device(device->name());
+  *ready.mutable_ready()->mutable_speed() = config.speed;
+  ready.mutable_ready()->set_numerics(config.numerics);
+  ExecutorSeams seams;
+  seams.registry = std::make_unique<SharedLink>(link);
+  seams.incarnation = setup.incarnation();
+  seams.listener = setup.listener_fd();
+  if (setup.shared_memory_listener_fd() > 0) {
+    seams.shared_memory_listener = setup.shared_memory_listener_fd();
+  } else {
+    // Whatever the supervisor had open there.
+    close(kSharedMemoryListenerFd);
+  }
+  DJINN_ASSIGN_OR_RETURN(TurnWord word, TurnWord::Map(setup.turn_word_fd()));
+  SharedTurnGate gate(std::move(word), Descriptor(setup.turn_event_fd()));
+  seams.gate = &gate;
+  DJINN_ASSIGN_OR_RETURN(
+      std::unique_ptr<Worker> worker,
+      Worker::StartExecutor(config, std::move(seams), std::move(device),
+                            Clock::Real(), RandomSource::Real(),
+                            [](const absl::Status& why) {
+                              log::Error("the device is broken, ending",
+                                         {{"error", why}});
+                              std::_Exit(EXIT_FAILURE);
+                            }));
+  DJINN_RETURN_IF_ERROR(
+      EnterSandbox({.added_address_space = setup.address_space_bytes()}));
+  link->Send(ready);
+  std::thread health([&] { ReportHealth(link, worker.get()); });
+  absl::Status accepting;
+  // Leases are known before the first client that has one is served.
+  if (link->AwaitOrders()) accepting = worker->AcceptClients();
+  if (!accepting.ok()) {
+    log::Error("cannot serve clients", {{"error", accepting}});
+    std::_Exit(EXIT_FAILURE);
+  }
+  health.join();
+  std::thread([] {
+    absl::SleepFor(kStopTimeout);
+    std::_Exit(EXIT_FAILURE);
+  }).detach();
+  worker->Stop();
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+int RunExecutor(const MakeDeviceFunction& make_device) {
+  const absl::Status prepared = PrepareSandbox(kTurnEventFd);
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
+  log::Configure("executor", log::Level::kInfo);
+  std::signal(SIGPIPE, SIG_IGN);
+  // The supervisor receives these, and ends its executors.
+  std::signal(SIGTERM, SIG_IGN);
+  std::signal(SIGINT, SIG_IGN);
+  absl::Status served = prepared;
+  if (served.ok()) {
+    SupervisionLink link{Descriptor(kSupervisionFd)};
+    served = Serve(&link, make_device);
+  }
+  if (!served.ok()) log::Error("executor failed", {{"error", served}});
+  // Skips destructors of libraries, some of which use files.
+  std::_Exit(served.ok() ? EXIT_SUCCESS : EXIT_FAILURE);
+}
+
+}  // namespace djinn::worker

@@ -1,0 +1,303 @@
+#include "gpu_worker/sandbox/sandbox.h"
+
+#include <fcntl.h>
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <fstream>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/error.h"
+#include "common/base/status_macros.h"
+
+namespace djinn::worker {
+namespace {
+
+#if defined(__x86_64__)
+constexpr uint32_t kArchitecture = AUDIT_ARCH_X86_64;
+#elif defined(__aarch64__)
+constexpr uint32_t kArchitecture = AUDIT_ARCH_AARCH64;
+#else
+constexpr uint32_t kArchitecture = 0;
+#endif
+
+// Calls that are logged one by one; further ones are only counted.
+constexpr uint64_t kMaxLogged = 32;
+
+std::atomic<uint64_t> refused{0};
+
+// Calls with any arguments. None of them names a file, a process or an address
+// of the network.
+constexpr int kAllowed[] = {
+    // Descriptors that are open.
+    SYS_read, SYS_write, SYS_readv, SYS_writev, SYS_close, SYS_dup, SYS_dup3,
+    SYS_lseek, SYS_fstat, SYS_ftruncate, SYS_ppoll, SYS_pselect6,
+    SYS_epoll_create1, SYS_epoll_ctl, SYS_epoll_pwait, SYS_eventfd2, SYS_pipe2,
+    SYS_timerfd_create, SYS_timerfd_settime, SYS_memfd_create,
+    // Connections that the process accepted.
+    SYS_accept4, SYS_accept, SYS_recvmsg, SYS_sendmsg, SYS_recvfrom, SYS_sendto,
+    SYS_recvmmsg, SYS_sendmmsg, SYS_shutdown, SYS_getsockname, SYS_getpeername,
+    SYS_getsockopt, SYS_setsockopt,
+    // Memory.
+    SYS_mmap, SYS_munmap, SYS_mremap, SYS_mprotect, SYS_madvise, SYS_brk,
+    SYS_mincore, SYS_msync, SYS_membarrier, SYS_mlock, SYS_munlock,
+    // Threads.
+    SYS_futex, SYS_set_robust_list, SYS_set_tid_address,
+    SYS_sched_yield, SYS_sched_getaffinity,
+    SYS_sched_getparam, SYS_sched_getscheduler, SYS_sched_get_priority_max,
+    SYS_sched_get_priority_min, SYS_gettid, SYS_getcpu, SYS_restart_syscall,
+    SYS_exit, SYS_exit_group,
+#ifdef SYS_rseq
+    SYS_rseq,
+#endif
+    // Signals of the process itself.
+    SYS_rt_sigaction, SYS_rt_sigprocmask, SYS_rt_sigreturn, SYS_sigaltstack,
+    // Clocks, randomness, and facts about the process.
+    SYS_clock_gettime, SYS_clock_getres, SYS_clock_nanosleep, SYS_nanosleep,
+    SYS_gettimeofday, SYS_getrandom, SYS_getpid, SYS_getppid, SYS_getuid,
+    SYS_geteuid, SYS_getgid, SYS_getegid, SYS_uname, SYS_sysinfo, SYS_getrusage,
+    SYS_times, SYS_getpriority, SYS_getrlimit,
+#if defined(__x86_64__)
+    SYS_poll, SYS_select, SYS_epoll_wait, SYS_epoll_create, SYS_dup2, SYS_time,
+    SYS_arch_prctl,
+#endif
+};
+
+// Builds a filter: each rule falls through to the next one if it does not
+// match.
+class Filter {
+ public:
+  Filter() {
+    Load(offsetof(seccomp_data, arch));
+    // A call of another architecture, or one of the x32 interface, has other
+    // numbers.
+    Jump(BPF_JEQ, kArchitecture, 1, 0);
+    Return(SECCOMP_RET_KILL_PROCESS);
+    Load(offsetof(seccomp_data, nr));
+#if defined(__x86_64__)
+    Jump(BPF_JGE, 0x40000000, 0, 1);
+    Return(SECCOMP_RET_KILL_PROCESS);
+#endif
+  }
+
+  void Allow(int call) {
+    Jump(BPF_JEQ, static_cast<uint32_t>(call), 0, 1);
+    Return(SECCOMP_RET_ALLOW);
+  }
+  // Has the call fail with `error`, uncounted, because libraries try it.
+  void Fail(int call, int error) {
+    Jump(BPF_JEQ, static_cast<uint32_t>(call), 0, 1);
+    Return(SECCOMP_RET_ERRNO | static_cast<uint32_t>(error));
+  }
+  // Allows the call if the argument is one of `values`. Otherwise it has
+  // `otherwise` as its result.
+  void AllowIf(int call, int argument, const std::vector<uint32_t>& values,
+               uint32_t otherwise) {
+    Jump(BPF_JEQ, static_cast<uint32_t>(call), 0,
+         static_cast<uint8_t>(2 + 2 * values.size()));
+    Load(Argument(argument));
+    for (const uint32_t value : values) {
+      Jump(BPF_JEQ, value, 0, 1);
+      Return(SECCOMP_RET_ALLOW);
+    }
+    Return(otherwise);
+  }
+  // Allows the call if all of `bits` are set in the argument.
+  void AllowIfSet(int call, int argument, uint32_t bits) {
+    Jump(BPF_JEQ, static_cast<uint32_t>(call), 0, 5);
+    Load(Argument(argument));
+    code_.push_back(BPF_STMT(BPF_ALU | BPF_AND | BPF_K, bits));
+    Jump(BPF_JEQ, bits, 0, 1);
+    Return(SECCOMP_RET_ALLOW);
+    Return(SECCOMP_RET_TRAP);
+  }
+  // Allows the call if the argument is the null pointer.
+  void AllowIfNull(int call, int argument) {
+    Jump(BPF_JEQ, static_cast<uint32_t>(call), 0, 6);
+    Load(Argument(argument));
+    Jump(BPF_JEQ, 0, 0, 3);
+    Load(Argument(argument) + 4);
+    Jump(BPF_JEQ, 0, 0, 1);
+    Return(SECCOMP_RET_ALLOW);
+    Return(SECCOMP_RET_TRAP);
+  }
+
+  std::vector<sock_filter> Finish() {
+    Return(SECCOMP_RET_TRAP);
+    return std::move(code_);
+  }
+
+ private:
+  // The lower half of an argument; both architectures are little-endian.
+  static uint32_t Argument(int index) {
+    return static_cast<uint32_t>(offsetof(seccomp_data, args) +
+                                 sizeof(uint64_t) * static_cast<size_t>(index));
+  }
+  void Load(uint32_t offset) {
+    code_.push_back(BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offset));
+  }
+  void Return(uint32_t action) {
+    code_.push_back(BPF_STMT(BPF_RET | BPF_K, action));
+  }
+  void Jump(uint16_t comparison, uint32_t value, uint8_t yes, uint8_t no) {
+    code_.push_back(BPF_JUMP(
+        static_cast<uint16_t>(BPF_JMP | BPF_K | comparison), value, yes, no));
+  }
+
+  std::vector<sock_filter> code_;
+};
+
+std::vector<sock_filter> MakeFilter() {
+  Filter filter;
+  for (const int call : kAllowed) filter.Allow(call);
+  // A new thread of this process, but no new process. clone3 keeps its flags in
+  // memory, where a filter cannot see them; libraries fall back to clone.
+  filter.AllowIfSet(SYS_clone, 0, CLONE_THREAD | CLONE_VM | CLONE_SIGHAND);
+  filter.Fail(SYS_clone3, ENOSYS);
+  // abort() signals its own process.
+  filter.AllowIf(SYS_tgkill, 0, {static_cast<uint32_t>(getpid())},
+                 SECCOMP_RET_TRAP);
+  constexpr uint32_t kSetAnonymousName = 0x53564d41;  // PR_SET_VMA
+  filter.AllowIf(SYS_prctl, 0, {PR_SET_NAME, PR_GET_NAME, kSetAnonymousName},
+                 SECCOMP_RET_TRAP);
+  filter.AllowIf(SYS_ioctl, 1, {FIONREAD, FIONBIO},
+                 SECCOMP_RET_ERRNO | ENOTTY);
+  // Other commands make the kernel signal any process of this user.
+  filter.AllowIf(SYS_fcntl, 1,
+                 {F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, F_SETFD, F_GETFL, F_SETFL,
+                  F_ADD_SEALS, F_GET_SEALS},
+                 SECCOMP_RET_TRAP);
+  // Places the calling thread, not those of other processes.
+  filter.AllowIf(SYS_sched_setaffinity, 0, {0}, SECCOMP_RET_ERRNO | EPERM);
+  // The C library asks about open descriptors by this call, which can also ask
+  // about paths.
+  filter.Fail(SYS_newfstatat, EPERM);
+  // Reads the limits of this process; sets none.
+  filter.AllowIfNull(SYS_prlimit64, 2);
+  // Libraries place memory on nodes, and go on where that fails.
+  filter.Fail(SYS_mbind, ENOSYS);
+  filter.Fail(SYS_set_mempolicy, ENOSYS);
+  filter.Fail(SYS_get_mempolicy, ENOSYS);
+  return filter.Finish();
+}
+
+// Writes a line to the log. Safe in a signal handler.
+void LogRefused(int call) {
+  char line[96] = "level=warning role=executor msg=\"sandbox refused a system "
+                  "call\" number=";
+  size_t length = std::strlen(line);
+  char digits[12];
+  size_t count = 0;
+  for (unsigned left = static_cast<unsigned>(call); count == 0 || left > 0;
+       left /= 10) {
+    digits[count++] = static_cast<char>('0' + left % 10);
+  }
+  while (count > 0) line[length++] = digits[--count];
+  line[length++] = '\n';
+  // Nothing is left to do where the log cannot be written.
+  (void)!write(STDERR_FILENO, line, length);
+}
+
+// Makes a refused call return EPERM.
+void OnRefused(int /*signal*/, siginfo_t* info, void* context) {
+  constexpr int kBySeccomp = 1;  // SYS_SECCOMP, which the C library leaves out
+  if (info->si_code != kBySeccomp) return;
+  if (refused.fetch_add(1, std::memory_order_relaxed) < kMaxLogged) {
+    LogRefused(info->si_syscall);
+  }
+  auto* const machine = static_cast<ucontext_t*>(context);
+#if defined(__x86_64__)
+  machine->uc_mcontext.gregs[REG_RAX] = -EPERM;
+#elif defined(__aarch64__)
+  machine->uc_mcontext.regs[0] = static_cast<unsigned long long>(-EPERM);
+#else
+  (void)machine;
+#endif
+}
+
+absl::Status SystemError(const char* what) {
+  return MakeError(absl::StatusCode::kInternal, "NO_SANDBOX",
+                   absl::StrCat(what, ": ", std::strerror(errno)));
+}
+
+absl::Status LimitAddressSpace(uint64_t added) {
+  uint64_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  if (pages == 0) return SystemError("cannot read /proc/self/statm");
+  const rlim_t most =
+      pages * static_cast<uint64_t>(sysconf(_SC_PAGE_SIZE)) + added;
+  rlimit limit = {most, most};
+  if (setrlimit(RLIMIT_AS, &limit) != 0) return SystemError("RLIMIT_AS");
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status PrepareSandbox(int last_fd) {
+  if (close_range(static_cast<unsigned>(last_fd) + 1, ~0U, 0) != 0) {
+    return SystemError("close_range");
+  }
+  // The supervisor is preferred, but works without. Later, this file belongs to
+  // the administrator.
+  std::ofstream("/proc/self/oom_score_adj") << 500 << std::flush;
+  const rlimit none = {0, 0};
+  if (setrlimit(RLIMIT_CORE, &none) != 0) return SystemError("RLIMIT_CORE");
+  if (prctl(PR_SET_DUMPABLE, 0) != 0) return SystemError("PR_SET_DUMPABLE");
+  if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) {
+    return SystemError("PR_SET_PDEATHSIG");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status EnterSandbox(const SandboxOptions& options) {
+  if (kArchitecture == 0) {
+    return MakeError(absl::StatusCode::kUnimplemented, "NO_SANDBOX",
+                     "no filter of system calls for this architecture");
+  }
+  struct sigaction action = {};
+  action.sa_sigaction = OnRefused;
+  action.sa_flags = SA_SIGINFO | SA_NODEFER;
+  if (sigaction(SIGSYS, &action, nullptr) != 0) return SystemError("SIGSYS");
+  if (options.added_address_space > 0) {
+    DJINN_RETURN_IF_ERROR(LimitAddressSpace(options.added_address_space));
+  }
+  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) {
+    return SystemError("PR_SET_NO_NEW_PRIVS");
+  }
+  std::vector<sock_filter> code = MakeFilter();
+  const sock_fprog program = {static_cast<unsigned short>(code.size()),
+                              code.data()};
+  // Returns the id of a thread that could not be synchronized.
+  const long result =
+      syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER,
+              SECCOMP_FILTER_FLAG_TSYNC, &program);
+  if (result == 0) return absl::OkStatus();
+  if (result > 0) {
+    return MakeError(
+        absl::StatusCode::kInternal, "NO_SANDBOX",
+        absl::StrCat("thread ", result, " has another filter"));
+  }
+  return MakeError(absl::StatusCode::kUnimplemented, "NO_SANDBOX",
+                   absl::StrCat("seccomp: ", std::strerror(errno)));
+}
+
+uint64_t RefusedSystemCalls() {
+  return refused.load(std::memory_order_relaxed);
+}
+
+}  // namespace djinn::worker

@@ -1,0 +1,226 @@
+// Tests the sandbox in children of this process, because nothing leaves it.
+#include "gpu_worker/sandbox/sandbox.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace djinn::worker {
+namespace {
+
+constexpr int kEscaped = 40;
+constexpr int kNotCounted = 41;
+constexpr int kNoSandbox = 42;
+
+// Runs `act` in the sandbox of a child process, and returns the wait status.
+int InSandbox(const std::function<int()>& act, uint64_t address_space = 0) {
+  const pid_t child = fork();
+  if (child == 0) {
+    if (!PrepareSandbox(STDERR_FILENO).ok() ||
+        !EnterSandbox({.added_address_space = address_space}).ok()) {
+      _exit(kNoSandbox);
+    }
+    _exit(act());
+  }
+  int status = 0;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  return status;
+}
+
+int ExitOf(int status) { return WIFEXITED(status) ? WEXITSTATUS(status) : -1; }
+
+struct Escape {
+  const char* name;
+  // Returns a system call's result: negative with EPERM when refused.
+  std::function<long()> attempt;
+};
+
+class SandboxEscapeTest : public testing::TestWithParam<Escape> {};
+
+TEST_P(SandboxEscapeTest, IsRefusedAndCounted) {
+  const Escape& escape = GetParam();
+  const int status = InSandbox([&] {
+    const uint64_t before = RefusedSystemCalls();
+    errno = 0;
+    if (escape.attempt() >= 0 || errno != EPERM) return kEscaped;
+    return RefusedSystemCalls() == before + 1 ? 0 : kNotCounted;
+  });
+  EXPECT_EQ(ExitOf(status), 0) << "wait status " << status;
+}
+
+const pid_t kParent = getpid();
+
+INSTANTIATE_TEST_SUITE_P(
+    All, SandboxEscapeTest,
+    testing::Values(
+        Escape{"OpenFile", [] { return open("/etc/passwd", O_RDONLY); }},
+        Escape{"CreateFile",
+               [] { return open("/tmp/escaped", O_CREAT | O_WRONLY, 0600); }},
+        Escape{"OpenMemoryOfOther",
+               [] {
+                 return open(("/proc/" + std::to_string(kParent) + "/mem")
+                                 .c_str(),
+                             O_RDWR);
+               }},
+        Escape{"ReadMemoryOfOther",
+               [] {
+                 char byte = 0;
+                 iovec here = {&byte, 1};
+                 iovec there = {&byte, 1};
+                 return process_vm_readv(kParent, &here, 1, &there, 1, 0);
+               }},
+        Escape{"ListFolder",
+               [] { return open("/proc", O_RDONLY | O_DIRECTORY); }},
+        Escape{"RemoveFile", [] { return unlink("/tmp/escaped"); }},
+        Escape{"ReadLink",
+               [] {
+                 char path[64];
+                 return readlink("/proc/self/exe", path, sizeof(path));
+               }},
+        Escape{"InternetSocket",
+               [] { return socket(AF_INET, SOCK_STREAM, 0); }},
+        Escape{"UnixSocket", [] { return socket(AF_UNIX, SOCK_STREAM, 0); }},
+        Escape{"Connect",
+               [] {
+                 sockaddr_in address = {};
+                 address.sin_family = AF_INET;
+                 return connect(STDERR_FILENO,
+                                reinterpret_cast<sockaddr*>(&address),
+                                sizeof(address));
+               }},
+        Escape{"Trace",
+               [] { return ptrace(PTRACE_ATTACH, kParent, nullptr, nullptr); }},
+        Escape{"Signal", [] { return kill(kParent, 0); }},
+        Escape{"SignalThreadOfOther",
+               [] { return syscall(SYS_tgkill, kParent, kParent, 0); }},
+        Escape{"OwnerOfDescriptor",
+               [] { return fcntl(STDERR_FILENO, F_SETOWN, kParent); }},
+        Escape{"Fork", [] { return syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0); }},
+        Escape{"Execute",
+               [] {
+                 char* const none[] = {nullptr};
+                 return execve("/bin/true", none, none);
+               }},
+        Escape{"DumpableAgain", [] { return prctl(PR_SET_DUMPABLE, 1); }},
+        Escape{"RaiseLimit",
+               [] {
+                 const rlimit limit = {0, 0};
+                 return setrlimit(RLIMIT_CORE, &limit);
+               }},
+        Escape{"AnotherUser", [] { return setuid(0); }},
+        Escape{"LoadKernelCode",
+               [] { return syscall(SYS_bpf, 0, nullptr, 0); }},
+        Escape{"AsynchronousRing",
+               [] { return syscall(SYS_io_uring_setup, 1, nullptr); }}),
+    [](const testing::TestParamInfo<Escape>& info) {
+      return std::string(info.param.name);
+    });
+
+TEST(SandboxTest, ComputingGoesOn) {
+  const int status = InSandbox([] {
+    std::vector<double> sums(4);
+    std::vector<std::thread> threads;
+    for (double& sum : sums) {
+      threads.emplace_back([&sum] {
+        std::vector<double> values(1 << 20, 1.5);
+        for (const double value : values) sum += value;
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    const int file = memfd_create("rings", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (file < 0 || ftruncate(file, 4096) != 0 ||
+        fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK) != 0) {
+      return 1;
+    }
+    return sums[3] == 1.5 * (1 << 20) && RefusedSystemCalls() == 0 ? 0 : 2;
+  });
+  EXPECT_EQ(ExitOf(status), 0) << "wait status " << status;
+}
+
+TEST(SandboxTest, ThreadsOfBeforeAreInItToo) {
+  const pid_t child = fork();
+  if (child == 0) {
+    if (!PrepareSandbox(STDERR_FILENO).ok()) _exit(kNoSandbox);
+    int pipe_fds[2];
+    if (pipe(pipe_fds) != 0) _exit(kNoSandbox);
+    int result = kEscaped;
+    std::thread early([&] {
+      char go = 0;
+      if (read(pipe_fds[0], &go, 1) != 1) return;
+      errno = 0;
+      if (open("/etc/passwd", O_RDONLY) < 0 && errno == EPERM) result = 0;
+    });
+    if (!EnterSandbox({}).ok()) _exit(kNoSandbox);
+    if (write(pipe_fds[1], "g", 1) != 1) _exit(kNoSandbox);
+    early.join();
+    _exit(result);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(ExitOf(status), 0) << "wait status " << status;
+}
+
+TEST(SandboxTest, AllocationBeyondAddressSpaceFails) {
+  const int status = InSandbox(
+      [] {
+        void* const memory = mmap(nullptr, 512 << 20, PROT_READ | PROT_WRITE,
+                                  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        return memory == MAP_FAILED && errno == ENOMEM ? 0 : kEscaped;
+      },
+      256 << 20);
+  EXPECT_EQ(ExitOf(status), 0) << "wait status " << status;
+}
+
+TEST(SandboxTest, DescriptorsAboveTheLastAreClosed) {
+  const int open_before = open("/dev/null", O_RDONLY);
+  ASSERT_GT(open_before, STDERR_FILENO);
+  const int status = InSandbox([&] {
+    char byte = 0;
+    return read(open_before, &byte, 1) < 0 && errno == EBADF ? 0 : kEscaped;
+  });
+  close(open_before);
+  EXPECT_EQ(ExitOf(status), 0) << "wait status " << status;
+}
+
+TEST(SandboxTest, AbortStillEndsTheProcess) {
+  const int status = InSandbox([] {
+    std::abort();
+    return 0;
+  });
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT) << status;
+}
+
+TEST(SandboxTest, CallsOfOtherInterfacesEndTheProcess) {
+#if defined(__x86_64__)
+  const int status = InSandbox([] {
+    syscall(0x40000000 | SYS_getpid);
+    return kEscaped;
+  });
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGSYS) << status;
+#else
+  GTEST_SKIP() << "x86-64 only";
+#endif
+}
+
+}  // namespace
+}  // namespace djinn::worker

@@ -1,0 +1,279 @@
+#include "gpu_worker/supervised_worker.h"
+
+#include <utility>
+#include <vector>
+
+#include "absl/memory/memory.h"
+#include "absl/time/clock.h"
+#include "common/base/error.h"
+#include "common/base/proto_duration.h"
+#include "common/base/status_macros.h"
+#include "common/log/log.h"
+#include "common/metrics/process_metrics.h"
+#include "common/net/certificate_metrics.h"
+#include "common/net/grpc_status.h"
+#include "common/net/tls.h"
+#include "djinn/v1/execution.grpc.pb.h"
+#include "gpu_worker/registry/grpc_registry.h"
+
+namespace djinn::worker {
+namespace {
+
+constexpr absl::Duration kShutdownGrace = absl::Seconds(2);
+constexpr absl::Duration kStep = absl::Milliseconds(100);
+constexpr char kHealthName[] = "djinn.v1.Execution";
+// Address space of an executor beyond its memory: stacks, shared-memory rings,
+// and what operators need for a while.
+constexpr uint64_t kMoreAddressSpace = uint64_t{16} << 30;
+
+}  // namespace
+
+// Tells clients that they must use the address of their lease.
+class ExecutorAddressService : public v1::Execution::Service {
+ public:
+  grpc::Status Control(
+      grpc::ServerContext* /*context*/,
+      grpc::ServerReaderWriter<v1::ControlResponse, v1::ControlRequest>*
+      /*stream*/) override {
+    return Refuse();
+  }
+  grpc::Status Bulk(
+      grpc::ServerContext* /*context*/,
+      grpc::ServerReaderWriter<v1::BulkChunk, v1::BulkChunk>* /*stream*/)
+      override {
+    return Refuse();
+  }
+  grpc::Status Pull(grpc::ServerContext* /*context*/,
+                    const v1::PullRequest* /*request*/,
+                    grpc::ServerWriter<v1::PullResponse>* /*writer*/) override {
+    return ToGrpcStatus(
+        MakeError(absl::StatusCode::kUnimplemented, "NO_PEERS",
+                  "a worker with \"isolation: process\" serves no values to "
+                  "other workers"));
+  }
+
+ private:
+  static grpc::Status Refuse() {
+    return ToGrpcStatus(MakeError(
+        absl::StatusCode::kFailedPrecondition, "EXECUTOR_REDIRECT",
+        "each tenant has an address of its own at this worker, which the "
+        "coordinator names with the lease"));
+  }
+};
+
+v1::ExecutorSetup SetupOf(const WorkerConfig& config) {
+  v1::ExecutorSetup setup;
+  setup.set_certificate_file(config.tls.certificate_file);
+  setup.set_private_key_file(config.tls.private_key_file);
+  setup.set_client_ca_file(config.tls.client_ca_file);
+  setup.set_insecure(config.insecure);
+  setup.set_device_kind(config.device_kind);
+  setup.set_threads(config.device_threads);
+  setup.set_packed_weights(config.packed_weights);
+  setup.set_packed_weight_memory(config.packed_weight_memory /
+                                 config.executors);
+  setup.set_fuse_attention(config.fuse_attention);
+  setup.mutable_operator_libraries()->Assign(config.operator_libraries.begin(),
+                                             config.operator_libraries.end());
+  setup.set_calibrate(config.calibrate);
+  if (config.speed.flops_per_second() > 0) {
+    *setup.mutable_speed() = config.speed;
+  }
+  *setup.mutable_heartbeat_interval() =
+      ToProtoDuration(config.heartbeat_interval);
+  *setup.mutable_transfer_idle_timeout() =
+      ToProtoDuration(config.transfer_idle_timeout);
+  *setup.mutable_offer_timeout() = ToProtoDuration(config.offer_timeout);
+  *setup.mutable_resume_timeout() = ToProtoDuration(config.resume_timeout);
+  setup.set_max_connections(config.max_connections);
+  setup.set_graph_cache_entries(config.graph_cache_entries);
+  setup.set_max_batch_runs(config.max_batch_runs);
+  setup.set_tokens_first(config.tokens_first);
+  setup.set_address_space_bytes(2 * (config.device_memory / config.executors) +
+                                kMoreAddressSpace);
+  return setup;
+}
+
+WorkerConfig ConfigOf(const v1::ExecutorSetup& setup) {
+  WorkerConfig config;
+  config.worker_id = setup.worker_id();
+  // The listener is bound; the name appears in no message.
+  config.listen = "unix:executor";
+  config.tls = {setup.certificate_file(), setup.private_key_file(),
+                setup.client_ca_file()};
+  config.insecure = setup.insecure();
+  config.device_kind = setup.device_kind();
+  config.device_memory = setup.memory_bytes();
+  config.device_threads = setup.threads();
+  config.packed_weights = setup.packed_weights();
+  config.packed_weight_memory = setup.packed_weight_memory();
+  config.fuse_attention = setup.fuse_attention();
+  config.operator_libraries.assign(setup.operator_libraries().begin(),
+                                   setup.operator_libraries().end());
+  config.calibrate = setup.calibrate();
+  config.speed = setup.speed();
+  config.heartbeat_interval = FromProtoDuration(setup.heartbeat_interval());
+  config.transfer_idle_timeout =
+      FromProtoDuration(setup.transfer_idle_timeout());
+  config.offer_timeout = FromProtoDuration(setup.offer_timeout());
+  config.resume_timeout = FromProtoDuration(setup.resume_timeout());
+  config.max_connections = setup.max_connections();
+  config.graph_cache_entries = setup.graph_cache_entries();
+  config.max_batch_runs = setup.max_batch_runs();
+  config.tokens_first = setup.tokens_first();
+  return config;
+}
+
+SupervisedWorker::SupervisedWorker() = default;
+
+absl::StatusOr<std::unique_ptr<SupervisedWorker>> SupervisedWorker::Start(
+    const WorkerConfig& config, Clock* clock, RandomSource* random) {
+  auto worker = absl::WrapUnique(new SupervisedWorker);
+  worker->settings_ = std::make_unique<Settings>(config, clock);
+  Settings* const settings = worker->settings_.get();
+  worker->launcher_ = MakeProcessLauncher(
+      {.listen = config.listen,
+       .advertise = config.advertise,
+       .first_port = config.first_executor_port,
+       .last_port = config.last_executor_port,
+       .shared_memory_socket = config.shared_memory_socket});
+  worker->arbiter_ = std::make_unique<Arbiter>(clock);
+  SupervisorOptions options;
+  options.worker_id = config.worker_id;
+  options.incarnation = random->NonZero64();
+  options.memory_bytes = config.device_memory;
+  options.max_executors = config.executors;
+  options.node_limit = config.node_limit;
+  options.setup = SetupOf(config);
+  const absl::Duration start_timeout = options.start_timeout;
+  worker->supervisor_ = std::make_unique<Supervisor>(
+      std::move(options), worker->launcher_.get(), worker->arbiter_.get(),
+      clock,
+      [raw = worker.get()] { raw->NotifyChange(); });
+  Supervisor* const supervisor = worker->supervisor_.get();
+  worker->thread_ = std::thread([raw = worker.get()] { raw->Supervise(); });
+  const absl::Time deadline = absl::Now() + start_timeout;
+  absl::Status ready = supervisor->Ready();
+  while (!ready.ok() && ErrorReason(ready).empty() && absl::Now() < deadline) {
+    absl::SleepFor(absl::Milliseconds(5));
+    ready = supervisor->Ready();
+  }
+  DJINN_RETURN_IF_ERROR(ready);
+  worker->service_ = std::make_unique<ExecutorAddressService>();
+  ServerOptions server_options;
+  server_options.address = config.listen;
+  server_options.tls = config.tls;
+  server_options.insecure = config.insecure;
+  server_options.services = {worker->service_.get()};
+  server_options.health_services = {kHealthName};
+  server_options.serving = false;
+  server_options.is_operator = [settings](absl::string_view token) {
+    return settings->IsAdminToken(token);
+  };
+  server_options.call_metrics = &worker->call_metrics_;
+  DJINN_ASSIGN_OR_RETURN(worker->server_, Server::Start(server_options));
+  DJINN_ASSIGN_OR_RETURN(
+      ChannelSecurity security,
+      ChannelSecurity::Make(config.coordinator_tls, config.insecure));
+  DJINN_ASSIGN_OR_RETURN(
+      worker->registry_,
+      MakeGrpcRegistry(
+          {config.coordinator, [settings] { return settings->join_token(); },
+           std::move(security)}));
+  SynchronizerOptions synchronizer_options;
+  synchronizer_options.heartbeat_interval = config.heartbeat_interval;
+  synchronizer_options.describe_acknowledgement =
+      [supervisor](v1::WorkerState* state) {
+        supervisor->DescribeEndpoints(state);
+      };
+  v1::WorkerState always;
+  always.set_address(config.advertise.empty() ? worker->server_->address()
+                                              : config.advertise);
+  {
+    MutexLock lock(&worker->mu_);
+    worker->synchronizer_ = std::make_unique<Synchronizer>(
+        synchronizer_options, worker->registry_.get(), random,
+        [supervisor, settings, always] {
+          v1::WorkerState state = supervisor->Snapshot();
+          state.MergeFrom(always);
+          settings->AddFacts(&state);
+          return state;
+        },
+        [supervisor](const v1::DesiredState& desired) {
+          supervisor->Apply(desired);
+        });
+  }
+  worker->readiness_ = std::make_unique<Readiness>(
+      [raw = worker.get()] { return raw->CheckReadiness(); },
+      [server = worker->server_.get()](bool ready) {
+        server->SetServing(ready);
+      });
+  DJINN_RETURN_IF_ERROR(worker->StartMonitoring(config));
+  return worker;
+}
+
+void SupervisedWorker::Supervise() {
+  while (!stopping_) supervisor_->Step(kStep);
+  supervisor_->Stop();
+}
+
+void SupervisedWorker::NotifyChange() {
+  MutexLock lock(&mu_);
+  if (synchronizer_ != nullptr) synchronizer_->NotifyChange();
+}
+
+std::vector<ReadinessCheck> SupervisedWorker::CheckReadiness() {
+  bool joined = false;
+  {
+    MutexLock lock(&mu_);
+    joined = synchronizer_ != nullptr && synchronizer_->joined();
+  }
+  return {{"coordinator", joined ? "" : "it does not answer, or not yet"},
+          {"executor", std::string(supervisor_->Ready().message())}};
+}
+
+absl::Status SupervisedWorker::StartMonitoring(const WorkerConfig& config) {
+  if (config.monitoring.listen.empty()) return absl::OkStatus();
+  MonitoringOptions options;
+  options.address = config.monitoring.listen;
+  options.insecure = config.monitoring.insecure;
+  options.sources = {
+      ProcessMetrics("worker"),
+      [this](Exposition* out) { supervisor_->Collect(out); },
+      [this](Exposition* out) { readiness_->Collect(out); },
+      [this](Exposition* out) { settings_->Collect(out); },
+      CertificateMetrics(
+          {{"tls", config.tls.certificate_file},
+           {"coordinator_tls", config.coordinator_tls.certificate_file}}),
+      [this](Exposition* out) { call_metrics_.Collect(out); }};
+  options.readiness = [this] { return readiness_->Evaluate(); };
+  DJINN_ASSIGN_OR_RETURN(monitoring_, MonitoringPort::Open(std::move(options)));
+  return absl::OkStatus();
+}
+
+void SupervisedWorker::Reload(const absl::StatusOr<WorkerConfig>& read) {
+  if (settings_->Reload(read)) NotifyChange();
+}
+
+SupervisedWorker::~SupervisedWorker() { Stop(); }
+
+void SupervisedWorker::Stop() {
+  if (stopping_.exchange(true)) return;
+  if (readiness_ != nullptr) readiness_->Leave("the worker stops");
+  monitoring_.reset();
+  readiness_.reset();
+  // Clients hear of the shutdown first; the coordinator sees its stream end
+  // last.
+  supervisor_->Wake();
+  thread_.join();
+  std::unique_ptr<Synchronizer> synchronizer;
+  {
+    MutexLock lock(&mu_);
+    synchronizer = std::move(synchronizer_);
+  }
+  if (synchronizer != nullptr) synchronizer->Stop();
+  if (server_ != nullptr) server_->Shutdown(kShutdownGrace);
+  server_.reset();
+}
+
+}  // namespace djinn::worker

@@ -1,0 +1,89 @@
+// A worker whose tenants have processes of their own: the supervisor of these
+// executors, the stream to the coordinator, and a gRPC server that answers
+// health checks. It has no device and executes nothing.
+#ifndef GPU_WORKER_SUPERVISED_WORKER_H_
+#define GPU_WORKER_SUPERVISED_WORKER_H_
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/base/clock.h"
+#include "common/base/mutex.h"
+#include "common/base/random.h"
+#include "common/net/call_metrics.h"
+#include "common/net/monitoring_port.h"
+#include "common/net/readiness.h"
+#include "common/net/server.h"
+#include "gpu_worker/config.h"
+#include "gpu_worker/registry/synchronizer.h"
+#include "gpu_worker/settings.h"
+#include "gpu_worker/supervisor/arbiter.h"
+#include "gpu_worker/supervisor/launcher.h"
+#include "gpu_worker/supervisor/supervisor.h"
+
+namespace djinn::worker {
+
+class ExecutorAddressService;
+
+// Serves from Start() until Stop(). Not thread-safe.
+class SupervisedWorker {
+ public:
+  // Starts the first executor, and returns when it is ready. Returns its end
+  // when it is not, and the errors of Worker::Start(). `clock` and `random`
+  // must outlive the worker.
+  static absl::StatusOr<std::unique_ptr<SupervisedWorker>> Start(
+      const WorkerConfig& config, Clock* clock, RandomSource* random);
+  // Calls Stop().
+  ~SupervisedWorker();
+
+  const std::string& address() const { return server_->address(); }
+  // Empty when no monitoring port is configured.
+  std::string monitoring_address() const {
+    return monitoring_ == nullptr ? "" : monitoring_->address();
+  }
+  // Puts the configuration into force as far as it can be (settings.h).
+  void Reload(const absl::StatusOr<WorkerConfig>& read);
+  // Has executors end their clients' sessions (DRAINING), and returns when
+  // everything has stopped. Call it once.
+  void Stop();
+
+ private:
+  SupervisedWorker();
+  std::vector<ReadinessCheck> CheckReadiness();
+  absl::Status StartMonitoring(const WorkerConfig& config);
+  // Runs the supervisor until Stop(), and then stops it.
+  void Supervise();
+  // Reports a change, once there is a stream.
+  void NotifyChange();
+
+  // In order of construction; each field uses those before it.
+  std::unique_ptr<Settings> settings_;
+  std::unique_ptr<Launcher> launcher_;
+  std::unique_ptr<Arbiter> arbiter_;
+  std::unique_ptr<Supervisor> supervisor_;
+  std::atomic<bool> stopping_{false};
+  std::thread thread_;
+  std::unique_ptr<ExecutorAddressService> service_;
+  CallMetrics call_metrics_;
+  std::unique_ptr<Server> server_;
+  std::unique_ptr<RegistryConnector> registry_;
+  Mutex mu_;
+  std::unique_ptr<Synchronizer> synchronizer_ ABSL_GUARDED_BY(mu_);
+  std::unique_ptr<Readiness> readiness_;
+  // Null when it is not configured.
+  std::unique_ptr<MonitoringPort> monitoring_;
+};
+
+// Returns what every executor of the worker is told.
+v1::ExecutorSetup SetupOf(const WorkerConfig& config);
+// Returns the configuration that an executor works by. It has no coordinator
+// and no secrets.
+WorkerConfig ConfigOf(const v1::ExecutorSetup& setup);
+
+}  // namespace djinn::worker
+
+#endif  // GPU_WORKER_SUPERVISED_WORKER_H_

@@ -1,0 +1,179 @@
+#include "gpu_worker/supervisor/arbiter.h"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "common/base/status_macros.h"
+
+namespace djinn::worker {
+
+namespace {
+
+// Most changes of one round. An executor that changes its word all the time
+// must not keep the arbiter busy.
+constexpr int kMaxChanges = 64;
+
+}  // namespace
+
+struct Arbiter::Member {
+  Member(uint64_t number, TurnWord word, Descriptor event)
+      : number(number), word(std::move(word)), event(std::move(event)) {}
+
+  const uint64_t number;
+  const TurnWord word;
+  // Raised by the executor. Both processes have it open.
+  const Descriptor event;
+  double weight = 1;
+  bool waits = false;
+  // The start tag of its next turn while it waits, and the finish tag of the
+  // last one, in weighted seconds.
+  double start = 0;
+  double finish = 0;
+};
+
+Arbiter::Arbiter(Clock* clock)
+    : clock_(clock),
+      wake_(MakeEvent().value()),
+      thread_([this] { Run(); }) {}
+
+Arbiter::~Arbiter() {
+  stopping_ = true;
+  RaiseEvent(wake_.get());
+  thread_.join();
+}
+
+absl::StatusOr<Arbiter::Seat> Arbiter::Add(uint64_t number) {
+  Seat seat;
+  DJINN_ASSIGN_OR_RETURN(TurnWord word, TurnWord::Make(&seat.word));
+  DJINN_ASSIGN_OR_RETURN(Descriptor event, MakeEvent());
+  seat.event = Descriptor(dup(event.get()));
+  MutexLock lock(&mu_);
+  members_[number] = std::make_shared<Member>(number, std::move(word),
+                                              std::move(event));
+  RaiseEvent(wake_.get());
+  return seat;
+}
+
+void Arbiter::SetWeight(uint64_t number, double weight) {
+  MutexLock lock(&mu_);
+  const auto found = members_.find(number);
+  if (found != members_.end() && weight > 0) found->second->weight = weight;
+}
+
+void Arbiter::Remove(uint64_t number) {
+  MutexLock lock(&mu_);
+  if (holder_ == number) holder_ = 0;
+  members_.erase(number);
+  Decide();
+  RaiseEvent(wake_.get());
+}
+
+Arbiter::Member* Arbiter::Next() {
+  Member* next = nullptr;
+  for (const auto& [number, member] : members_) {
+    // The executor may have changed its mind since it waited.
+    member->waits = member->word.state() == kTurnWanted;
+    if (member->waits && (next == nullptr || member->start < next->start)) {
+      next = member.get();
+    }
+  }
+  return next;
+}
+
+void Arbiter::Charge() {
+  if (contended_since_ == absl::InfiniteDuration()) return;
+  const absl::Duration now = clock_->Monotonic();
+  const auto found = members_.find(holder_);
+  if (found != members_.end()) {
+    Member& member = *found->second;
+    member.finish = std::max(member.finish, virtual_time_) +
+                    absl::ToDoubleSeconds(now - contended_since_) /
+                        member.weight;
+  }
+  contended_since_ = absl::InfiniteDuration();
+}
+
+void Arbiter::Decide() {
+  for (const auto& [number, member] : members_) {
+    if (member->waits || member->word.state() != kTurnWanted) continue;
+    member->waits = true;
+    member->start = std::max(virtual_time_, member->finish);
+  }
+  const auto holder = members_.find(holder_);
+  if (holder != members_.end()) {
+    const uint32_t state = holder->second->word.state();
+    // It gave the device back, and may want it again already.
+    if (state == kTurnNone || state == kTurnWanted) {
+      Charge();
+      if (state == kTurnWanted) {
+        holder->second->start = std::max(virtual_time_, holder->second->finish);
+      }
+      holder_ = 0;
+    }
+  } else {
+    holder_ = 0;
+  }
+  for (int i = 0; i < kMaxChanges; ++i) {
+    Member* const next = Next();
+    if (next == nullptr) return;
+    if (holder_ != 0) {
+      Member& other = *members_.at(holder_);
+      if (other.word.Change(kTurnKept, kTurnNone)) {
+        Charge();
+        holder_ = 0;
+      } else {
+        if (contended_since_ == absl::InfiniteDuration()) {
+          contended_since_ = clock_->Monotonic();
+        }
+        // It gives the device back after its turn. A state that is neither is
+        // looked at when the executor raises its event.
+        other.word.Change(kTurnInUse, kTurnAsked);
+        if (other.word.state() == kTurnKept) continue;
+        if (clock_->Monotonic() - contended_since_ < kPatience) return;
+        Charge();
+        holder_ = 0;
+        ++overdue_turns_;
+      }
+    }
+    if (!next->word.Change(kTurnWanted, kTurnInUse)) continue;
+    next->waits = false;
+    holder_ = next->number;
+    virtual_time_ = std::max(virtual_time_, next->start);
+    ++handovers_;
+    WakeAtWord(&next->word.state());
+  }
+}
+
+void Arbiter::Run() {
+  while (!stopping_) {
+    std::vector<std::shared_ptr<Member>> members;
+    std::vector<pollfd> fds = {{wake_.get(), POLLIN, 0}};
+    int patience = -1;
+    {
+      MutexLock lock(&mu_);
+      if (contended_since_ != absl::InfiniteDuration()) {
+        const absl::Duration left =
+            contended_since_ + kPatience - clock_->Monotonic();
+        patience = 1 + static_cast<int>(absl::ToInt64Milliseconds(
+                           std::max(left, absl::ZeroDuration())));
+      }
+      for (const auto& [number, member] : members_) {
+        members.push_back(member);
+        fds.push_back({member->event.get(), POLLIN, 0});
+      }
+    }
+    poll(fds.data(), fds.size(), patience);
+    // Cleared first, so that a later change is seen in the next round.
+    for (const pollfd& fd : fds) {
+      if (fd.revents != 0) ClearEvent(fd.fd);
+    }
+    MutexLock lock(&mu_);
+    Decide();
+  }
+}
+
+}  // namespace djinn::worker

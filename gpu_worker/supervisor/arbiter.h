@@ -1,0 +1,89 @@
+// Divides the turns on one device among executor processes.
+//
+// The executor with the least weighted time goes next, as in the queue of one
+// process (start-time fair queueing). Time counts only while another executor
+// waits. The device changes hands between two turns; a thread of the arbiter
+// does it.
+//
+// An executor whose turn takes longer than kPatience, while another one waits,
+// loses its exclusive use: the other one begins beside it, and the operating
+// system divides the processors between them. So no executor can keep the
+// device, whatever it writes to its word.
+//
+// Thread-safe.
+#ifndef GPU_WORKER_SUPERVISOR_ARBITER_H_
+#define GPU_WORKER_SUPERVISOR_ARBITER_H_
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <thread>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/base/clock.h"
+#include "common/base/mutex.h"
+#include "common/transport/shared_memory/shared_region.h"
+#include "gpu_worker/supervisor/turn_word.h"
+
+namespace djinn::worker {
+
+class Arbiter {
+ public:
+  static constexpr absl::Duration kPatience = absl::Seconds(2);
+
+  // Descriptors for the executor's SharedTurnGate.
+  struct Seat {
+    Descriptor word;
+    Descriptor event;
+  };
+
+  // `clock` must outlive the arbiter.
+  explicit Arbiter(Clock* clock);
+  ~Arbiter();
+
+  // Adds an executor, with weight 1.
+  absl::StatusOr<Seat> Add(uint64_t number);
+  void SetWeight(uint64_t number, double weight);
+  // Removes an executor that has ended, and gives its turn to another one.
+  void Remove(uint64_t number);
+  // Has the arbiter look at the clock.
+  void Wake() { RaiseEvent(wake_.get()); }
+  // Returns how often the device has changed hands, and how often it did so
+  // before the turn's end.
+  uint64_t handovers() const { return handovers_; }
+  uint64_t overdue_turns() const { return overdue_turns_; }
+
+ private:
+  struct Member;
+
+  void Run();
+  // Takes back and grants turns as far as it can be done now.
+  void Decide() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Returns the waiting executor that goes next, or null.
+  Member* Next() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Charge() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  Clock* const clock_;
+  const Descriptor wake_;
+  std::atomic<bool> stopping_{false};
+  std::atomic<uint64_t> handovers_{0};
+  std::atomic<uint64_t> overdue_turns_{0};
+
+  Mutex mu_;
+  std::map<uint64_t, std::shared_ptr<Member>> members_ ABSL_GUARDED_BY(mu_);
+  // The executor that has the device; 0 for none.
+  uint64_t holder_ ABSL_GUARDED_BY(mu_) = 0;
+  // Since when the holder keeps the device from others; infinite while nobody
+  // waits.
+  absl::Duration contended_since_ ABSL_GUARDED_BY(mu_) =
+      absl::InfiniteDuration();
+  // The start tag of the last grant.
+  double virtual_time_ ABSL_GUARDED_BY(mu_) = 0;
+  std::thread thread_;
+};
+
+}  // namespace djinn::worker
+
+#endif  // GPU_WORKER_SUPERVISOR_ARBITER_H_

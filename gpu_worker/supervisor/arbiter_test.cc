@@ -1,0 +1,146 @@
+#include "gpu_worker/supervisor/arbiter.h"
+
+#include <atomic>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "common/base/patience.h"
+#include "gtest/gtest.h"
+
+namespace djinn::worker {
+namespace {
+
+std::unique_ptr<SharedTurnGate> GateOf(Arbiter* arbiter, uint64_t number) {
+  Arbiter::Seat seat = arbiter->Add(number).value();
+  return std::make_unique<SharedTurnGate>(
+      TurnWord::Map(seat.word.get()).value(), std::move(seat.event));
+}
+
+TEST(ArbiterTest, ExecutorThatIsAloneKeepsTheDevice) {
+  Arbiter arbiter(Clock::Real());
+  const auto gate = GateOf(&arbiter, 1);
+  EXPECT_FALSE(gate->TryEnter());
+  gate->Enter();
+  for (int i = 0; i < 1000; ++i) {
+    gate->Leave();
+    ASSERT_TRUE(gate->TryEnter());
+  }
+  gate->Leave();
+  EXPECT_EQ(arbiter.handovers(), 1u);
+}
+
+TEST(ArbiterTest, DeviceThatIsKeptButNotUsedIsTakenAtOnce) {
+  Arbiter arbiter(Clock::Real());
+  const auto first = GateOf(&arbiter, 1);
+  const auto second = GateOf(&arbiter, 2);
+  first->Enter();
+  first->Leave();
+  second->Enter();
+  EXPECT_FALSE(first->TryEnter());
+  second->Leave();
+}
+
+TEST(ArbiterTest, OneTurnAtATimeAndNobodyStarves) {
+  Arbiter arbiter(Clock::Real());
+  constexpr int kTurns = 2000;
+  std::atomic<int> inside{0};
+  std::atomic<int> overlaps{0};
+  std::vector<std::unique_ptr<SharedTurnGate>> gates;
+  for (uint64_t number = 1; number <= 3; ++number) {
+    gates.push_back(GateOf(&arbiter, number));
+  }
+  std::vector<std::thread> threads;
+  for (const auto& gate : gates) {
+    threads.emplace_back([&, gate = gate.get()] {
+      for (int i = 0; i < kTurns; ++i) {
+        if (!gate->TryEnter()) gate->Enter();
+        if (++inside > 1) ++overlaps;
+        --inside;
+        gate->Leave();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(overlaps, 0);
+  EXPECT_EQ(arbiter.overdue_turns(), 0u);
+}
+
+TEST(ArbiterTest, EndOfTheHolderFreesTheDevice) {
+  Arbiter arbiter(Clock::Real());
+  const auto dead = GateOf(&arbiter, 1);
+  const auto other = GateOf(&arbiter, 2);
+  dead->Enter();
+  std::thread waiting([&] { other->Enter(); });
+  arbiter.Remove(1);
+  waiting.join();
+  other->Leave();
+}
+
+TEST(ArbiterTest, CancelledWaitEnds) {
+  Arbiter arbiter(Clock::Real());
+  const auto holder = GateOf(&arbiter, 1);
+  const auto other = GateOf(&arbiter, 2);
+  holder->Enter();
+  std::thread waiting([&] {
+    other->Enter();
+    other->Leave();
+  });
+  other->Cancel();
+  waiting.join();
+  holder->Leave();
+  ASSERT_TRUE(holder->TryEnter() || (holder->Enter(), true));
+}
+
+TEST(ArbiterTest, TurnThatTakesTooLongGoesOnBesideTheNext) {
+  FakeClock clock;
+  Arbiter arbiter(&clock);
+  const auto slow = GateOf(&arbiter, 1);
+  const auto other = GateOf(&arbiter, 2);
+  slow->Enter();
+  std::atomic<bool> entered{false};
+  std::thread waiting([&] {
+    other->Enter();
+    entered = true;
+  });
+  for (Patience patience; !entered; patience.Yield()) {
+    clock.Advance(absl::Milliseconds(100));
+    // Any event makes the arbiter look at the clock.
+    arbiter.SetWeight(2, 1);
+    arbiter.Wake();
+  }
+  waiting.join();
+  EXPECT_EQ(arbiter.overdue_turns(), 1u);
+  // It gets in line like any other.
+  slow->Leave();
+  EXPECT_FALSE(slow->TryEnter());
+  other->Leave();
+  slow->Enter();
+}
+
+TEST(ArbiterTest, WordOfNonsenseKeepsNobodyOut) {
+  FakeClock clock;
+  Arbiter arbiter(&clock);
+  Arbiter::Seat seat = arbiter.Add(1).value();
+  const TurnWord word = TurnWord::Map(seat.word.get()).value();
+  const auto other = GateOf(&arbiter, 2);
+  word.state() = kTurnWanted;
+  RaiseEvent(seat.event.get());
+  for (Patience patience; word.state() != kTurnInUse;) patience.Yield();
+  word.state() = 12345;
+  std::atomic<bool> entered{false};
+  std::thread waiting([&] {
+    other->Enter();
+    entered = true;
+  });
+  for (Patience patience; !entered; patience.Yield()) {
+    clock.Advance(absl::Milliseconds(100));
+    arbiter.Wake();
+  }
+  waiting.join();
+  other->Leave();
+}
+
+}  // namespace
+}  // namespace djinn::worker

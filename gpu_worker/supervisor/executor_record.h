@@ -1,0 +1,54 @@
+// One executor of a supervisor. Included by supervisor.h's sources alone.
+#ifndef GPU_WORKER_SUPERVISOR_EXECUTOR_RECORD_H_
+#define GPU_WORKER_SUPERVISOR_EXECUTOR_RECORD_H_
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+
+#include "absl/time/time.h"
+#include "common/transport/shared_memory/shared_region.h"
+#include "gpu_worker/supervisor/frames.h"
+#include "gpu_worker/supervisor/launcher.h"
+#include "gpu_worker/supervisor/relay.h"
+#include "gpu_worker/supervisor/supervisor.h"
+
+namespace djinn::worker {
+
+// One process, or one that is due to start.
+struct Supervisor::Executor {
+  uint64_t number = 0;
+  ExecutorListeners listeners;
+  // Empty for the spare one.
+  std::string tenant;
+  // Before it is launched, the time at which it may be; afterwards, when it
+  // was.
+  absl::Duration start;
+  // 0 before it is launched.
+  pid_t pid = 0;
+  Descriptor socket;
+  bool ready = false;
+  // True when the supervisor has asked it to end.
+  bool ending = false;
+  FrameReader reader;
+  std::string unsent;
+  // Revision of the last orders.
+  uint64_t revision = 0;
+  RelayedLeases leases;
+  ExecutorReport report;
+  uint64_t refused_calls = 0;
+  // The last mark of its turn, and the time for which it has stayed the same;
+  // see ExecutorHealth.
+  uint64_t mark = 0;
+  absl::Duration same_mark;
+  // Time since its last message.
+  absl::Duration silent;
+};
+
+// Returns the pause after so many deaths in succession.
+absl::Duration BackoffOf(const SupervisorOptions& options, int deaths);
+
+}  // namespace djinn::worker
+
+#endif  // GPU_WORKER_SUPERVISOR_EXECUTOR_RECORD_H_

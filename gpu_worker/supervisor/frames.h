@@ -1,0 +1,43 @@
+// Cuts the bytes of a stream socket into messages. Each message is preceded by
+// its size in 4 bytes, little-endian.
+#ifndef GPU_WORKER_SUPERVISOR_FRAMES_H_
+#define GPU_WORKER_SUPERVISOR_FRAMES_H_
+
+#include <cstddef>
+#include <string>
+
+#include "absl/status/status.h"
+#include "google/protobuf/message_lite.h"
+
+namespace djinn::worker {
+
+// Size of the largest message, as in a report of 65,536 leases.
+inline constexpr size_t kMaxFrameBytes = size_t{64} << 20;
+
+// Returns the message with its size before it.
+std::string EncodeFrame(const google::protobuf::MessageLite& message);
+
+// Not thread-safe.
+class FrameReader {
+ public:
+  // Reads once from the socket. Returns OutOfRange at its end, Unavailable when
+  // a read would block or was interrupted, and Internal when it fails.
+  absl::Status Fill(int socket);
+
+  // Takes the next message. Returns NotFound when it has not arrived as a
+  // whole, and InvalidArgument when it is too large or is no such message.
+  absl::Status Take(google::protobuf::MessageLite* message);
+
+ private:
+  std::string bytes_;
+  // Bytes at the front that were taken.
+  size_t taken_ = 0;
+};
+
+// Writes bytes from the front and removes what was written. Returns Unavailable
+// when the rest would block, and Internal when the socket fails.
+absl::Status WriteSome(int socket, std::string* bytes);
+
+}  // namespace djinn::worker
+
+#endif  // GPU_WORKER_SUPERVISOR_FRAMES_H_

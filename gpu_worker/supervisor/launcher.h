@@ -1,0 +1,80 @@
+// Starts and ends executor processes.
+#ifndef GPU_WORKER_SUPERVISOR_LAUNCHER_H_
+#define GPU_WORKER_SUPERVISOR_LAUNCHER_H_
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/transport/shared_memory/shared_region.h"
+#include "gpu_worker/supervisor/arbiter.h"
+
+namespace djinn::worker {
+
+// The sockets at which an executor's tenant reaches it.
+struct ExecutorListeners {
+  Descriptor listener;
+  // Target for clients.
+  std::string address;
+  // Invalid and empty when there is no shared memory.
+  Descriptor shared_memory_listener;
+  std::string shared_memory_socket;
+};
+
+struct LaunchedExecutor {
+  pid_t pid = 0;
+  // The supervisor's end of the socket that both share; it does not block.
+  Descriptor socket;
+};
+
+// Descriptors of an executor process. Those after the listener may be missing.
+inline constexpr int kSupervisionFd = 3;
+inline constexpr int kListenerFd = 4;
+inline constexpr int kSharedMemoryListenerFd = 5;
+inline constexpr int kTurnWordFd = 6;
+inline constexpr int kTurnEventFd = 7;
+
+// Called by one thread at a time.
+class Launcher {
+ public:
+  virtual ~Launcher() = default;
+
+  // Binds sockets for the executor with this number.
+  virtual absl::StatusOr<ExecutorListeners> Listen(uint64_t number) = 0;
+  // Starts a process. The thread that calls this must live as long as the
+  // process.
+  virtual absl::StatusOr<LaunchedExecutor> Launch(
+      const ExecutorListeners& listeners, const Arbiter::Seat& seat) = 0;
+  // Kills the process. Has no effect on one that has ended.
+  virtual void Kill(pid_t pid) = 0;
+  // Returns how the process ended, or nothing while it runs. Call it again
+  // until it returns something, and then no more.
+  virtual std::optional<std::string> Reap(pid_t pid) = 0;
+};
+
+struct ProcessLauncherOptions {
+  // The worker's listening address, whose host or path the executors use.
+  std::string listen;
+  // Address for clients, whose host replaces the listening one's. Empty: the
+  // same.
+  std::string advertise;
+  // Ports that executors may listen at; 0 and 0 for any.
+  uint16_t first_port = 0;
+  uint16_t last_port = 0;
+  // Path of the worker's socket for shared memory; empty for none.
+  std::string shared_memory_socket;
+};
+
+// Starts the running program again, as `djinn-worker --executor`. The processes
+// inherit a few variables of the environment, and no descriptor but their own
+// and the log.
+std::unique_ptr<Launcher> MakeProcessLauncher(ProcessLauncherOptions options);
+
+}  // namespace djinn::worker
+
+#endif  // GPU_WORKER_SUPERVISOR_LAUNCHER_H_

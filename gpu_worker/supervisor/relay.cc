@@ -1,0 +1,232 @@
+#include "gpu_worker/supervisor/relay.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "common/base/proto_duration.h"
+#include "common/lease/lease_verifier.h"
+
+namespace djinn::worker {
+namespace {
+
+// Most phases that are kept for executors to come.
+constexpr size_t kMaxPhases = 65536;
+
+void AddDuration(const google::protobuf::Duration& added,
+                 google::protobuf::Duration* sum) {
+  *sum = ToProtoDuration(FromProtoDuration(*sum) + FromProtoDuration(added));
+}
+
+void AddCache(const v1::CacheUse& added, v1::CacheUse* sum) {
+  sum->set_entries(sum->entries() + added.entries());
+  sum->set_size_bytes(sum->size_bytes() + added.size_bytes());
+  sum->set_hits(sum->hits() + added.hits());
+  sum->set_misses(sum->misses() + added.misses());
+  sum->set_evictions(sum->evictions() + added.evictions());
+}
+
+void AddMemory(const v1::MemoryUse& added, v1::MemoryUse* sum) {
+  sum->set_storage_bytes(sum->storage_bytes() + added.storage_bytes());
+  sum->set_content_bytes(sum->content_bytes() + added.content_bytes());
+  sum->set_idle_content_bytes(sum->idle_content_bytes() +
+                              added.idle_content_bytes());
+  sum->set_transfer_bytes(sum->transfer_bytes() + added.transfer_bytes());
+  sum->set_cache_bytes(sum->cache_bytes() + added.cache_bytes());
+}
+
+// Adds the tenant's entry for a graph to `out`; entries of others stay hidden.
+void AddPhase(const v1::GraphPhase& phase, const std::string& tenant,
+              v1::DesiredState* out) {
+  const auto& tenants = phase.tenants();
+  if (!tenants.empty() &&
+      std::find(tenants.begin(), tenants.end(), tenant) == tenants.end()) {
+    return;
+  }
+  v1::GraphPhase* const added = out->add_graph_phases();
+  *added = phase;
+  added->clear_tenants();
+  if (!tenants.empty()) added->add_tenants(tenant);
+}
+
+void AddBatching(const v1::DesiredState& desired, const std::string& tenant,
+                 v1::DesiredState* out) {
+  const auto& all = desired.batching_tenants();
+  if (std::find(all.begin(), all.end(), tenant) != all.end()) {
+    out->add_batching_tenants(tenant);
+  }
+}
+
+}  // namespace
+
+void AddExecution(const v1::ExecutionUse& added, v1::ExecutionUse* sum) {
+  sum->set_runs(sum->runs() + added.runs());
+  sum->set_nodes(sum->nodes() + added.nodes());
+  sum->set_failed_nodes(sum->failed_nodes() + added.failed_nodes());
+  sum->set_skipped_nodes(sum->skipped_nodes() + added.skipped_nodes());
+  AddDuration(added.device_time(), sum->mutable_device_time());
+  AddDuration(added.executor_time(), sum->mutable_executor_time());
+  for (const v1::PhaseUse& phase : added.phases()) {
+    v1::PhaseUse* same = nullptr;
+    for (v1::PhaseUse& known : *sum->mutable_phases()) {
+      if (known.phase() == phase.phase()) same = &known;
+    }
+    if (same == nullptr) {
+      *sum->add_phases() = phase;
+    } else {
+      AddDuration(phase.device_time(), same->mutable_device_time());
+    }
+  }
+}
+
+void StandingOrders::Learn(const v1::DesiredState& desired) {
+  // The first message of a stream lists all phases again.
+  if (desired.revision() == 1) phases_.clear();
+  for (const std::string& key_id : desired.retired_lease_key_ids()) {
+    retired_keys_.insert(key_id);
+  }
+  for (const v1::GraphPhase& phase : desired.graph_phases()) {
+    if (phases_.size() >= kMaxPhases) break;
+    if (phase.tenants().empty()) {
+      phases_[{phase.fingerprint(), ""}] = phase;
+    }
+    for (const std::string& tenant : phase.tenants()) {
+      v1::GraphPhase& one = phases_[{phase.fingerprint(), tenant}];
+      one = phase;
+      one.clear_tenants();
+      one.add_tenants(tenant);
+    }
+  }
+  last_ = desired;
+}
+
+v1::DesiredState StandingOrders::PartOf(const v1::DesiredState& desired,
+                                        const std::string& tenant,
+                                        const RelayedLeases& leases) {
+  v1::DesiredState part;
+  *part.mutable_lease_keys() = desired.lease_keys();
+  *part.mutable_retired_lease_key_ids() = desired.retired_lease_key_ids();
+  AddBatching(desired, tenant, &part);
+  for (const v1::GraphPhase& phase : desired.graph_phases()) {
+    AddPhase(phase, tenant, &part);
+  }
+  absl::flat_hash_set<std::string> sessions;
+  for (const auto& [id, lease] : leases) sessions.insert(lease.session_id);
+  for (const std::string& session_id : desired.drop_session_ids()) {
+    if (sessions.contains(session_id)) part.add_drop_session_ids(session_id);
+  }
+  for (const v1::RunsQuestion& question : desired.runs_questions()) {
+    if (sessions.contains(question.session_id())) {
+      *part.add_runs_questions() = question;
+    }
+  }
+  for (const std::string& lease_id : desired.drop_lease_ids()) {
+    if (leases.contains(lease_id)) part.add_drop_lease_ids(lease_id);
+  }
+  for (const std::string& lease_id : desired.settled_lease_ids()) {
+    if (leases.contains(lease_id)) part.add_settled_lease_ids(lease_id);
+  }
+  return part;
+}
+
+v1::DesiredState StandingOrders::AllFor(const std::string& tenant) const {
+  v1::DesiredState all;
+  *all.mutable_lease_keys() = last_.lease_keys();
+  for (const std::string& key_id : retired_keys_) {
+    all.add_retired_lease_key_ids(key_id);
+  }
+  AddBatching(last_, tenant, &all);
+  for (const auto& [key, phase] : phases_) {
+    if (key.second.empty() || key.second == tenant) {
+      *all.add_graph_phases() = phase;
+    }
+  }
+  return all;
+}
+
+std::vector<std::string> ExecutorReport::Apply(v1::WorkerState report,
+                                               const RelayedLeases& given) {
+  std::vector<std::string> strangers;
+  if (report.acknowledgement()) return strangers;
+  if (report.complete()) {
+    held_.clear();
+    ended_.clear();
+  }
+  for (v1::HeldSession& session : *report.mutable_sessions()) {
+    const std::string id = UncheckedClaims(session.lease()).lease_id();
+    const auto lease = given.find(id);
+    if (lease == given.end()) {
+      strangers.push_back(id);
+      continue;
+    }
+    // The supervisor's own copy stands, whatever the executor reports.
+    *session.mutable_lease() = lease->second.lease;
+    held_[id] = std::move(session);
+  }
+  for (const std::string& id : report.released_lease_ids()) held_.erase(id);
+  for (v1::EndedLease& ended : *report.mutable_ended_leases()) {
+    const std::string id = UncheckedClaims(ended.lease()).lease_id();
+    const auto lease = given.find(id);
+    // A stranger's end is no news: the worker has ended or never had it.
+    if (lease == given.end()) continue;
+    *ended.mutable_lease() = lease->second.lease;
+    ended.clear_reason();
+    held_.erase(id);
+    ended_[id] = std::move(ended);
+  }
+  for (const std::string& id : report.forgotten_lease_ids()) ended_.erase(id);
+  report.clear_sessions();
+  report.clear_ended_leases();
+  last_ = std::move(report);
+  return strangers;
+}
+
+void ExecutorReport::AddTo(const std::string& tenant,
+                           v1::WorkerState* state) const {
+  state->set_queued_runs(state->queued_runs() + last_.queued_runs());
+  for (const v1::HeldContent& content : last_.contents()) {
+    v1::HeldContent* const added = state->add_contents();
+    *added = content;
+    added->set_tenant(tenant);
+  }
+  absl::flat_hash_map<std::string, v1::HeldGraph*> graphs;
+  for (v1::HeldGraph& known : *state->mutable_graphs()) {
+    graphs[known.fingerprint()] = &known;
+  }
+  for (const v1::HeldGraph& graph : last_.graphs()) {
+    const auto found = graphs.find(graph.fingerprint());
+    if (found == graphs.end()) {
+      *state->add_graphs() = graph;
+      continue;
+    }
+    v1::HeldGraph* const same = found->second;
+    same->set_run_count(same->run_count() + graph.run_count());
+    same->set_content_bytes(
+        std::max(same->content_bytes(), graph.content_bytes()));
+    AddDuration(graph.device_time(), same->mutable_device_time());
+  }
+  for (const auto& [id, held] : held_) *state->add_sessions() = held;
+  for (const auto& [id, ended] : ended_) *state->add_ended_leases() = ended;
+  AddMemory(last_.memory(), state->mutable_memory());
+  AddCache(last_.plan_cache(), state->mutable_plan_cache());
+  AddCache(last_.content_cache(), state->mutable_content_cache());
+  AddExecution(last_.executed(), state->mutable_executed());
+  state->set_client_bytes_per_second(std::max(
+      state->client_bytes_per_second(), last_.client_bytes_per_second()));
+  for (const v1::RunsAnswer& answer : last_.runs_answers()) {
+    *state->add_runs_answers() = answer;
+  }
+}
+
+v1::LeaseUse ExecutorReport::UseOf(const std::string& lease_id) const {
+  const auto held = held_.find(lease_id);
+  return held == held_.end() ? v1::LeaseUse() : held->second.lease_use();
+}
+
+uint64_t ExecutorReport::used_bytes() const {
+  return last_.memory_bytes() - std::min(last_.memory_bytes(),
+                                         last_.free_bytes());
+}
+
+}  // namespace djinn::worker

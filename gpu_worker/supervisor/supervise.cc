@@ -1,0 +1,295 @@
+// The thread that starts executors, exchanges messages with them, and buries
+// those that have ended.
+#include <poll.h>
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/base/error.h"
+#include "common/base/status_macros.h"
+#include "common/log/log.h"
+#include "gpu_worker/supervisor/executor_record.h"
+#include "gpu_worker/supervisor/supervisor.h"
+
+namespace djinn::worker {
+namespace {
+
+// Orders that wait for an executor that does not read. An honest one reads
+// within milliseconds.
+constexpr size_t kMaxUnsentBytes = 2 * kMaxFrameBytes;
+constexpr absl::Duration kReapPause = absl::Milliseconds(5);
+constexpr int kMaxReapPauses = 1000;
+// Longest time between two rounds that counts for executors. In a longer one,
+// the machine or this process stood still, and executors were not heard.
+constexpr absl::Duration kLongestRound = absl::Seconds(1);
+
+}  // namespace
+
+absl::Status Supervisor::Handle(const v1::FromExecutor& message,
+                                Executor* executor) {
+  executor->silent = absl::ZeroDuration();
+  if (message.has_ready()) {
+    executor->ready = true;
+    if (!ready_) facts_ = message.ready();
+    ready_ = true;
+    spare_.deaths = 0;
+    return absl::OkStatus();
+  }
+  if (message.has_health()) {
+    executor->refused_calls = message.health().refused_system_calls();
+    if (message.health().mark() != executor->mark) {
+      executor->mark = message.health().mark();
+      executor->same_mark = absl::ZeroDuration();
+    }
+    return absl::OkStatus();
+  }
+  if (!message.has_report()) return absl::InternalError("an empty message");
+  const v1::WorkerState& report = message.report();
+  const uint64_t applied = report.applied_revision();
+  const std::vector<std::string> strangers =
+      executor->report.Apply(report, executor->leases);
+  if (!strangers.empty()) {
+    // The tenant presented leases that have ended on this worker.
+    v1::DesiredState orders = orders_.AllFor(executor->tenant);
+    orders.clear_graph_phases();
+    for (const std::string& id : strangers) orders.add_drop_lease_ids(id);
+    SendOrders(std::move(orders), executor);
+  }
+  if (!report.acknowledgement()) {
+    std::erase_if(executor->leases, [&](const auto& lease) {
+      return lease.second.listed <= applied &&
+             !executor->report.Names(lease.first);
+    });
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Supervisor::Receive(Executor* executor) {
+  const absl::Status filled = executor->reader.Fill(executor->socket.get());
+  if (absl::IsUnavailable(filled)) return absl::OkStatus();
+  DJINN_RETURN_IF_ERROR(filled);
+  for (;;) {
+    v1::FromExecutor message;
+    const absl::Status taken = executor->reader.Take(&message);
+    if (absl::IsNotFound(taken)) return absl::OkStatus();
+    DJINN_RETURN_IF_ERROR(taken);
+    DJINN_RETURN_IF_ERROR(Handle(message, executor));
+  }
+}
+
+absl::Status Supervisor::Overdue(const Executor& executor) const {
+  if (executor.ending) return absl::CancelledError("no longer needed");
+  if (executor.pid == 0) return absl::OkStatus();
+  if (executor.unsent.size() > kMaxUnsentBytes) {
+    return absl::ResourceExhaustedError("it does not read its orders");
+  }
+  if (executor.mark != 0 && executor.same_mark > options_.node_limit) {
+    return MakeError(
+        absl::StatusCode::kDeadlineExceeded, "NODE_LIMIT",
+        absl::StrCat("a node took longer than ",
+                     absl::FormatDuration(options_.node_limit)));
+  }
+  if (executor.ready && executor.silent > options_.silence_limit) {
+    return absl::DeadlineExceededError(
+        absl::StrCat("it has said nothing for ",
+                     absl::FormatDuration(options_.silence_limit)));
+  }
+  if (!executor.ready &&
+      clock_->Monotonic() - executor.start > options_.start_timeout) {
+    return absl::DeadlineExceededError(
+        absl::StrCat("it was not ready after ",
+                     absl::FormatDuration(options_.start_timeout)));
+  }
+  return absl::OkStatus();
+}
+
+void Supervisor::Age(absl::Duration passed) {
+  for (const auto& [number, executor] : executors_) {
+    executor->same_mark += passed;
+    executor->silent += passed;
+  }
+}
+
+void Supervisor::Exchange(absl::Duration patience) {
+  std::vector<std::shared_ptr<Executor>> polled;
+  std::vector<pollfd> fds = {{wake_.get(), POLLIN, 0}};
+  {
+    MutexLock lock(&mu_);
+    for (const auto& [number, executor] : executors_) {
+      if (executor->pid == 0) continue;
+      polled.push_back(executor);
+      const bool writes = !executor->unsent.empty();
+      fds.push_back({executor->socket.get(),
+                     static_cast<short>(POLLIN | (writes ? POLLOUT : 0)), 0});
+    }
+  }
+  poll(fds.data(), fds.size(),
+       static_cast<int>(absl::ToInt64Milliseconds(patience)));
+  if (fds[0].revents != 0) ClearEvent(wake_.get());
+  const absl::Duration now = clock_->Monotonic();
+  const absl::Duration passed =
+      std::min(now - std::exchange(last_exchange_, now), kLongestRound);
+  bool changed = false;
+  std::vector<std::pair<std::shared_ptr<Executor>, absl::Status>> dead;
+  {
+    MutexLock lock(&mu_);
+    Age(passed);
+    for (size_t i = 0; i < polled.size(); ++i) {
+      Executor* const executor = polled[i].get();
+      absl::Status status;
+      if (fds[i + 1].revents & (POLLIN | POLLHUP | POLLERR)) {
+        status = Receive(executor);
+        changed = true;
+      }
+      if (status.ok()) {
+        const absl::Status written =
+            WriteSome(executor->socket.get(), &executor->unsent);
+        if (!absl::IsUnavailable(written)) status = written;
+      }
+      if (status.ok()) status = Overdue(*executor);
+      if (!status.ok()) dead.emplace_back(polled[i], status);
+    }
+    for (const auto& [number, executor] : executors_) {
+      if (executor->pid == 0 && executor->ending) {
+        dead.emplace_back(executor, absl::CancelledError("no longer needed"));
+      }
+    }
+  }
+  for (const auto& [executor, why] : dead) Bury(executor, why);
+  if (changed && dead.empty()) changed_();
+}
+
+void Supervisor::Bury(const std::shared_ptr<Executor>& executor,
+                      const absl::Status& why) {
+  std::string end = "it was not started";
+  if (executor->pid != 0) {
+    // Its end of the socket closed, or it must end: either way it serves
+    // nothing any more.
+    launcher_->Kill(executor->pid);
+    std::optional<std::string> reaped;
+    for (int i = 0; i < kMaxReapPauses && !reaped.has_value(); ++i) {
+      reaped = launcher_->Reap(executor->pid);
+      if (!reaped.has_value()) absl::SleepFor(kReapPause);
+    }
+    end = reaped.value_or("it does not end");
+  }
+  arbiter_->Remove(executor->number);
+  const std::string reason =
+      ErrorReason(why).empty() ? "EXECUTOR_LOST" : ErrorReason(why);
+  {
+    MutexLock lock(&mu_);
+    if (executors_.erase(executor->number) == 0) return;
+    AddExecution(executor->report.executed(), &executed_);
+    refused_calls_ += executor->refused_calls;
+    for (const auto& [id, ended] : executor->report.ended()) {
+      NoteEnd(id, ended);
+    }
+    for (const auto& [id, lease] : executor->leases) {
+      if (executor->report.ended().contains(id)) continue;
+      v1::EndedLease ended;
+      *ended.mutable_lease() = lease.lease;
+      *ended.mutable_use() = executor->report.UseOf(id);
+      ended.set_reason(reason);
+      NoteEnd(id, std::move(ended));
+    }
+    if (!executor->ending) {
+      Tenant& history =
+          executor->tenant.empty() ? spare_ : tenants_[executor->tenant];
+      const absl::Duration now = clock_->Monotonic();
+      if (now - history.last_death > options_.forgive_after) history.deaths = 0;
+      ++history.deaths;
+      ++history.all_deaths;
+      history.last_death = now;
+      last_failure_ = MakeError(absl::StatusCode::kUnavailable, "EXECUTOR_LOST",
+                                absl::StrCat(end, ": ", why.message()));
+      log::Error("executor ended",
+                 {{"tenant", executor->tenant},
+                  {"number", executor->number},
+                  {"how", end},
+                  {"why", why},
+                  {"leases", executor->leases.size()},
+                  {"deaths", history.deaths},
+                  {"pause", BackoffOf(options_, history.deaths)}});
+    }
+  }
+  changed_();
+}
+
+void Supervisor::LaunchDue() {
+  std::vector<std::shared_ptr<Executor>> due;
+  {
+    MutexLock lock(&mu_);
+    for (const auto& [number, executor] : executors_) {
+      if (executor->pid == 0 && executor->start <= clock_->Monotonic()) {
+        due.push_back(executor);
+      }
+    }
+  }
+  for (const std::shared_ptr<Executor>& executor : due) {
+    const absl::StatusOr<Arbiter::Seat> seat = arbiter_->Add(executor->number);
+    absl::StatusOr<LaunchedExecutor> launched =
+        seat.ok() ? launcher_->Launch(executor->listeners, *seat)
+                  : seat.status();
+    if (!launched.ok()) {
+      Bury(executor, launched.status());
+      continue;
+    }
+    MutexLock lock(&mu_);
+    log::Info("executor started", {{"number", executor->number},
+                                   {"pid", launched->pid},
+                                   {"address", executor->listeners.address}});
+    executor->pid = launched->pid;
+    executor->socket = std::move(launched->socket);
+    executor->start = clock_->Monotonic();
+    v1::ToExecutor message;
+    v1::ExecutorSetup* const setup = message.mutable_setup();
+    *setup = options_.setup;
+    setup->set_worker_id(options_.worker_id);
+    setup->set_incarnation(options_.incarnation);
+    setup->set_memory_bytes(options_.memory_bytes / options_.max_executors);
+    setup->set_listener_fd(kListenerFd);
+    if (executor->listeners.shared_memory_listener.valid()) {
+      setup->set_shared_memory_listener_fd(kSharedMemoryListenerFd);
+    }
+    setup->set_turn_word_fd(kTurnWordFd);
+    setup->set_turn_event_fd(kTurnEventFd);
+    // The first executor has measured the speed.
+    if (facts_.speed().flops_per_second() > 0) {
+      setup->set_calibrate(false);
+      *setup->mutable_speed() = facts_.speed();
+    }
+    // The setup comes before orders that wait already.
+    executor->unsent = EncodeFrame(message) + executor->unsent;
+    // The executor holds the sockets from now on, so that they close with it.
+    executor->listeners.listener = Descriptor();
+    executor->listeners.shared_memory_listener = Descriptor();
+  }
+}
+
+void Supervisor::KeepSpare() {
+  absl::Duration start;
+  {
+    MutexLock lock(&mu_);
+    // As long as every tenant that the worker may have has an executor, a
+    // further one would have nobody to serve.
+    const auto alive = static_cast<size_t>(
+        std::count_if(executors_.begin(), executors_.end(),
+                      [](const auto& e) { return !e.second->ending; }));
+    if (alive >= options_.max_executors || FindLocked("") != nullptr) return;
+    start = StartOf("");
+  }
+  absl::StatusOr<std::shared_ptr<Executor>> made = Make(start);
+  MutexLock lock(&mu_);
+  if (!made.ok()) {
+    last_failure_ = made.status();
+    return;
+  }
+  executors_[(*made)->number] = *std::move(made);
+}
+
+}  // namespace djinn::worker

@@ -1,0 +1,70 @@
+// An executor's end of the socket that it shares with its supervisor.
+//
+// To the executor, the supervisor is the coordinator: a Synchronizer reports
+// over this link and applies the orders that arrive, as it would over gRPC.
+#ifndef GPU_WORKER_SUPERVISOR_SUPERVISION_LINK_H_
+#define GPU_WORKER_SUPERVISOR_SUPERVISION_LINK_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/base/mutex.h"
+#include "common/transport/shared_memory/shared_region.h"
+#include "djinn/v1/supervision.pb.h"
+#include "djinn/v1/worker_registry.pb.h"
+#include "gpu_worker/registry/synchronizer.h"
+#include "gpu_worker/supervisor/frames.h"
+
+namespace djinn::worker {
+
+// Thread-safe.
+class SupervisionLink : public RegistryConnector {
+ public:
+  // Takes over a blocking socket.
+  explicit SupervisionLink(Descriptor socket);
+
+  // Waits for the first message. Returns Unavailable when the supervisor is
+  // gone. Call it before Open().
+  absl::StatusOr<v1::ExecutorSetup> ReadSetup();
+  // Sends a message that is no report. Does nothing once the link has ended.
+  void Send(const v1::FromExecutor& message);
+
+  // Opens the next stream. The supervisor begins a stream with revision 1.
+  std::unique_ptr<RegistryStream> Open() override;
+
+  // Waits until orders of the supervisor were applied here. Returns false when
+  // the supervisor is gone first.
+  bool AwaitOrders();
+  // Waits until the supervisor is gone, for `patience` at most. Returns whether
+  // it is.
+  bool AwaitEnd(absl::Duration patience);
+
+ private:
+  class Stream;
+
+  // Returns the next desired state for the stream, or nothing when the stream
+  // has ended.
+  std::optional<v1::DesiredState> Next(Stream* stream);
+  // Waits for bytes, or for a cancelled stream. Returns false at the end.
+  bool Await(Stream* stream);
+  bool Write(const v1::FromExecutor& message);
+  void End();
+
+  const Descriptor socket_;
+  // Belong to the thread that reads, one at a time.
+  FrameReader reader_;
+  std::optional<v1::DesiredState> next_;
+
+  Mutex writing_;
+  mutable Mutex mu_;
+  CondVar changed_;
+  bool applied_ ABSL_GUARDED_BY(mu_) = false;
+  bool ended_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+}  // namespace djinn::worker
+
+#endif  // GPU_WORKER_SUPERVISOR_SUPERVISION_LINK_H_

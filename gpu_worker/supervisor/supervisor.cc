@@ -1,0 +1,334 @@
+#include "gpu_worker/supervisor/supervisor.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/base/error.h"
+#include "common/base/proto_duration.h"
+#include "common/base/status_macros.h"
+#include "common/lease/lease_verifier.h"
+#include "common/log/log.h"
+#include "common/net/protocol_version.h"
+#include "gpu_worker/supervisor/executor_record.h"
+
+namespace djinn::worker {
+namespace {
+
+// Ended leases that wait to be settled, as a worker without executors keeps.
+constexpr size_t kMaxEnded = 65536;
+// How long executors have to tell their clients that the worker stops.
+constexpr absl::Duration kStopPatience = absl::Seconds(5);
+constexpr absl::Duration kReapPause = absl::Milliseconds(5);
+
+}  // namespace
+
+absl::Duration BackoffOf(const SupervisorOptions& options, int deaths) {
+  if (deaths <= 1) return absl::ZeroDuration();
+  absl::Duration pause = options.min_backoff;
+  for (int i = 2; i < deaths && pause < options.max_backoff; ++i) pause *= 2;
+  return std::min(pause, options.max_backoff);
+}
+
+Supervisor::Supervisor(SupervisorOptions options, Launcher* launcher,
+                       Arbiter* arbiter, Clock* clock,
+                       std::function<void()> changed)
+    : options_(std::move(options)),
+      launcher_(launcher),
+      arbiter_(arbiter),
+      clock_(clock),
+      changed_(std::move(changed)),
+      wake_(MakeEvent().value()),
+      last_exchange_(clock->Monotonic()) {}
+
+Supervisor::~Supervisor() { Stop(); }
+
+std::shared_ptr<Supervisor::Executor> Supervisor::FindLocked(
+    const std::string& tenant) const {
+  for (const auto& [number, executor] : executors_) {
+    if (executor->tenant == tenant && !executor->ending) return executor;
+  }
+  return nullptr;
+}
+
+absl::Duration Supervisor::StartOf(const std::string& tenant) const {
+  const auto found = tenants_.find(tenant);
+  const Tenant& history = tenant.empty() ? spare_
+                          : found == tenants_.end() ? Tenant()
+                                                    : found->second;
+  return history.last_death + BackoffOf(options_, history.deaths);
+}
+
+absl::StatusOr<std::shared_ptr<Supervisor::Executor>> Supervisor::Make(
+    absl::Duration start) {
+  auto executor = std::make_shared<Executor>();
+  {
+    MutexLock lock(&mu_);
+    executor->number = ++last_number_;
+  }
+  DJINN_ASSIGN_OR_RETURN(executor->listeners,
+                         launcher_->Listen(executor->number));
+  executor->start = start;
+  return executor;
+}
+
+bool Supervisor::EndIdleLocked() {
+  for (const auto& [number, executor] : executors_) {
+    if (executor->tenant.empty() || executor->ending) continue;
+    const bool idle =
+        std::all_of(executor->leases.begin(), executor->leases.end(),
+                    [&executor = executor](const auto& lease) {
+                      return executor->report.ended().contains(lease.first);
+                    });
+    if (!idle) continue;
+    log::Info("executor ends to make room for another tenant",
+              {{"tenant", executor->tenant}});
+    executor->ending = true;
+    Wake();
+    return true;
+  }
+  return false;
+}
+
+absl::StatusOr<std::shared_ptr<Supervisor::Executor>> Supervisor::ExecutorFor(
+    const std::string& tenant) {
+  absl::Duration start;
+  {
+    MutexLock lock(&mu_);
+    if (auto found = FindLocked(tenant)) return found;
+    const auto in_use = static_cast<size_t>(
+        std::count_if(executors_.begin(), executors_.end(), [](const auto& e) {
+          return !e.second->tenant.empty() && !e.second->ending;
+        }));
+    if (in_use >= options_.max_executors && !EndIdleLocked()) {
+      return MakeError(
+          absl::StatusCode::kResourceExhausted, "EXECUTORS_IN_USE",
+          absl::StrCat("the worker has executors for ", options_.max_executors,
+                       " tenants (isolation.executors), and all have leases"));
+    }
+    start = StartOf(tenant);
+    const std::shared_ptr<Executor> spare = FindLocked("");
+    if (spare != nullptr && start <= clock_->Monotonic()) {
+      spare->tenant = tenant;
+      log::Info("executor serves a tenant",
+                {{"tenant", tenant}, {"number", spare->number}});
+      return spare;
+    }
+  }
+  DJINN_ASSIGN_OR_RETURN(std::shared_ptr<Executor> made, Make(start));
+  MutexLock lock(&mu_);
+  made->tenant = tenant;
+  executors_[made->number] = made;
+  log::Info("executor serves a tenant",
+            {{"tenant", tenant},
+             {"number", made->number},
+             {"pause", std::max(start - clock_->Monotonic(),
+                                absl::ZeroDuration())}});
+  return made;
+}
+
+void Supervisor::NoteEnd(const std::string& lease_id, v1::EndedLease ended) {
+  ended.set_measuring(false);
+  ended_[lease_id] = std::move(ended);
+  if (ended_.size() <= kMaxEnded) return;
+  log::Warning("what a lease used is not billed: too many wait to be settled",
+               {{"lease", ended_.begin()->first}});
+  ended_.erase(ended_.begin());
+}
+
+void Supervisor::RefuseLeases(const std::vector<v1::SignedLease>& leases,
+                              const absl::Status& why) {
+  MutexLock lock(&mu_);
+  for (const v1::SignedLease& lease : leases) {
+    const v1::LeaseClaims claims = UncheckedClaims(lease);
+    log::Error("lease refused",
+               {{"tenant", claims.tenant()}, {"status", why}});
+    v1::EndedLease ended;
+    *ended.mutable_lease() = lease;
+    ended.set_reason(ErrorReason(why));
+    NoteEnd(claims.lease_id(), std::move(ended));
+  }
+}
+
+void Supervisor::Send(const v1::ToExecutor& message, Executor* executor) {
+  executor->unsent += EncodeFrame(message);
+}
+
+void Supervisor::SendOrders(v1::DesiredState orders, Executor* executor) {
+  orders.set_revision(++executor->revision);
+  v1::ToExecutor message;
+  *message.mutable_desired() = std::move(orders);
+  Send(message, executor);
+}
+
+void Supervisor::Apply(const v1::DesiredState& desired) {
+  std::map<std::string, std::vector<v1::SignedLease>> by_tenant;
+  for (const v1::SignedLease& lease : desired.leases()) {
+    by_tenant[UncheckedClaims(lease).tenant()].push_back(lease);
+  }
+  std::map<uint64_t, std::vector<v1::SignedLease>> by_executor;
+  bool refused = false;
+  for (auto& [tenant, leases] : by_tenant) {
+    const auto executor = ExecutorFor(tenant);
+    if (!executor.ok()) {
+      refused = true;
+      RefuseLeases(leases, executor.status());
+      continue;
+    }
+    by_executor[(*executor)->number] = std::move(leases);
+  }
+  {
+    MutexLock lock(&mu_);
+    orders_.Learn(desired);
+    for (const std::string& id : desired.settled_lease_ids()) ended_.erase(id);
+    for (const auto& [number, executor] : executors_) {
+      if (executor->tenant.empty() || executor->ending) continue;
+      if (desired.revision() == 1) {
+        // Leases are renewed by their listing on the new stream.
+        executor->revision = 0;
+        for (auto& [id, lease] : executor->leases) lease.listed = 0;
+      }
+      v1::DesiredState part =
+          executor->revision == 0
+              ? orders_.AllFor(executor->tenant)
+              : StandingOrders::PartOf(desired, executor->tenant,
+                                       executor->leases);
+      if (executor->revision == 0) {
+        v1::DesiredState rest = StandingOrders::PartOf(
+            desired, executor->tenant, executor->leases);
+        *part.mutable_drop_session_ids() = rest.drop_session_ids();
+        *part.mutable_drop_lease_ids() = rest.drop_lease_ids();
+        *part.mutable_settled_lease_ids() = rest.settled_lease_ids();
+        *part.mutable_runs_questions() = rest.runs_questions();
+      }
+      for (const v1::SignedLease& lease : by_executor[number]) {
+        const v1::LeaseClaims claims = UncheckedClaims(lease);
+        executor->leases[claims.lease_id()] = {lease, claims.session_id(),
+                                               executor->revision + 1};
+        *part.add_leases() = lease;
+        arbiter_->SetWeight(number, claims.weight());
+      }
+      SendOrders(std::move(part), executor.get());
+    }
+  }
+  Wake();
+  if (refused) changed_();
+}
+
+v1::WorkerState Supervisor::Snapshot() const {
+  v1::WorkerState state;
+  state.set_worker_id(options_.worker_id);
+  state.set_incarnation(options_.incarnation);
+  state.set_protocol_version(kProtocolVersion);
+  state.set_memory_bytes(options_.memory_bytes);
+  DescribeEndpoints(&state);
+  MutexLock lock(&mu_);
+  state.set_device(facts_.device());
+  if (facts_.speed().flops_per_second() > 0) {
+    *state.mutable_speed() = facts_.speed();
+  }
+  *state.mutable_executed() = executed_;
+  uint64_t used = 0;
+  for (const auto& [number, executor] : executors_) {
+    if (executor->tenant.empty()) continue;
+    executor->report.AddTo(executor->tenant, &state);
+    used += executor->report.used_bytes();
+  }
+  for (const auto& [id, ended] : ended_) *state.add_ended_leases() = ended;
+  state.set_free_bytes(options_.memory_bytes -
+                       std::min(used, options_.memory_bytes));
+  return state;
+}
+
+void Supervisor::DescribeEndpoints(v1::WorkerState* state) const {
+  state->clear_tenant_endpoints();
+  MutexLock lock(&mu_);
+  for (const auto& [number, executor] : executors_) {
+    if (executor->tenant.empty() || executor->ending) continue;
+    v1::TenantEndpoint* const endpoint = state->add_tenant_endpoints();
+    endpoint->set_tenant(executor->tenant);
+    endpoint->set_address(executor->listeners.address);
+    endpoint->set_shared_memory_socket(
+        executor->listeners.shared_memory_socket);
+  }
+}
+
+void Supervisor::Step(absl::Duration patience) {
+  KeepSpare();
+  LaunchDue();
+  Exchange(patience);
+}
+
+absl::Status Supervisor::Ready() const {
+  MutexLock lock(&mu_);
+  if (ready_) return absl::OkStatus();
+  if (!last_failure_.ok()) return last_failure_;
+  return absl::UnavailableError("no executor is ready yet");
+}
+
+v1::ExecutorReady Supervisor::facts() const {
+  MutexLock lock(&mu_);
+  return facts_;
+}
+
+void Supervisor::Stop() {
+  std::vector<std::shared_ptr<Executor>> last;
+  {
+    MutexLock lock(&mu_);
+    for (const auto& [number, executor] : executors_) {
+      executor->ending = true;
+      // Its sessions end as the socket does.
+      executor->socket = Descriptor();
+      last.push_back(executor);
+    }
+    executors_.clear();
+  }
+  std::erase_if(last, [](const auto& executor) { return executor->pid == 0; });
+  const absl::Time deadline = absl::Now() + kStopPatience;
+  bool killed = false;
+  while (!last.empty()) {
+    std::erase_if(last, [&](const std::shared_ptr<Executor>& executor) {
+      return launcher_->Reap(executor->pid).has_value();
+    });
+    if (!killed && absl::Now() > deadline) {
+      killed = true;
+      for (const auto& executor : last) launcher_->Kill(executor->pid);
+    }
+    if (absl::Now() > deadline + kStopPatience) break;
+    if (!last.empty()) absl::SleepFor(kReapPause);
+  }
+}
+
+void Supervisor::Collect(Exposition* out) const {
+  MutexLock lock(&mu_);
+  size_t serving = 0;
+  uint64_t refused = refused_calls_;
+  for (const auto& [number, executor] : executors_) {
+    serving += executor->tenant.empty() ? 0 : 1;
+    refused += executor->refused_calls;
+  }
+  out->Gauge("djinn_worker_executors", "Executor processes, by use.",
+             static_cast<double>(serving), {{"use", "tenant"}});
+  out->Gauge("djinn_worker_executors", "Executor processes, by use.",
+             static_cast<double>(executors_.size() - serving),
+             {{"use", "spare"}});
+  out->Counter("djinn_worker_device_handovers_total",
+               "Times that the device passed from one executor to another.",
+               static_cast<double>(arbiter_->handovers()));
+  out->Counter("djinn_worker_overdue_turns_total",
+               "Turns that went on beside another executor's, because they "
+               "took too long.",
+               static_cast<double>(arbiter_->overdue_turns()));
+  out->Counter("djinn_worker_refused_system_calls_total",
+               "System calls that sandboxes of executors refused.",
+               static_cast<double>(refused));
+  for (const auto& [tenant, history] : tenants_) {
+    out->Counter("djinn_worker_executor_deaths_total",
+                 "Executor processes that ended by themselves or were killed.",
+                 static_cast<double>(history.all_deaths),
+                 {{"tenant", tenant}});
+  }
+}
+
+}  // namespace djinn::worker

@@ -1,0 +1,179 @@
+// Keeps an executor process per tenant, and answers for all of them to the
+// coordinator.
+//
+// One executor more than needed is kept ready, because starting one takes
+// seconds. The first lease of a tenant takes it. The tenant's clients reach
+// their executor at its own sockets, so nothing of a run passes the supervisor.
+//
+// An executor that ends takes its tenant's leases on this worker with it
+// (EXECUTOR_LOST, or NODE_LIMIT when a node took too long), and nothing else.
+// The tenant's next lease starts another one, at first at once, then after a
+// pause that doubles with each death.
+//
+// Apply() and Snapshot() belong to a Synchronizer. One thread calls Step() in a
+// loop. The other functions are thread-safe.
+#ifndef GPU_WORKER_SUPERVISOR_SUPERVISOR_H_
+#define GPU_WORKER_SUPERVISOR_SUPERVISOR_H_
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "common/base/clock.h"
+#include "common/base/mutex.h"
+#include "common/metrics/exposition.h"
+#include "common/transport/shared_memory/shared_region.h"
+#include "djinn/v1/supervision.pb.h"
+#include "djinn/v1/worker_registry.pb.h"
+#include "gpu_worker/supervisor/arbiter.h"
+#include "gpu_worker/supervisor/frames.h"
+#include "gpu_worker/supervisor/launcher.h"
+#include "gpu_worker/supervisor/relay.h"
+
+namespace djinn::worker {
+
+struct SupervisorOptions {
+  std::string worker_id;
+  uint64_t incarnation = 0;
+  // Memory of the device; each executor has an equal part of it.
+  uint64_t memory_bytes = 0;
+  // Most tenants that have an executor at a time.
+  size_t max_executors = 4;
+  // The setup of every executor.
+  v1::ExecutorSetup setup;
+  // An executor that is not ready after this time is ended.
+  absl::Duration start_timeout = absl::Seconds(60);
+  // The pause after a tenant's second death in succession, and its maximum. A
+  // tenant's deaths are forgotten after `forgive_after`.
+  absl::Duration min_backoff = absl::Seconds(1);
+  absl::Duration max_backoff = absl::Seconds(30);
+  absl::Duration forgive_after = absl::Minutes(10);
+  // An executor is ended when one node takes longer, and when it says nothing
+  // for longer than `silence_limit`.
+  absl::Duration node_limit = absl::Minutes(5);
+  absl::Duration silence_limit = absl::Seconds(30);
+};
+
+class Supervisor {
+ public:
+  // All pointers must outlive the supervisor, and so must `changed`, which is
+  // called without locks when the coordinator should learn something soon.
+  Supervisor(SupervisorOptions options, Launcher* launcher, Arbiter* arbiter,
+             Clock* clock, std::function<void()> changed);
+  // Calls Stop().
+  ~Supervisor();
+
+  // Passes orders on to the tenants' executors. Does not wait for any.
+  void Apply(const v1::DesiredState& desired);
+  // Returns the worker's state, complete except for its address.
+  v1::WorkerState Snapshot() const;
+  // Adds what must arrive together with an acknowledgement.
+  void DescribeEndpoints(v1::WorkerState* state) const;
+
+  // Starts executors that are due, reads and writes messages for `patience` at
+  // most, and notices executors that ended. Call it in the thread that lives as
+  // long as the executors.
+  void Step(absl::Duration patience);
+  // Has Step() return soon.
+  void Wake() { RaiseEvent(wake_.get()); }
+
+  // Returns OK when an executor was ready once. Otherwise returns Unavailable,
+  // which describes how the last one ended, if one did.
+  absl::Status Ready() const;
+  // Returns the speed and the numerics that the first executor reported.
+  v1::ExecutorReady facts() const;
+
+  // Tells executors to end, and kills those that have not ended in time. Call
+  // it in the thread of Step(), once that has returned for good.
+  void Stop();
+
+  void Collect(Exposition* out) const;
+
+ private:
+  struct Executor;
+  struct Tenant {
+    // Deaths in succession, and the time of the last one.
+    int deaths = 0;
+    absl::Duration last_death;
+    uint64_t all_deaths = 0;
+  };
+  using Executors = std::map<uint64_t, std::shared_ptr<Executor>>;
+
+  // Returns when the tenant's next executor may start.
+  absl::Duration StartOf(const std::string& tenant) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  std::shared_ptr<Executor> FindLocked(const std::string& tenant) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Makes an executor that Step() starts at `start`.
+  absl::StatusOr<std::shared_ptr<Executor>> Make(absl::Duration start)
+      ABSL_LOCKS_EXCLUDED(mu_);
+  // Returns the tenant's executor. Takes the one that is ready, or makes one.
+  absl::StatusOr<std::shared_ptr<Executor>> ExecutorFor(
+      const std::string& tenant) ABSL_LOCKS_EXCLUDED(mu_);
+  // Has an executor without leases end, to make room for another tenant.
+  // Returns false when there is none.
+  bool EndIdleLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Notes that a lease ended here, for the coordinator.
+  void NoteEnd(const std::string& lease_id, v1::EndedLease ended)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void RefuseLeases(const std::vector<v1::SignedLease>& leases,
+                    const absl::Status& why);
+
+  static void Send(const v1::ToExecutor& message, Executor* executor);
+  void SendOrders(v1::DesiredState orders, Executor* executor)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void LaunchDue() ABSL_LOCKS_EXCLUDED(mu_);
+  void KeepSpare() ABSL_LOCKS_EXCLUDED(mu_);
+  void Exchange(absl::Duration patience) ABSL_LOCKS_EXCLUDED(mu_);
+  // Lets `passed` count for nodes under way and for silent executors.
+  void Age(absl::Duration passed) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Reads what has arrived. Returns an error when the executor must end.
+  absl::Status Receive(Executor* executor)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status Handle(const v1::FromExecutor& message, Executor* executor)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Returns why the executor must end, or OK.
+  absl::Status Overdue(const Executor& executor) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Kills and reaps the process, and ends its leases.
+  void Bury(const std::shared_ptr<Executor>& executor, const absl::Status& why)
+      ABSL_LOCKS_EXCLUDED(mu_);
+
+  const SupervisorOptions options_;
+  Launcher* const launcher_;
+  Arbiter* const arbiter_;
+  Clock* const clock_;
+  const std::function<void()> changed_;
+  const Descriptor wake_;
+
+  // When Exchange() read last; belongs to the thread of Step().
+  absl::Duration last_exchange_;
+
+  mutable Mutex mu_;
+  Executors executors_ ABSL_GUARDED_BY(mu_);
+  uint64_t last_number_ ABSL_GUARDED_BY(mu_) = 0;
+  std::map<std::string, Tenant> tenants_ ABSL_GUARDED_BY(mu_);
+  StandingOrders orders_ ABSL_GUARDED_BY(mu_);
+  // Ended leases of executors that are gone, until they are settled.
+  std::map<std::string, v1::EndedLease> ended_ ABSL_GUARDED_BY(mu_);
+  // What executors executed that are gone.
+  v1::ExecutionUse executed_ ABSL_GUARDED_BY(mu_);
+  uint64_t refused_calls_ ABSL_GUARDED_BY(mu_) = 0;
+  bool ready_ ABSL_GUARDED_BY(mu_) = false;
+  v1::ExecutorReady facts_ ABSL_GUARDED_BY(mu_);
+  absl::Status last_failure_ ABSL_GUARDED_BY(mu_);
+  // Deaths in succession of executors that no tenant had, and the last one.
+  Tenant spare_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace djinn::worker
+
+#endif  // GPU_WORKER_SUPERVISOR_SUPERVISOR_H_

@@ -1,0 +1,481 @@
+// Tests the supervisor on a fake clock and with executors that are sockets in
+// this process.
+#include "gpu_worker/supervisor/supervisor.h"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/error.h"
+#include "common/lease/lease_verifier.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "gpu_worker/supervisor/supervision_link.h"
+
+namespace djinn::worker {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+constexpr uint64_t kMemory = 1 << 20;
+
+// The other end of an executor's socket.
+class FakeExecutor {
+ public:
+  explicit FakeExecutor(Descriptor socket) : socket_(std::move(socket)) {}
+
+  // Returns the next message, or nothing if none has arrived.
+  std::optional<v1::ToExecutor> Next() {
+    v1::ToExecutor message;
+    if (!reader_.Take(&message).ok()) {
+      (void)reader_.Fill(socket_.get());
+      if (!reader_.Take(&message).ok()) return std::nullopt;
+    }
+    return message;
+  }
+  // Returns the next orders, after the setup.
+  v1::DesiredState Orders() {
+    for (;;) {
+      const std::optional<v1::ToExecutor> message = Next();
+      if (!message.has_value()) return {};
+      if (message->has_desired()) return message->desired();
+    }
+  }
+  void Send(const v1::FromExecutor& message) {
+    std::string frame = EncodeFrame(message);
+    EXPECT_TRUE(WriteSome(socket_.get(), &frame).ok());
+  }
+  void SayReady() {
+    v1::FromExecutor message;
+    message.mutable_ready()->set_device("fake");
+    message.mutable_ready()->mutable_speed()->set_flops_per_second(1e9);
+    Send(message);
+  }
+  void Report(v1::WorkerState state) {
+    v1::FromExecutor message;
+    *message.mutable_report() = std::move(state);
+    Send(message);
+  }
+  void Die() { socket_ = Descriptor(); }
+
+ private:
+  Descriptor socket_;
+  FrameReader reader_;
+};
+
+class FakeLauncher : public Launcher {
+ public:
+  absl::StatusOr<ExecutorListeners> Listen(uint64_t number) override {
+    ExecutorListeners made;
+    made.address = absl::StrCat("127.0.0.1:", 7000 + number);
+    return made;
+  }
+  absl::StatusOr<LaunchedExecutor> Launch(
+      const ExecutorListeners& listeners,
+      const Arbiter::Seat& /*seat*/) override {
+    int ends[2];
+    EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0,
+                         ends),
+              0);
+    executors.push_back(std::make_unique<FakeExecutor>(Descriptor(ends[1])));
+    addresses.push_back(listeners.address);
+    return LaunchedExecutor{static_cast<pid_t>(executors.size()),
+                            Descriptor(ends[0])};
+  }
+  void Kill(pid_t pid) override { killed.push_back(pid); }
+  std::optional<std::string> Reap(pid_t /*pid*/) override { return "signal 9"; }
+
+  std::vector<std::unique_ptr<FakeExecutor>> executors;
+  std::vector<std::string> addresses;
+  std::vector<pid_t> killed;
+};
+
+v1::SignedLease LeaseOf(const std::string& tenant, const std::string& id) {
+  v1::LeaseClaims claims;
+  claims.set_lease_id(id);
+  claims.set_tenant(tenant);
+  claims.set_session_id("session-of-" + id);
+  v1::SignedLease lease;
+  lease.set_claims(claims.SerializeAsString());
+  return lease;
+}
+
+v1::WorkerState Holding(const std::string& tenant, const std::string& id,
+                        int seconds, uint64_t applied) {
+  v1::WorkerState report;
+  report.set_complete(true);
+  report.set_applied_revision(applied);
+  v1::HeldSession* const held = report.add_sessions();
+  *held->mutable_lease() = LeaseOf(tenant, id);
+  held->mutable_lease_use()->mutable_device_time()->set_seconds(seconds);
+  return report;
+}
+
+class SupervisorTest : public testing::Test {
+ protected:
+  SupervisorTest() { clock_.Advance(absl::Hours(1)); }
+
+  static SupervisorOptions Options() {
+    SupervisorOptions options;
+    options.worker_id = "w0";
+    options.incarnation = 7;
+    options.memory_bytes = kMemory;
+    options.max_executors = 2;
+    return options;
+  }
+  void Step() {
+    // The first round starts processes, the second one reads what they say.
+    for (int i = 0; i < 3; ++i) supervisor_.Step(absl::ZeroDuration());
+  }
+  void Lease(const std::string& tenant, const std::string& id) {
+    v1::DesiredState desired;
+    desired.set_revision(++revision_);
+    *desired.add_leases() = LeaseOf(tenant, id);
+    supervisor_.Apply(desired);
+    Step();
+  }
+  FakeExecutor& executor(size_t index) { return *launcher_.executors[index]; }
+  std::map<std::string, std::string> Endpoints() {
+    v1::WorkerState state;
+    supervisor_.DescribeEndpoints(&state);
+    std::map<std::string, std::string> endpoints;
+    for (const v1::TenantEndpoint& endpoint : state.tenant_endpoints()) {
+      endpoints[endpoint.tenant()] = endpoint.address();
+    }
+    return endpoints;
+  }
+  // Returns the reasons of ended leases by lease id.
+  std::map<std::string, std::string> Ended() {
+    std::map<std::string, std::string> ended;
+    const v1::WorkerState state = supervisor_.Snapshot();
+    for (const v1::EndedLease& lease : state.ended_leases()) {
+      ended[UncheckedClaims(lease.lease()).lease_id()] = lease.reason();
+    }
+    return ended;
+  }
+
+  FakeClock clock_;
+  FakeLauncher launcher_;
+  Arbiter arbiter_{Clock::Real()};
+  int changes_ = 0;
+  Supervisor supervisor_{Options(), &launcher_, &arbiter_, &clock_,
+                         [this] { ++changes_; }};
+  uint64_t revision_ = 0;
+};
+
+TEST_F(SupervisorTest, OneExecutorIsReadyBeforeAnyTenant) {
+  EXPECT_FALSE(supervisor_.Ready().ok());
+  Step();
+  ASSERT_THAT(launcher_.executors, SizeIs(1));
+  const std::optional<v1::ToExecutor> first = executor(0).Next();
+  ASSERT_TRUE(first.has_value() && first->has_setup());
+  EXPECT_EQ(first->setup().incarnation(), 7);
+  EXPECT_EQ(first->setup().memory_bytes(), kMemory / 2);
+  executor(0).SayReady();
+  Step();
+  EXPECT_TRUE(supervisor_.Ready().ok());
+  EXPECT_EQ(supervisor_.Snapshot().device(), "fake");
+  EXPECT_THAT(Endpoints(), IsEmpty());
+}
+
+TEST_F(SupervisorTest, FirstLeaseTakesTheSpareExecutorAndNamesItsAddress) {
+  Step();
+  Lease("a", "a1");
+  EXPECT_THAT(Endpoints(),
+              ElementsAre(std::pair("a", launcher_.addresses[0])));
+  const v1::DesiredState orders = executor(0).Orders();
+  EXPECT_EQ(orders.revision(), 1);
+  ASSERT_EQ(orders.leases_size(), 1);
+  // Another one is ready for the next tenant.
+  EXPECT_THAT(launcher_.executors, SizeIs(2));
+}
+
+TEST_F(SupervisorTest, OrdersNameNoOtherTenantWorkerOrSession) {
+  Step();
+  v1::DesiredState desired;
+  desired.set_revision(1);
+  *desired.add_leases() = LeaseOf("a", "a1");
+  *desired.add_leases() = LeaseOf("b", "b1");
+  desired.add_peers()->set_worker_id("w1");
+  desired.add_sharing_tenants("a");
+  desired.add_batching_tenants("a");
+  desired.add_batching_tenants("b");
+  v1::GraphPhase* const phase = desired.add_graph_phases();
+  phase->set_fingerprint("graph");
+  phase->add_tenants("b");
+  desired.add_graph_phases()->set_fingerprint("graph of all");
+  supervisor_.Apply(desired);
+  Step();
+  const v1::DesiredState of_a = executor(0).Orders();
+  ASSERT_EQ(of_a.leases_size(), 1);
+  EXPECT_EQ(UncheckedClaims(of_a.leases(0)).tenant(), "a");
+  EXPECT_THAT(of_a.peers(), IsEmpty());
+  EXPECT_THAT(of_a.sharing_tenants(), IsEmpty());
+  EXPECT_THAT(of_a.batching_tenants(), ElementsAre("a"));
+  ASSERT_EQ(of_a.graph_phases_size(), 1);
+  EXPECT_EQ(of_a.graph_phases(0).fingerprint(), "graph of all");
+  EXPECT_EQ(of_a.DebugString().find("\"b\""), std::string::npos);
+  EXPECT_EQ(executor(1).Orders().graph_phases_size(), 2);
+}
+
+TEST_F(SupervisorTest, ReportsOfTwoTenantsAreOneReport) {
+  Step();
+  Lease("a", "a1");
+  Lease("b", "b1");
+  v1::WorkerState of_a = Holding("a", "a1", 3, 1);
+  of_a.add_contents()->set_tenant("b");
+  of_a.mutable_executed()->set_runs(2);
+  of_a.set_memory_bytes(kMemory / 2);
+  of_a.set_free_bytes(kMemory / 2 - 100);
+  executor(0).Report(of_a);
+  v1::WorkerState of_b = Holding("b", "b1", 4, 1);
+  of_b.mutable_executed()->set_runs(5);
+  executor(1).Report(of_b);
+  Step();
+  const v1::WorkerState state = supervisor_.Snapshot();
+  EXPECT_EQ(state.sessions_size(), 2);
+  EXPECT_EQ(state.executed().runs(), 7);
+  EXPECT_EQ(state.memory_bytes(), kMemory);
+  EXPECT_EQ(state.free_bytes(), kMemory - 100);
+  // An executor speaks for its own tenant only.
+  EXPECT_EQ(state.contents(0).tenant(), "a");
+}
+
+TEST_F(SupervisorTest, DeathEndsOnlyTheTenantsLeases) {
+  Step();
+  Lease("a", "a1");
+  Lease("b", "b1");
+  executor(0).Report(Holding("a", "a1", 3, 1));
+  executor(1).Report(Holding("b", "b1", 4, 1));
+  Step();
+  executor(0).Die();
+  Step();
+  EXPECT_THAT(launcher_.killed, ElementsAre(1));
+  EXPECT_THAT(Ended(), ElementsAre(std::pair("a1", "EXECUTOR_LOST")));
+  const v1::WorkerState state = supervisor_.Snapshot();
+  ASSERT_EQ(state.sessions_size(), 1);
+  EXPECT_EQ(UncheckedClaims(state.sessions(0).lease()).tenant(), "b");
+  // The last known use is billed.
+  EXPECT_EQ(state.ended_leases(0).use().device_time().seconds(), 3);
+  EXPECT_THAT(Endpoints(),
+              ElementsAre(std::pair("b", launcher_.addresses[1])));
+}
+
+TEST_F(SupervisorTest, SettledLeaseOfADeadExecutorIsForgotten) {
+  Step();
+  Lease("a", "a1");
+  executor(0).Die();
+  Step();
+  ASSERT_THAT(Ended(), SizeIs(1));
+  v1::DesiredState desired;
+  desired.set_revision(++revision_);
+  desired.add_settled_lease_ids("a1");
+  supervisor_.Apply(desired);
+  EXPECT_THAT(Ended(), IsEmpty());
+}
+
+TEST_F(SupervisorTest, TenantThatKeepsKillingWaitsLongerEachTime) {
+  Step();
+  // The first executor after a death starts at once.
+  Lease("a", "a1");
+  executor(0).Die();
+  Step();
+  size_t launched = launcher_.executors.size();
+  Lease("a", "a2");
+  FakeExecutor* second = launcher_.executors[launched - 1].get();
+  second->Die();
+  Step();
+  launched = launcher_.executors.size();
+  Lease("a", "a3");
+  // The spare one stays for others, and the tenant has an address already.
+  EXPECT_THAT(Endpoints(), SizeIs(1));
+  EXPECT_THAT(launcher_.executors, SizeIs(launched));
+  clock_.Advance(absl::Milliseconds(999));
+  Step();
+  EXPECT_THAT(launcher_.executors, SizeIs(launched));
+  clock_.Advance(absl::Milliseconds(2));
+  Step();
+  ASSERT_THAT(launcher_.executors, SizeIs(launched + 1));
+  EXPECT_EQ(Endpoints()["a"], launcher_.addresses.back());
+  EXPECT_EQ(launcher_.executors.back()->Orders().leases_size(), 1);
+}
+
+TEST_F(SupervisorTest, TenantBeyondTheLimitGetsATypedEnd) {
+  Step();
+  Lease("a", "a1");
+  executor(0).Report(Holding("a", "a1", 1, 1));
+  Lease("b", "b1");
+  executor(1).Report(Holding("b", "b1", 1, 1));
+  Step();
+  Lease("c", "c1");
+  EXPECT_THAT(Ended(), ElementsAre(std::pair("c1", "EXECUTORS_IN_USE")));
+  EXPECT_THAT(Endpoints(), SizeIs(2));
+}
+
+TEST_F(SupervisorTest, ExecutorWithoutLeasesMakesRoom) {
+  Step();
+  Lease("a", "a1");
+  Lease("b", "b1");
+  executor(1).Report(Holding("b", "b1", 1, 1));
+  v1::WorkerState nothing;
+  nothing.set_complete(true);
+  nothing.set_applied_revision(1);
+  executor(0).Report(nothing);
+  Step();
+  Lease("c", "c1");
+  Step();
+  EXPECT_THAT(Ended(), IsEmpty());
+  EXPECT_EQ(Endpoints().count("a"), 0);
+  EXPECT_EQ(Endpoints().count("c"), 1);
+}
+
+TEST_F(SupervisorTest, LeaseThatWasNeverGivenIsTakenAwayAndNotReported) {
+  Step();
+  Lease("a", "a1");
+  (void)executor(0).Orders();
+  v1::WorkerState report = Holding("a", "a1", 1, 1);
+  *report.add_sessions()->mutable_lease() = LeaseOf("a", "an ended one");
+  executor(0).Report(report);
+  Step();
+  EXPECT_THAT(executor(0).Orders().drop_lease_ids(),
+              ElementsAre("an ended one"));
+  EXPECT_EQ(supervisor_.Snapshot().sessions_size(), 1);
+}
+
+TEST_F(SupervisorTest, GarbageEndsTheExecutor) {
+  Step();
+  Lease("a", "a1");
+  // Neither ready, nor a report, nor health.
+  executor(0).Send(v1::FromExecutor());
+  Step();
+  EXPECT_THAT(Ended(), ElementsAre(std::pair("a1", "EXECUTOR_LOST")));
+}
+
+TEST_F(SupervisorTest, ExecutorThatIsNotReadyInTimeIsEnded) {
+  Step();
+  Lease("a", "a1");
+  clock_.Advance(absl::Seconds(61));
+  Step();
+  EXPECT_THAT(Ended(), ElementsAre(std::pair("a1", "EXECUTOR_LOST")));
+}
+
+TEST_F(SupervisorTest, NodeThatTakesTooLongEndsItsExecutorOnly) {
+  Step();
+  Lease("a", "a1");
+  Lease("b", "b1");
+  v1::FromExecutor health;
+  const auto after_seconds = [&](int seconds, uint64_t mark_of_a) {
+    for (int i = 0; i < seconds; ++i) {
+      clock_.Advance(absl::Seconds(1));
+      health.mutable_health()->set_mark(mark_of_a);
+      executor(0).Send(health);
+      health.mutable_health()->set_mark(static_cast<uint64_t>(100 + i));
+      executor(1).Send(health);
+      Step();
+    }
+  };
+  executor(0).SayReady();
+  executor(1).SayReady();
+  after_seconds(299, 5);
+  EXPECT_THAT(Ended(), IsEmpty());
+  // Another node, and then one that does not end.
+  after_seconds(299, 6);
+  EXPECT_THAT(Ended(), IsEmpty());
+  after_seconds(3, 6);
+  EXPECT_THAT(Ended(), ElementsAre(std::pair("a1", "NODE_LIMIT")));
+}
+
+TEST_F(SupervisorTest, IdleExecutorIsNotEnded) {
+  Step();
+  Lease("a", "a1");
+  executor(0).SayReady();
+  v1::FromExecutor health;
+  health.mutable_health()->set_mark(0);
+  for (int i = 0; i < 400; ++i) {
+    clock_.Advance(absl::Seconds(1));
+    executor(0).Send(health);
+    Step();
+  }
+  EXPECT_THAT(Ended(), IsEmpty());
+}
+
+TEST_F(SupervisorTest, SilentExecutorIsEnded) {
+  Step();
+  Lease("a", "a1");
+  executor(0).SayReady();
+  Step();
+  // A pause of the whole machine counts for a second.
+  clock_.Advance(absl::Hours(1));
+  Step();
+  EXPECT_THAT(Ended(), IsEmpty());
+  for (int i = 0; i < 31; ++i) {
+    clock_.Advance(absl::Seconds(1));
+    Step();
+  }
+  EXPECT_THAT(Ended(), ElementsAre(std::pair("a1", "EXECUTOR_LOST")));
+}
+
+TEST_F(SupervisorTest, NewStreamOfTheCoordinatorIsANewStreamOfTheExecutor) {
+  Step();
+  Lease("a", "a1");
+  EXPECT_EQ(executor(0).Orders().revision(), 1);
+  Lease("a", "a2");
+  EXPECT_EQ(executor(0).Orders().revision(), 2);
+  revision_ = 0;
+  Lease("a", "a2");
+  EXPECT_EQ(executor(0).Orders().revision(), 1);
+}
+
+TEST(SupervisionLinkTest, RevisionOneBeginsTheNextStream) {
+  int ends[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+  const Descriptor supervisor(ends[0]);
+  SupervisionLink link{Descriptor(ends[1])};
+  std::string frames;
+  v1::ToExecutor message;
+  message.mutable_setup()->set_worker_id("w0");
+  frames += EncodeFrame(message);
+  for (const uint64_t revision : {1, 2, 1}) {
+    message.mutable_desired()->set_revision(revision);
+    frames += EncodeFrame(message);
+  }
+  ASSERT_TRUE(WriteSome(supervisor.get(), &frames).ok());
+  EXPECT_EQ(link.ReadSetup()->worker_id(), "w0");
+  const auto first = link.Open();
+  v1::DesiredState desired;
+  ASSERT_TRUE(first->Read(&desired));
+  ASSERT_TRUE(first->Read(&desired));
+  EXPECT_EQ(desired.revision(), 2);
+  EXPECT_FALSE(first->Read(&desired));
+  const auto second = link.Open();
+  ASSERT_TRUE(second->Read(&desired));
+  EXPECT_EQ(desired.revision(), 1);
+}
+
+TEST(SupervisionLinkTest, EndOfTheSupervisorEndsEveryWait) {
+  int ends[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+  SupervisionLink link{Descriptor(ends[1])};
+  const auto stream = link.Open();
+  std::thread reader([&] {
+    v1::DesiredState desired;
+    EXPECT_FALSE(stream->Read(&desired));
+  });
+  { const Descriptor supervisor(ends[0]); }
+  EXPECT_FALSE(link.AwaitOrders());
+  EXPECT_TRUE(link.AwaitEnd(absl::InfiniteDuration()));
+  reader.join();
+}
+
+}  // namespace
+}  // namespace djinn::worker
