@@ -1,5 +1,9 @@
 #include "common/net/server.h"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
 #include <chrono>
 #include <utility>
 
@@ -13,6 +17,7 @@
 #include "common/net/channel_options.h"
 #include "common/net/grpc_status.h"
 #include "common/net/server_address.h"
+#include "common/net/socket.h"
 #include "common/net/tls.h"
 #include "grpcpp/ext/channelz_service_plugin.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
@@ -102,6 +107,32 @@ class ChannelzGuards
   const std::string admin_token_;
 };
 
+// Number of connections whose first bytes are awaited at once.
+constexpr size_t kMaxSilentConnections = 1024;
+// Size of HTTP/2's preface. A TLS client's first message is longer.
+constexpr size_t kFirstBytes = 24;
+
+ConnectionGate::Verdict JudgeFirstBytes(absl::string_view bytes) {
+  return bytes.size() < kFirstBytes ? ConnectionGate::Verdict::kIncomplete
+                                    : ConnectionGate::Verdict::kComplete;
+}
+
+// Passes a connection to gRPC, with the options that gRPC sets on those that it
+// accepts itself.
+void PassOn(Socket socket,
+            grpc::experimental::ExternalConnectionAcceptor* acceptor) {
+  const int yes = 1;
+  setsockopt(socket.fd(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
+  const auto timeout =
+      static_cast<int>(absl::ToInt64Milliseconds(kKeepaliveTimeout));
+  setsockopt(socket.fd(), IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout,
+             sizeof(timeout));
+  grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters
+      connection;
+  connection.fd = socket.Release();
+  acceptor->HandleNewConnection(&connection);
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(
@@ -124,14 +155,23 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(
   }
   builder.experimental().SetInterceptorCreators(std::move(interceptors));
   ApplyServerOptions(&builder);
-  int port = 0;
-  builder.AddListeningPort(options.address, credentials, &port);
+  auto server = absl::WrapUnique(new Server);
+  Listener listener;
+  if (absl::StartsWith(options.address, "unix:")) {
+    listener.address = options.address;
+    builder.AddListeningPort(options.address, credentials);
+  } else {
+    DJINN_ASSIGN_OR_RETURN(listener, Listen(options.address));
+    server->acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
+        grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+        credentials);
+  }
   for (grpc::Service* service : options.services) {
     builder.RegisterService(service);
   }
-  auto server = absl::WrapUnique(new Server);
+  server->address_ = listener.address;
   server->server_ = builder.BuildAndStart();
-  if (server->server_ == nullptr || port == 0) {
+  if (server->server_ == nullptr) {
     return MakeError(absl::StatusCode::kUnavailable, "CANNOT_LISTEN",
                      absl::StrCat("cannot listen on \"", options.address,
                                   "\": in use or not permitted"),
@@ -140,12 +180,16 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(
   for (const std::string& name : options.health_services) {
     server->server_->GetHealthCheckService()->SetServingStatus(name, true);
   }
-  if (absl::StartsWith(options.address, "unix:")) {
-    server->address_ = options.address;
-  } else {
-    const size_t colon = options.address.rfind(':');
-    server->address_ =
-        absl::StrCat(options.address.substr(0, colon), ":", port);
+  if (server->acceptor_ != nullptr) {
+    ConnectionGate::Options gate;
+    gate.max_connections = kMaxSilentConnections;
+    gate.first_bytes_timeout = kConnectTimeout;
+    gate.judge = JudgeFirstBytes;
+    gate.take = [acceptor = server->acceptor_.get()](Socket socket) {
+      PassOn(std::move(socket), acceptor);
+    };
+    server->gate_ = std::make_unique<ConnectionGate>(
+        std::move(listener.sockets), std::move(gate));
   }
   return server;
 }
@@ -155,6 +199,7 @@ Server::~Server() {
 }
 
 void Server::Shutdown(absl::Duration grace) {
+  gate_ = nullptr;
   server_->GetHealthCheckService()->Shutdown();
   server_->Shutdown(std::chrono::system_clock::now() +
                     absl::ToChronoMilliseconds(grace));

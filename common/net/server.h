@@ -1,5 +1,7 @@
 // Starts a gRPC server with all that every Djinn process has: a checked
 // address, common connection options, health v1, reflection and channelz.
+// Connections over TCP reach gRPC once their first bytes have arrived, so that
+// peers that say nothing delay no other; see connection_gate.h.
 #ifndef COMMON_NET_SERVER_H_
 #define COMMON_NET_SERVER_H_
 
@@ -10,9 +12,11 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/net/call_metrics.h"
+#include "common/net/connection_gate.h"
 #include "common/net/tls_files.h"
 #include "grpcpp/impl/codegen/service_type.h"
 #include "grpcpp/server.h"
+#include "grpcpp/server_builder.h"
 
 namespace djinn {
 
@@ -59,6 +63,9 @@ class Server {
 
   std::string address_;
   std::unique_ptr<grpc::Server> server_;
+  // Both are null for a Unix socket, whose file says who may connect.
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
+  std::unique_ptr<ConnectionGate> gate_;
 };
 
 }  // namespace djinn
