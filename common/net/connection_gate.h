@@ -37,7 +37,7 @@ class ConnectionGate {
     // Judges the bytes that have arrived so far, at most kMaxFirstBytes.
     std::function<Verdict(absl::string_view)> judge;
     // Takes a connection whose first bytes are complete. All of its bytes are
-    // still to be read. The socket is non-blocking. Called in the gate's thread.
+    // still to be read. The socket is non-blocking. The gate's thread calls it.
     std::function<void(Socket)> take;
   };
   // Bytes of a connection that is still not complete with so many are wrong.

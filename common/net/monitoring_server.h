@@ -9,10 +9,11 @@
 // on an address that only operators reach. It never changes anything.
 //
 // Scrapes and the other requests are answered in two threads, so that no probe
-// waits for a scrape. A connection serves one request. The request and the reading of the answer
-// each have a deadline for the whole, and neither occupies a thread, so that
-// slow peers delay no probe. When there are too many connections, the oldest
-// that has not finished its request is closed; see connection_gate.h.
+// waits for a scrape. A connection serves one request. The request and the
+// reading of the answer each have a deadline for the whole, and neither
+// occupies a thread, so that slow peers delay no probe. When there are too many
+// connections, the oldest that has not finished its request is closed; see
+// connection_gate.h.
 #ifndef COMMON_NET_MONITORING_SERVER_H_
 #define COMMON_NET_MONITORING_SERVER_H_
 
