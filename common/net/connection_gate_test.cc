@@ -113,6 +113,14 @@ TEST_F(ConnectionGateTest, AnswersWhileDescriptorsRunOut) {
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
+TEST(ListenTest, AllAddressesAreThoseOfBothFamilies) {
+  for (const std::string host : {"0.0.0.0", "[::]"}) {
+    const auto listener = Listen(host + ":0");
+    ASSERT_TRUE(listener.ok()) << listener.status();
+    EXPECT_GE(ConnectTo(listener->address).fd(), 0) << host;
+  }
+}
+
 TEST(ListenTest, NamesAnAddressThatIsInUse) {
   const auto first = Listen("127.0.0.1:0");
   ASSERT_TRUE(first.ok()) << first.status();
