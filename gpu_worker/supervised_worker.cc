@@ -148,8 +148,7 @@ absl::StatusOr<std::unique_ptr<SupervisedWorker>> SupervisedWorker::Start(
   const absl::Duration start_timeout = options.start_timeout;
   worker->supervisor_ = std::make_unique<Supervisor>(
       std::move(options), worker->launcher_.get(), worker->arbiter_.get(),
-      clock,
-      [raw = worker.get()] { raw->NotifyChange(); });
+      clock, [raw = worker.get()] { raw->NotifyChange(); });
   Supervisor* const supervisor = worker->supervisor_.get();
   worker->thread_ = std::thread([raw = worker.get()] { raw->Supervise(); });
   const absl::Time deadline = absl::Now() + start_timeout;
@@ -177,9 +176,9 @@ absl::StatusOr<std::unique_ptr<SupervisedWorker>> SupervisedWorker::Start(
       ChannelSecurity::Make(config.coordinator_tls, config.insecure));
   DJINN_ASSIGN_OR_RETURN(
       worker->registry_,
-      MakeGrpcRegistry(
-          {config.coordinator, [settings] { return settings->join_token(); },
-           std::move(security)}));
+      MakeGrpcRegistry({config.coordinator,
+                        [settings] { return settings->join_token(); },
+                        std::move(security)}));
   SynchronizerOptions synchronizer_options;
   synchronizer_options.heartbeat_interval = config.heartbeat_interval;
   synchronizer_options.describe_acknowledgement =

@@ -208,7 +208,7 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::StartExecutor(
 }
 
 absl::Status Worker::AcceptClients() {
-  server_->AcceptFromListener();
+  server_->Accept();
   if (shared_memory_listener_ < 0) return absl::OkStatus();
   return ServeSharedMemory(shared_memory_listener_);
 }
@@ -229,9 +229,8 @@ void Worker::Synchronize(const WorkerConfig& config, RandomSource* random) {
         return state;
       },
       [core](const v1::DesiredState& desired) { core->Apply(desired); });
-  core->SetChangeListener([synchronizer = synchronizer_.get()] {
-    synchronizer->NotifyChange();
-  });
+  core->SetChangeListener(
+      [synchronizer = synchronizer_.get()] { synchronizer->NotifyChange(); });
 }
 
 absl::Status Worker::ServeSharedMemory(int listener) {

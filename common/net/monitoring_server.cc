@@ -2,91 +2,134 @@
 
 #include <sys/socket.h>
 
-#include <cstdlib>
+#include <algorithm>
+#include <cstring>
 #include <deque>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "absl/strings/string_view.h"
 #include "common/base/error.h"
 #include "common/base/mutex.h"
 #include "common/base/status_macros.h"
+#include "common/net/connection_gate.h"
 #include "common/net/server_address.h"
+#include "common/net/socket.h"
 #include "httplib.h"
 
 namespace djinn {
 namespace {
 
-constexpr size_t kThreads = 2;
-constexpr size_t kMaxWaiting = 16;
-constexpr time_t kRequestSeconds = 2;
+// Number of requests that wait for an answer, of each kind.
+constexpr size_t kMaxWaiting = 64;
 
-// Replaces the library's own queue, which has no bound.
-class BoundedTaskQueue : public httplib::TaskQueue {
+ConnectionGate::Verdict JudgeRequest(absl::string_view bytes) {
+  return absl::StrContains(bytes, "\r\n\r\n")
+             ? ConnectionGate::Verdict::kComplete
+             : ConnectionGate::Verdict::kIncomplete;
+}
+
+// Gives the library a request that has arrived, and keeps the answer.
+class Exchange : public httplib::Stream {
  public:
-  BoundedTaskQueue() {
-    for (size_t i = 0; i < kThreads; ++i) {
-      threads_.emplace_back([this] { Run(); });
-    }
-  }
+  explicit Exchange(absl::string_view request) : request_(request) {}
 
-  // Blocks the accepting thread until there is room.
-  void enqueue(std::function<void()> task) override {
-    MutexLock lock(&mu_);
-    while (tasks_.size() >= kMaxWaiting && !stopping_) changed_.Wait(&mu_);
-    tasks_.push_back(std::move(task));
-    changed_.SignalAll();
+  bool is_readable() const override { return true; }
+  bool is_writable() const override { return true; }
+  ssize_t read(char* bytes, size_t size) override {
+    const size_t length = std::min(size, request_.size());
+    memcpy(bytes, request_.data(), length);
+    request_.remove_prefix(length);
+    return static_cast<ssize_t>(length);
   }
+  ssize_t write(const char* bytes, size_t size) override {
+    answer_.append(bytes, size);
+    return static_cast<ssize_t>(size);
+  }
+  void get_remote_ip_and_port(std::string&, int&) const override {}
+  void get_local_ip_and_port(std::string&, int&) const override {}
+  socket_t socket() const override { return INVALID_SOCKET; }
 
-  void shutdown() override {
+  std::string TakeAnswer() { return std::move(answer_); }
+
+ private:
+  absl::string_view request_;
+  std::string answer_;
+};
+
+// Parses requests and forms answers. Thread-safe.
+class Http : public httplib::Server {
+ public:
+  std::string Answer(absl::string_view request) {
+    Exchange exchange(request);
+    bool closed = false;
+    process_request(exchange, /*close_connection=*/true, closed,
+                    [](httplib::Request&) {});
+    return exchange.TakeAnswer();
+  }
+};
+
+// Answers requests in a thread of its own, one after another.
+class Answerer {
+ public:
+  ~Answerer() { Stop(); }
+
+  // Starts the thread. Both outlive it.
+  void Start(Http* http, ConnectionGate* gate) {
+    thread_ = std::thread([this, http, gate] { Run(http, gate); });
+  }
+  void Stop() {
     {
       MutexLock lock(&mu_);
       stopping_ = true;
-      changed_.SignalAll();
+      changed_.Signal();
     }
-    for (std::thread& thread : threads_) thread.join();
+    if (thread_.joinable()) thread_.join();
+  }
+
+  // Drops the connection when too many wait.
+  void Enqueue(Socket connection, std::string request) {
+    MutexLock lock(&mu_);
+    if (waiting_.size() >= kMaxWaiting) return;
+    waiting_.push_back({std::move(connection), std::move(request)});
+    changed_.Signal();
   }
 
  private:
-  void Run() {
+  struct Waiting {
+    Socket connection;
+    std::string request;
+  };
+
+  void Run(Http* http, ConnectionGate* gate) {
     for (;;) {
-      std::function<void()> task;
+      Waiting next;
       {
         MutexLock lock(&mu_);
-        while (tasks_.empty() && !stopping_) changed_.Wait(&mu_);
-        if (tasks_.empty()) return;
-        task = std::move(tasks_.front());
-        tasks_.pop_front();
-        changed_.SignalAll();
+        while (waiting_.empty() && !stopping_) changed_.Wait(&mu_);
+        if (stopping_) return;
+        next = std::move(waiting_.front());
+        waiting_.pop_front();
       }
-      task();
+      std::string answer = http->Answer(next.request);
+      if (answer.empty()) continue;
+      gate->Send(std::move(next.connection), std::move(answer));
     }
   }
 
   Mutex mu_;
   CondVar changed_;
-  std::deque<std::function<void()>> tasks_ ABSL_GUARDED_BY(mu_);
+  std::deque<Waiting> waiting_ ABSL_GUARDED_BY(mu_);
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-  std::vector<std::thread> threads_;
+  std::thread thread_;
 };
 
 class HttpMonitoringServer : public MonitoringServer {
  public:
   explicit HttpMonitoringServer(MonitoringOptions options)
       : options_(std::move(options)) {
-    // Unlike the library's default, these options refuse a port that is in use.
-    http_.set_socket_options([](socket_t socket) {
-      const int yes = 1;
-      setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
-    });
-    http_.new_task_queue = [] { return new BoundedTaskQueue; };
-    http_.set_keep_alive_max_count(1);
-    http_.set_keep_alive_timeout(kRequestSeconds);
-    http_.set_read_timeout(kRequestSeconds);
-    http_.set_write_timeout(kRequestSeconds);
     http_.set_payload_max_length(0);
     http_.Get("/livez", [](const httplib::Request&, httplib::Response& reply) {
       reply.set_content("ok\n", "text/plain");
@@ -107,38 +150,44 @@ class HttpMonitoringServer : public MonitoringServer {
   }
 
   ~HttpMonitoringServer() override {
-    http_.stop();
-    if (thread_.joinable()) thread_.join();
+    // These threads use the gate, whose thread uses these objects.
+    probes_.Stop();
+    scrapes_.Stop();
+    gate_ = nullptr;
   }
 
-  absl::Status Listen() {
-    // The address was checked: it has a colon, and a number after the last one.
-    const size_t colon = options_.address.rfind(':');
-    std::string host = options_.address.substr(0, colon);
-    int port = 0;
-    if (!absl::SimpleAtoi(options_.address.substr(colon + 1), &port)) port = -1;
-    if (absl::StartsWith(host, "[")) host = host.substr(1, host.size() - 2);
-    if (port == 0) {
-      port = http_.bind_to_any_port(host);
-    } else if (port > 0 && !http_.bind_to_port(host, port)) {
-      port = -1;
-    }
-    if (port <= 0) {
-      return MakeError(absl::StatusCode::kUnavailable, "CANNOT_LISTEN",
-                       absl::StrCat("cannot listen on \"", options_.address,
-                                    "\": in use or not permitted"),
-                       {{"address", options_.address}});
-    }
-    address_ = absl::StrCat(options_.address.substr(0, colon), ":", port);
-    thread_ = std::thread([this] { http_.listen_after_bind(); });
-    // A stop before the server runs would have no effect.
-    while (!http_.is_running()) absl::SleepFor(absl::Milliseconds(1));
+  absl::Status Start() {
+    DJINN_ASSIGN_OR_RETURN(Listener listener, Listen(options_.address));
+    address_ = listener.address;
+    ConnectionGate::Options gate;
+    gate.max_connections = options_.max_connections;
+    gate.first_bytes_timeout = options_.request_timeout;
+    gate.send_timeout = options_.answer_timeout;
+    gate.judge = JudgeRequest;
+    gate.take = [this](Socket connection) { Take(std::move(connection)); };
+    gate_ = std::make_unique<ConnectionGate>(std::move(listener.sockets),
+                                             std::move(gate));
+    probes_.Start(&http_, gate_.get());
+    scrapes_.Start(&http_, gate_.get());
     return absl::OkStatus();
   }
 
   const std::string& address() const override { return address_; }
 
  private:
+  // Runs in the gate's thread.
+  void Take(Socket connection) {
+    std::string request(ConnectionGate::kMaxFirstBytes, '\0');
+    const ssize_t size =
+        recv(connection.fd(), request.data(), request.size(), MSG_DONTWAIT);
+    if (size <= 0) return;
+    request.resize(static_cast<size_t>(size));
+    // Scrapes take time that probes must not wait for.
+    Answerer& answerer =
+        absl::StartsWith(request, "GET /metrics") ? scrapes_ : probes_;
+    answerer.Enqueue(std::move(connection), std::move(request));
+  }
+
   void AnswerReadiness(bool verbose, httplib::Response* reply) {
     std::string text;
     bool ready = true;
@@ -156,9 +205,11 @@ class HttpMonitoringServer : public MonitoringServer {
   }
 
   const MonitoringOptions options_;
-  httplib::Server http_;
+  Http http_;
   std::string address_;
-  std::thread thread_;
+  Answerer probes_;
+  Answerer scrapes_;
+  std::unique_ptr<ConnectionGate> gate_;
 };
 
 }  // namespace
@@ -171,7 +222,7 @@ absl::StatusOr<std::unique_ptr<MonitoringServer>> MonitoringServer::Start(
   }
   DJINN_RETURN_IF_ERROR(CheckAddress(options.address, options.insecure));
   auto server = std::make_unique<HttpMonitoringServer>(std::move(options));
-  DJINN_RETURN_IF_ERROR(server->Listen());
+  DJINN_RETURN_IF_ERROR(server->Start());
   return server;
 }
 

@@ -8,8 +8,12 @@
 // It has no credential and the metrics name tenants and workers, so it belongs
 // on an address that only operators reach. It never changes anything.
 //
-// Two threads answer; a few connections wait for them, further ones in the
-// kernel. A connection serves one request and has a few seconds for it.
+// Scrapes and the other requests are answered in two threads, so that no probe
+// waits for a scrape. A connection serves one request. The request and the
+// reading of the answer each have a deadline for the whole, and neither
+// occupies a thread, so that slow peers delay no probe. When there are too many
+// connections, the oldest that has not finished its request is closed; see
+// connection_gate.h.
 #ifndef COMMON_NET_MONITORING_SERVER_H_
 #define COMMON_NET_MONITORING_SERVER_H_
 
@@ -19,6 +23,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "common/metrics/exposition.h"
 
 namespace djinn {
@@ -39,6 +44,12 @@ struct MonitoringOptions {
   bool insecure = false;
   std::vector<MetricsSource> sources;
   std::function<std::vector<ReadinessCheck>()> readiness;
+  // Time for the whole of a request, and of an answer.
+  absl::Duration request_timeout = absl::Seconds(2);
+  absl::Duration answer_timeout = absl::Seconds(10);
+  // Number of connections that have not sent their request, or that read their
+  // answer.
+  size_t max_connections = 128;
 };
 
 class MonitoringServer {

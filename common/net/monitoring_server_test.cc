@@ -1,17 +1,17 @@
 #include "common/net/monitoring_server.h"
 
-#include <arpa/inet.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "common/base/error.h"
 #include "common/net/call_metrics.h"
+#include "common/net/raw_connection.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "httplib.h"
@@ -23,11 +23,12 @@ using ::testing::HasSubstr;
 
 class MonitoringServerTest : public testing::Test {
  protected:
-  void SetUp() override {
-    MonitoringOptions options;
+  void SetUp() override { Start({}); }
+
+  void Start(MonitoringOptions options) {
     options.address = "127.0.0.1:0";
-    options.sources = {[](Exposition* out) {
-      out->Counter("djinn_things_total", "Things.", 3);
+    options.sources = {[this](Exposition* out) {
+      out->Counter("djinn_things_total", help_, 3);
     }};
     options.readiness = [this] {
       return std::vector<ReadinessCheck>{{"serving", ""},
@@ -44,6 +45,7 @@ class MonitoringServerTest : public testing::Test {
 
   std::string failure_;
   std::string detail_;
+  std::string help_ = "Things.";
   std::unique_ptr<MonitoringServer> server_;
 };
 
@@ -101,22 +103,71 @@ TEST_F(MonitoringServerTest, AnswersManyAtOnce) {
 
 TEST_F(MonitoringServerTest, StopsBesideAClientThatSaysNothing) {
   const std::string address = server_->address();
-  const int silent = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in to{};
-  to.sin_family = AF_INET;
-  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  to.sin_port = htons(
-      static_cast<uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
-  ASSERT_EQ(connect(silent, reinterpret_cast<sockaddr*>(&to), sizeof(to)), 0);
+  const Socket silent = ConnectTo(address);
   ASSERT_TRUE(Get("/livez"));
   server_ = nullptr;
   EXPECT_FALSE(httplib::Client("http://" + address).Get("/livez"));
-  close(silent);
+}
+
+TEST_F(MonitoringServerTest, AnswersProbesBesideManyThatSendAByteAtATime) {
+  // Nothing is dropped, so that the probes are answered beside all of them.
+  MonitoringOptions options;
+  options.request_timeout = absl::Hours(1);
+  Start(std::move(options));
+  const std::string request = "GET /livez HTTP/1.1\r\nHost: x\r\n\r\n";
+  std::vector<Socket> slow;
+  for (int i = 0; i < 24; ++i) slow.push_back(ConnectTo(server_->address()));
+  for (const char byte : request.substr(0, request.size() - 1)) {
+    for (const Socket& each : slow) {
+      ASSERT_EQ(send(each.fd(), &byte, 1, MSG_NOSIGNAL), 1);
+    }
+    const httplib::Result probe = Get("/livez");
+    ASSERT_TRUE(probe);
+    ASSERT_EQ(probe->status, 200);
+  }
+  for (const Socket& each : slow) {
+    ASSERT_EQ(send(each.fd(), &request.back(), 1, MSG_NOSIGNAL), 1);
+    EXPECT_THAT(ReadAll(each), HasSubstr("200 OK"));
+  }
+}
+
+TEST_F(MonitoringServerTest, ARequestThatGrowsForTooLongIsDropped) {
+  MonitoringOptions options;
+  options.request_timeout = absl::Milliseconds(50);
+  Start(std::move(options));
+  const Socket slow = ConnectTo(server_->address());
+  // The peer never stops sending. Only the server can end this.
+  while (send(slow.fd(), "G", 1, MSG_NOSIGNAL) == 1) {
+  }
+  EXPECT_TRUE(Get("/livez"));
+}
+
+TEST_F(MonitoringServerTest, ReadersThatReadNothingDelayNoProbeAndAreDropped) {
+  help_.assign(32 << 20, 'x');
+  MonitoringOptions options;
+  options.answer_timeout = absl::Milliseconds(200);
+  Start(std::move(options));
+  std::vector<Socket> slow;
+  for (int i = 0; i < 4; ++i) {
+    slow.push_back(ConnectTo(server_->address()));
+    const std::string request = "GET /metrics HTTP/1.1\r\n\r\n";
+    ASSERT_EQ(send(slow.back().fd(), request.data(), request.size(), 0),
+              static_cast<ssize_t>(request.size()));
+  }
+  // The answers are larger than the sockets' buffers, and these probes are
+  // answered before anybody reads.
+  for (int i = 0; i < 20; ++i) ASSERT_TRUE(Get("/livez"));
+  for (const Socket& each : slow) {
+    AwaitHangUp(each);
+    EXPECT_LT(ReadAll(each).size(), help_.size());
+  }
 }
 
 TEST_F(MonitoringServerTest, RefusesAddressesThatItMayNotOrCannotUse) {
   const auto start = [](const std::string& address) {
-    return MonitoringServer::Start({address, false, {}, {}}).status();
+    MonitoringOptions options;
+    options.address = address;
+    return MonitoringServer::Start(std::move(options)).status();
   };
   EXPECT_EQ(ErrorReason(start(server_->address())), "CANNOT_LISTEN");
   EXPECT_EQ(ErrorReason(start("unix:/x")), "MALFORMED_ADDRESS");

@@ -3,15 +3,11 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <poll.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <thread>
 #include <utility>
 
 #include "absl/base/call_once.h"
@@ -24,6 +20,7 @@
 #include "common/net/channel_options.h"
 #include "common/net/grpc_status.h"
 #include "common/net/server_address.h"
+#include "common/net/socket.h"
 #include "grpcpp/ext/channelz_service_plugin.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/health_check_service_interface.h"
@@ -112,64 +109,33 @@ class ChannelzGuards
   const TokenCheck is_operator_;
 };
 
-// How long the acceptor pauses when descriptors have run out.
-constexpr int kPauseMilliseconds = 100;
+// Number of connections whose first bytes are awaited at once.
+constexpr size_t kMaxSilentConnections = 1024;
+// Size of HTTP/2's preface. A TLS client's first message is longer.
+constexpr size_t kFirstBytes = 24;
+
+ConnectionGate::Verdict JudgeFirstBytes(absl::string_view bytes) {
+  return bytes.size() < kFirstBytes ? ConnectionGate::Verdict::kIncomplete
+                                    : ConnectionGate::Verdict::kComplete;
+}
+
+// Passes a connection to gRPC, with the options that gRPC sets on those that it
+// accepts itself.
+void PassOn(Socket socket,
+            grpc::experimental::ExternalConnectionAcceptor* acceptor) {
+  const int yes = 1;
+  setsockopt(socket.fd(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
+  const auto timeout =
+      static_cast<int>(absl::ToInt64Milliseconds(kKeepaliveTimeout));
+  setsockopt(socket.fd(), IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout,
+             sizeof(timeout));
+  grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters
+      connection;
+  connection.fd = socket.Release();
+  acceptor->HandleNewConnection(&connection);
+}
 
 }  // namespace
-
-// Accepts connections in a thread of its own and hands them to gRPC.
-class Server::Acceptor {
- public:
-  using GrpcAcceptor = grpc::experimental::ExternalConnectionAcceptor;
-
-  Acceptor(int listener, int stop, std::unique_ptr<GrpcAcceptor> to)
-      : listener_(listener), stop_(stop), to_(std::move(to)) {}
-  ~Acceptor() {
-    Stop();
-    close(stop_);
-  }
-
-  void Start() {
-    thread_ = std::thread([this] { Run(); });
-  }
-  void Stop() {
-    const uint64_t one = 1;
-    // An event of the first call is enough.
-    (void)!write(stop_, &one, sizeof(one));
-    if (thread_.joinable()) thread_.join();
-  }
-
- private:
-  void Run() {
-    // Another thread may take a connection first, and then accept4() must not
-    // wait for the next one.
-    fcntl(listener_, F_SETFL, fcntl(listener_, F_GETFL) | O_NONBLOCK);
-    for (;;) {
-      pollfd watched[] = {{listener_, POLLIN, 0}, {stop_, POLLIN, 0}};
-      poll(watched, 2, -1);
-      if (watched[1].revents != 0) return;
-      if (watched[0].revents == 0) continue;
-      const int connection =
-          accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-      if (connection < 0) {
-        if (errno != EAGAIN) poll(&watched[1], 1, kPauseMilliseconds);
-        continue;
-      }
-      const int on = 1;
-      // Fails for Unix sockets, which do not delay.
-      setsockopt(connection, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-      GrpcAcceptor::NewConnectionParameters parameters;
-      parameters.listener_fd = listener_;
-      parameters.fd = connection;
-      to_->HandleNewConnection(&parameters);
-    }
-  }
-
-  const int listener_;
-  const int stop_;
-  const std::unique_ptr<GrpcAcceptor> to_;
-  std::thread thread_;
-};
 
 Server::Server() = default;
 
@@ -194,29 +160,37 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(
   }
   builder.experimental().SetInterceptorCreators(std::move(interceptors));
   ApplyServerOptions(&builder);
-  int port = 0;
   auto server = absl::WrapUnique(new Server);
-  if (options.listener < 0) {
-    builder.AddListeningPort(options.address, credentials, &port);
-  } else {
-    const int stop = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (stop < 0) {
+  Listener listener;
+  listener.address = options.address;
+  if (options.listener >= 0) {
+    Socket inherited(fcntl(options.listener, F_DUPFD_CLOEXEC, 0));
+    if (inherited.fd() < 0 ||
+        fcntl(inherited.fd(), F_SETFL,
+              fcntl(inherited.fd(), F_GETFL) | O_NONBLOCK) != 0) {
       return MakeError(absl::StatusCode::kUnavailable, "CANNOT_LISTEN",
-                       absl::StrCat("eventfd: ", std::strerror(errno)),
+                       absl::StrCat("the inherited socket ", options.listener,
+                                    ": ", std::strerror(errno)),
                        {{"address", options.address}});
     }
-    server->acceptor_ = std::make_unique<Acceptor>(
-        options.listener, stop,
-        builder.experimental().AddExternalConnectionAcceptor(
-            grpc::ServerBuilder::experimental_type::ExternalConnectionType::
-                FROM_FD,
-            credentials));
+    listener.sockets.push_back(std::move(inherited));
+  } else if (absl::StartsWith(options.address, "unix:")) {
+    builder.AddListeningPort(options.address, credentials);
+  } else {
+    DJINN_ASSIGN_OR_RETURN(listener, Listen(options.address));
+  }
+  if (!listener.sockets.empty()) {
+    server->listeners_ = std::move(listener.sockets);
+    server->acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
+        grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+        credentials);
   }
   for (grpc::Service* service : options.services) {
     builder.RegisterService(service);
   }
+  server->address_ = listener.address;
   server->server_ = builder.BuildAndStart();
-  if (server->server_ == nullptr || (port == 0 && options.listener < 0)) {
+  if (server->server_ == nullptr) {
     return MakeError(absl::StatusCode::kUnavailable, "CANNOT_LISTEN",
                      absl::StrCat("cannot listen on \"", options.address,
                                   "\": in use or not permitted"),
@@ -226,13 +200,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(
     server->server_->GetHealthCheckService()->SetServingStatus(name, true);
   }
   if (!options.serving) server->SetServing(false);
-  if (absl::StartsWith(options.address, "unix:")) {
-    server->address_ = options.address;
-  } else {
-    const size_t colon = options.address.rfind(':');
-    server->address_ =
-        absl::StrCat(options.address.substr(0, colon), ":", port);
-  }
+  if (server->acceptor_ != nullptr && options.listener < 0) server->Accept();
   return server;
 }
 
@@ -243,10 +211,21 @@ Server::~Server() {
 void Server::SetServing(bool serving) {
   server_->GetHealthCheckService()->SetServingStatus(serving);
 }
-void Server::AcceptFromListener() { acceptor_->Start(); }
+
+void Server::Accept() {
+  ConnectionGate::Options gate;
+  gate.max_connections = kMaxSilentConnections;
+  gate.first_bytes_timeout = kConnectTimeout;
+  gate.judge = JudgeFirstBytes;
+  gate.take = [acceptor = acceptor_.get()](Socket socket) {
+    PassOn(std::move(socket), acceptor);
+  };
+  gate_ =
+      std::make_unique<ConnectionGate>(std::move(listeners_), std::move(gate));
+}
 
 void Server::Shutdown(absl::Duration grace) {
-  if (acceptor_ != nullptr) acceptor_->Stop();
+  gate_ = nullptr;
   server_->GetHealthCheckService()->Shutdown();
   server_->Shutdown(std::chrono::system_clock::now() +
                     absl::ToChronoMilliseconds(grace));

@@ -1,5 +1,7 @@
 // Starts a gRPC server with all that every Djinn process has: a checked
 // address, common connection options, health v1, reflection and channelz.
+// Connections over TCP reach gRPC once their first bytes have arrived, so that
+// peers that say nothing delay no other; see connection_gate.h.
 #ifndef COMMON_NET_SERVER_H_
 #define COMMON_NET_SERVER_H_
 
@@ -12,10 +14,13 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/net/call_metrics.h"
+#include "common/net/connection_gate.h"
+#include "common/net/socket.h"
 #include "common/net/tls.h"
 #include "common/net/tls_files.h"
 #include "grpcpp/impl/codegen/service_type.h"
 #include "grpcpp/server.h"
+#include "grpcpp/server_builder.h"
 
 namespace djinn {
 
@@ -23,7 +28,7 @@ struct ServerOptions {
   // Address "host:port" (port 0: any free one) or "unix:PATH".
   std::string address;
   // A socket that listens at `address` already, which outlives the server. The
-  // server then binds nothing, and accepts from AcceptFromListener() on. -1:
+  // server then binds nothing, and accepts from Accept() on. -1:
   // none.
   int listener = -1;
   // Allows an address that is not local without TLS; see CheckAddress().
@@ -64,9 +69,9 @@ class Server {
   // Sets what health v1 says of all services; Watch calls hear of it. Any
   // thread may call it until the server is destroyed.
   void SetServing(bool serving);
-  // Starts a thread that accepts from ServerOptions.listener. Call it once, if
-  // there is one.
-  void AcceptFromListener();
+  // Accepts from ServerOptions.listener from now on. Call it once, if there is
+  // one: from other addresses Start() accepts by itself.
+  void Accept();
 
   // Stops: health becomes NOT_SERVING, no further call is accepted, and open
   // calls have `grace` to end before they are cancelled. Returns when all
@@ -76,12 +81,14 @@ class Server {
  private:
   Server();
 
-  class Acceptor;
-
   std::string address_;
   std::unique_ptr<grpc::Server> server_;
-  // Null without a listener.
-  std::unique_ptr<Acceptor> acceptor_;
+  // Listening sockets before the gate takes them. Empty for a Unix socket,
+  // whose file says who may connect.
+  std::vector<Socket> listeners_;
+  // Both are null for a Unix socket.
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
+  std::unique_ptr<ConnectionGate> gate_;
 };
 
 }  // namespace djinn

@@ -30,9 +30,8 @@ absl::StatusOr<Admitted> Admit(const v1::Graph& message,
       CheckFits(Plan::kBytesPerEncodedByte * encoded_bytes, *cache));
   DJINN_ASSIGN_OR_RETURN(srg::Graph graph, srg::FromProto(message));
   std::string fingerprint = srg::Fingerprint(graph);
-  if (GraphCache::Found found = cache->Find(fingerprint, tenant);
-      found.plan != nullptr) {
-    return Admitted{std::move(found.plan), found.held};
+  if (std::shared_ptr<const Plan> held = cache->Find(fingerprint, tenant)) {
+    return Admitted{std::move(held), true};
   }
   DJINN_ASSIGN_OR_RETURN(srg::GraphFacts facts, srg::Validate(graph, caps));
   DJINN_ASSIGN_OR_RETURN(std::unique_ptr<CompiledProgram> program,

@@ -24,8 +24,9 @@ struct Admitted {
 // Returns the plan of the graph, which the tenant then holds in the cache.
 // Fails with the errors of srg::FromProto, srg::Validate and
 // OperatorLibrary::Compile, and with ResourceExhausted (GRAPH_TOO_LARGE) for a
-// plan that alone exceeds the cache. A graph whose fingerprint is in the cache
-// passed all checks before.
+// plan that alone exceeds the cache. A graph whose plan the tenant holds passed
+// all checks before. A plan that only other tenants hold is made again, which
+// takes the tenant as long as the first one.
 absl::StatusOr<Admitted> Admit(const v1::Graph& message,
                                const srg::GraphCaps& caps,
                                absl::string_view tenant, GraphCache* cache,

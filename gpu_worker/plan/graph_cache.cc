@@ -12,21 +12,18 @@ GraphCache::GraphCache(Options options)
       sized_{.order = TenantOrder<Kept>(
                  {.items = options.max_plans, .bytes = options.max_bytes})} {}
 
-GraphCache::Found GraphCache::Find(absl::string_view fingerprint,
-                                   absl::string_view tenant) {
+std::shared_ptr<const Plan> GraphCache::Find(absl::string_view fingerprint,
+                                             absl::string_view tenant) {
   MutexLock lock(&mu_);
   const auto found = graphs_.find(fingerprint);
-  if (found == graphs_.end() || found->second.base == nullptr) {
+  Kept* const base =
+      found == graphs_.end() ? nullptr : found->second.base.get();
+  if (base == nullptr || !bases_.order.Use(tenant, base)) {
     ++stats_.misses;
-    return {};
+    return nullptr;
   }
   ++stats_.hits;
-  Kept* const base = found->second.base.get();
-  const bool held = bases_.order.Use(tenant, base);
-  if (!held) {
-    bases_.order.Take(tenant, base, base->plan->estimated_bytes());
-  }
-  return {base->plan, held};
+  return base->plan;
 }
 
 std::shared_ptr<const Plan> GraphCache::Use(absl::string_view fingerprint,
@@ -42,11 +39,7 @@ std::shared_ptr<const Plan> GraphCache::Use(absl::string_view fingerprint,
   const auto at = entry.sized.find(size);
   if (at == entry.sized.end()) return nullptr;
   Kept* const sized = at->second.get();
-  if (!sized_.order.Use(tenant, sized)) {
-    if (!held) return nullptr;
-    sized_.order.Take(tenant, sized, sized->plan->estimated_bytes());
-  }
-  return sized->plan;
+  return sized_.order.Use(tenant, sized) ? sized->plan : nullptr;
 }
 
 std::shared_ptr<const Plan> GraphCache::Insert(std::shared_ptr<Plan> plan,

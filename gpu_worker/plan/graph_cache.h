@@ -2,12 +2,14 @@
 // cache: a graph holds no tenant's values, and its name is the SHA-256 of its
 // encoding.
 //
-// The cache owns the plans. A tenant holds a plan from when it defined the
-// graph, or ran it at another size than 0. When a limit is reached, the tenant
+// The cache owns the plans. A tenant holds a plan from when it inserted it: when
+// it defined the graph, or ran it at another size than 0. When a limit is reached, the tenant
 // with the greatest share gives up the plan that it used least recently
 // (common/base/tenant_order.h), and a plan without holders is evicted; a plan
 // that is running lives until its run ends. A tenant does not find a plan that
-// only others hold, so that no tenant learns from the cache what others run.
+// only others hold: it makes the plan again, and Insert() then returns the one
+// that is there. So neither answers nor their times tell a tenant what others
+// run, and memory holds each plan once.
 //
 // The cache keeps two kinds of plans. Clients define plans at size 0 and send
 // them again when they are missing. Plans at other sizes are made from these,
@@ -53,22 +55,16 @@ class GraphCache {
 
   uint64_t max_bytes() const { return options_.max_bytes; }
 
-  struct Found {
-    // Null if the cache does not hold the plan.
-    std::shared_ptr<const Plan> plan;
-    // True if the tenant held the plan before.
-    bool held = false;
-  };
-  // Returns the plan at size 0. The tenant holds it from now on, if the cache
-  // has it. Counts a hit or a miss.
-  Found Find(absl::string_view fingerprint, absl::string_view tenant);
-  // Returns the plan for a run of an admitted graph, or null if the tenant
-  // holds none. A tenant that holds the plan at size 0 also holds each plan at
-  // another size that the cache has, as soon as it asks for it. Counts nothing.
+  // Returns the plan at size 0, or null if the tenant does not hold it. Counts a
+  // hit or a miss.
+  std::shared_ptr<const Plan> Find(absl::string_view fingerprint,
+                                   absl::string_view tenant);
+  // Returns the plan for a run of an admitted graph, or null if the tenant does
+  // not hold it. Counts nothing.
   std::shared_ptr<const Plan> Use(absl::string_view fingerprint,
                                   absl::string_view tenant, int64_t size = 0);
-  // Keeps the plan for the tenant. Returns the plan that is already there if
-  // another thread was faster. The plan shares the counters of its graph's
+  // Keeps the plan for the tenant. Returns the plan that is already there, if
+  // another tenant or thread inserted one. The plan shares the counters of its graph's
   // other plans in the cache.
   std::shared_ptr<const Plan> Insert(std::shared_ptr<Plan> plan,
                                      absl::string_view tenant);

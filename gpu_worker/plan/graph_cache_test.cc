@@ -41,14 +41,14 @@ TEST(GraphCacheTest, EvictsTheLeastRecentlyUsed) {
   std::shared_ptr<Plan> a = MakePlan(&device, 1);
   std::shared_ptr<Plan> b = MakePlan(&device, 2);
   std::shared_ptr<Plan> c = MakePlan(&device, 3);
-  EXPECT_EQ(cache.Find(a->fingerprint(), "red").plan, nullptr);
+  EXPECT_EQ(cache.Find(a->fingerprint(), "red"), nullptr);
   cache.Insert(a, "red");
   cache.Insert(b, "red");
   EXPECT_EQ(cache.Insert(MakePlan(&device, 1), "red"), a);
-  EXPECT_EQ(cache.Find(a->fingerprint(), "red").plan, a);
+  EXPECT_EQ(cache.Find(a->fingerprint(), "red"), a);
   cache.Insert(c, "red");
-  EXPECT_EQ(cache.Find(b->fingerprint(), "red").plan, nullptr);
-  EXPECT_EQ(cache.Find(a->fingerprint(), "red").plan, a);
+  EXPECT_EQ(cache.Find(b->fingerprint(), "red"), nullptr);
+  EXPECT_EQ(cache.Find(a->fingerprint(), "red"), a);
   const GraphCache::Stats stats = cache.stats();
   EXPECT_EQ(stats.hits, 2u);
   EXPECT_EQ(stats.misses, 2u);
@@ -60,15 +60,16 @@ TEST(GraphCacheTest, TenantsOfAGraphAreKnownWhileItIsHeld) {
   FakeDevice device(1000);
   GraphCache cache({.max_plans = 1});
   std::shared_ptr<Plan> a = MakePlan(&device, 1);
-  EXPECT_EQ(cache.Find(a->fingerprint(), "red").plan, nullptr);
+  EXPECT_EQ(cache.Find(a->fingerprint(), "red"), nullptr);
   cache.Insert(a, "red");
-  EXPECT_TRUE(cache.Find(a->fingerprint(), "red").held);
-  EXPECT_FALSE(cache.Find(a->fingerprint(), "blue").held);
-  EXPECT_TRUE(cache.Find(a->fingerprint(), "blue").held);
+  EXPECT_EQ(cache.Find(a->fingerprint(), "red"), a);
+  EXPECT_EQ(cache.Find(a->fingerprint(), "blue"), nullptr);
+  EXPECT_EQ(cache.Insert(MakePlan(&device, 1), "blue"), a);
+  EXPECT_EQ(cache.Find(a->fingerprint(), "blue"), a);
   cache.Insert(MakePlan(&device, 2), "red");
-  cache.Insert(MakePlan(&device, 1), "red");
-  EXPECT_TRUE(cache.Find(a->fingerprint(), "red").held);
-  EXPECT_FALSE(cache.Find(a->fingerprint(), "blue").held);
+  const auto again = cache.Insert(MakePlan(&device, 1), "red");
+  EXPECT_EQ(cache.Find(a->fingerprint(), "red"), again);
+  EXPECT_EQ(cache.Find(a->fingerprint(), "blue"), nullptr);
 }
 
 TEST(GraphCacheTest, ATenantDoesNotCrowdOutAnother) {
@@ -108,13 +109,14 @@ TEST(GraphCacheTest, WhatAnotherTenantUsesStays) {
   FakeDevice device(1000);
   GraphCache cache({.max_plans = 3});
   const auto shared = cache.Insert(MakePlan(&device, 1), "red");
-  EXPECT_EQ(cache.Find(shared->fingerprint(), "blue").plan, shared);
+  EXPECT_EQ(cache.Insert(MakePlan(&device, 1), "blue"), shared);
   for (int64_t i = 0; i < 10; ++i)
     cache.Insert(MakePlan(&device, 9 + i), "red");
   EXPECT_EQ(cache.Use(shared->fingerprint(), "blue"), shared);
   // The tenant that gave the plan up does not see that the cache still has it.
   EXPECT_EQ(cache.Use(shared->fingerprint(), "red"), nullptr);
-  EXPECT_FALSE(cache.Find(shared->fingerprint(), "red").held);
+  EXPECT_EQ(cache.Find(shared->fingerprint(), "red"), nullptr);
+  EXPECT_EQ(cache.Insert(MakePlan(&device, 1), "red"), shared);
   EXPECT_EQ(cache.Use(shared->fingerprint(), "red"), shared);
 }
 
@@ -125,7 +127,11 @@ TEST(GraphCacheTest, ATenantRunsNoPlanThatItDidNotDefine) {
   const auto sized = cache.Insert(MakeSized(&device, *base, 5), "red");
   EXPECT_EQ(cache.Use(base->fingerprint(), "blue"), nullptr);
   EXPECT_EQ(cache.Use(base->fingerprint(), "blue", 5), nullptr);
-  cache.Find(base->fingerprint(), "blue");
+  EXPECT_EQ(cache.Insert(MakePlan(&device, 1), "blue"), base);
+  EXPECT_EQ(cache.Use(base->fingerprint(), "blue"), base);
+  // Nor does it find one at a size that it did not run.
+  EXPECT_EQ(cache.Use(base->fingerprint(), "blue", 5), nullptr);
+  EXPECT_EQ(cache.Insert(MakeSized(&device, *base, 5), "blue"), sized);
   EXPECT_EQ(cache.Use(base->fingerprint(), "blue", 5), sized);
 }
 

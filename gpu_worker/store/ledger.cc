@@ -70,8 +70,11 @@ absl::Status Ledger::Take(MemoryClass memory_class, const std::string& tenant,
   MutexLock lock(&mu_);
   // used_ never exceeds limit_, so this cannot wrap.
   if (bytes > limit_ - used_) {
-    return LimitExceeded("DEVICE_MEMORY", "device memory", limit_, used_,
-                         bytes);
+    // Names what the tenant uses, because the sum would tell it about others.
+    const auto own = by_tenant_.find(tenant);
+    return LimitExceeded("DEVICE_MEMORY",
+                         "device memory (used: by this tenant)", limit_,
+                         own == by_tenant_.end() ? 0 : own->second, bytes);
   }
   used_ += bytes;
   by_class_[static_cast<size_t>(memory_class)] += bytes;

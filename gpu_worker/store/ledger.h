@@ -100,7 +100,8 @@ class Ledger {
   explicit Ledger(uint64_t device_bytes) : limit_(device_bytes) {}
 
   // Reserves bytes. Returns RESOURCE_EXHAUSTED (DEVICE_MEMORY), which names the
-  // bytes allowed, used and requested, when they do not fit.
+  // device's limit, the bytes that the tenant uses and those requested, when
+  // they do not fit.
   absl::StatusOr<Reservation> Reserve(MemoryClass memory_class,
                                       const std::string& tenant,
                                       uint64_t bytes);

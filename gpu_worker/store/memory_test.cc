@@ -64,6 +64,19 @@ TEST(LedgerTest, RefusalsNameTheNumbersAndChangeNothing) {
   EXPECT_EQ(ErrorMetadataValue(status, "limit"), "100");
   EXPECT_EQ(ErrorMetadataValue(status, "used"), "60");
   EXPECT_EQ(ErrorMetadataValue(status, "asked"), "41");
+  // Another tenant learns only what it uses itself.
+  Reservation b = *ledger.Reserve(MemoryClass::kStorages, "u", 7);
+  const absl::Status other =
+      ledger.Reserve(MemoryClass::kStorages, "u", 41).status();
+  EXPECT_EQ(ErrorMetadataValue(other, "used"), "7");
+  EXPECT_EQ(other.message(),
+            "device memory (used: by this tenant): limit 100 bytes, used 7, "
+            "asked 41");
+  b.Release();
+  EXPECT_EQ(ErrorMetadataValue(
+                ledger.Reserve(MemoryClass::kStorages, "v", 41).status(),
+                "used"),
+            "0");
   EXPECT_FALSE(ledger
                    .Reserve(MemoryClass::kStorages, "t",
                             std::numeric_limits<uint64_t>::max())

@@ -1,0 +1,46 @@
+// Owns a file descriptor of a socket, and opens listening sockets.
+#ifndef COMMON_NET_SOCKET_H_
+#define COMMON_NET_SOCKET_H_
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace djinn {
+
+class Socket {
+ public:
+  Socket() = default;
+  explicit Socket(int fd) : fd_(fd) {}
+  Socket(Socket&& other) noexcept : fd_(other.Release()) {}
+  Socket& operator=(Socket&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~Socket();
+
+  // Returns the descriptor, or -1.
+  int fd() const { return fd_; }
+  // Passes the descriptor to the caller.
+  int Release() { return std::exchange(fd_, -1); }
+
+ private:
+  int fd_ = -1;
+};
+
+struct Listener {
+  // One non-blocking socket for each address that the host's name stands for.
+  std::vector<Socket> sockets;
+  // Address with the port in use.
+  std::string address;
+};
+
+// Listens on "host:port" (port 0: any free one), which CheckAddress() accepted.
+// Errors: Unavailable (CANNOT_LISTEN), which names the address.
+absl::StatusOr<Listener> Listen(const std::string& address);
+
+}  // namespace djinn
+
+#endif  // COMMON_NET_SOCKET_H_
