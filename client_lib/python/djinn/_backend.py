@@ -16,6 +16,7 @@ import types
 
 import torch
 from torch._dynamo.backends.common import aot_autograd
+from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.fx.passes.split_module import split_module
 from torch.utils import _pytree
 
@@ -219,22 +220,25 @@ def _complete(captures, number, outputs):
     return [next(tensors) if one is None else one[0] for one in rest]
 
 
-class _Part(torch.nn.Module):
-    """A graph as a part of another one."""
+def _part(graph, is_single):
+    """Returns a function that executes a graph as a part of another one."""
 
-    def __init__(self, graph, is_single):
-        super().__init__()
-        self._graph = graph
-        self._is_single = is_single
+    def part(*args):
+        results = graph(list(args))
+        return results[0] if is_single else results
 
-    def forward(self, *args):
-        results = self._graph(list(args))
-        return results[0] if self._is_single else results
+    return part
+
+
+def _code_of(graph):
+    """Returns a function that executes a graph without the hooks of modules."""
+    _LazyGraphModule.force_recompile(graph)
+    return graph.forward
 
 
 def _executor(graph, static, place, is_internal):
     """Returns a function of a list of inputs that executes the graph, and replays what it can."""
-    run = graph.forward
+    run = _code_of(graph)
     inputs = [_value_of(node) for node in graph.graph.find_nodes(op="placeholder")]
     constants = [tensor for _, tensor in _constants_of(graph)]
     if not any(map(_is_remote, inputs + constants)):
@@ -254,10 +258,17 @@ def _executor(graph, static, place, is_internal):
     static = [i for i, node in enumerate(nodes) if node.target in static_names]
     constants = [tensor for _, tensor in _constants_of(part)]
     inputs = [_value_of(node) for node in nodes]
-    executed = Graph(part.forward, inputs, static, constants, place, is_internal)
+    executed = Graph(_code_of(part), inputs, static, constants, place, is_internal)
     (output,) = part.graph.find_nodes(op="output")
-    setattr(divided, _DEVICE_PART, _Part(executed, isinstance(output.args[0], torch.fx.Node)))
-    return lambda args: divided.forward(*args)
+    is_single = isinstance(output.args[0], torch.fx.Node)
+    for name, part in list(divided.named_children()):
+        # A module would call the hooks of all modules.
+        if isinstance(part, torch.fx.GraphModule):
+            delattr(divided, name)
+            is_device = name == _DEVICE_PART
+            setattr(divided, name, _part(executed, is_single) if is_device else _code_of(part))
+    run_parts = _code_of(divided)
+    return lambda args: run_parts(*args)
 
 
 def _refused(run, place, refusal):
