@@ -21,7 +21,7 @@ from torch.fx.passes.split_module import split_module
 from torch.utils import _pytree
 
 from djinn import _djinn, _session
-from djinn._refusals import is_silent, warn
+from djinn._refusals import is_passing, is_silent, warn
 
 # Hooks that a program adds later are seen, too.
 torch._dynamo.config.skip_nnmodule_hook_guards = False
@@ -61,7 +61,9 @@ class Captures:
         self.rest = {}
         self.former_rest = {}
         self.lock = threading.Lock()
+        # The number of consecutive captures that were refused, and why the last one was.
         self.refusals = 0
+        self.refusal = ""
         self.is_warned = False
 
 
@@ -144,7 +146,7 @@ class Graph:
         if call is not None:
             call.graphs += 1
             captures = call.captures_of(self)
-        if captures.refusals >= _MAX_REFUSALS:
+        if captures.refusals >= _MAX_REFUSALS and not is_passing(captures.refusal):
             return self._refused(captures, call, args)
         operands = self._key(args), self._tensors(args), self._static(args) + self._constants
         found = captures.callable.replay(*operands)
@@ -164,15 +166,17 @@ class Graph:
         if not self._is_internal and any(one.requires_grad for one in outputs):
             captures.callable.abandon()
             captures.refusals += 1
-            self._note(captures, call, "it returns a view of a tensor that requires gradients")
+            captures.refusal = "it returns a view of a tensor that requires gradients"
+            self._note(captures, call, captures.refusal)
             return results
         with captures.lock:
             number = captures.callable.end(outputs)
             if number and len(outputs) < len(results):
                 _keep(captures, number, results)
         captures.refusals = 0 if number else captures.refusals + 1
+        captures.refusal = "" if number else captures.callable.statistics()[2]
         if not number:
-            self._note(captures, call)
+            self._note(captures, call, captures.refusal)
         elif call is not None:
             call.captured += 1
         return results
@@ -187,15 +191,16 @@ class Graph:
         return key + repr([args[i] for i in self._numbers]) if self._numbers else key
 
     def _refused(self, captures, call, args):
-        self._note(captures, call)
+        self._note(captures, call, captures.refusal or captures.callable.statistics()[2])
         return self._run_as_it_is(args)
 
-    def _note(self, captures, call, refusal=""):
-        refusal = refusal or captures.callable.statistics()[2]
+    def _note(self, captures, call, refusal):
         if is_silent(refusal):
             return
         if call is not None:
             call.refusal = refusal
+        if is_passing(refusal) and captures.refusals < _MAX_REFUSALS:
+            return
         if not captures.is_warned:
             captures.is_warned = True
             warn(self._place.describe(refusal), refusal, advice="")
