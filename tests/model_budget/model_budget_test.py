@@ -89,18 +89,18 @@ class ModelBudgetTest(unittest.TestCase):
     def test_one_that_is_too_large(self):
         small, compiled_small = self.compiled(Small)
         statistics = self.call(small, compiled_small, 6)
-        self.assertEqual(statistics, {"replays": 4, "captures": 2, "refusal": ""})
+        self.assertEqual(statistics, {"replays": 5, "captures": 1, "refusal": ""})
 
         large, compiled_large = self.compiled(Large)
         statistics = self.call(large, compiled_large, 6)
         self.assertEqual(statistics["replays"], 0)
         # It is not captured again without need.
-        self.assertEqual(statistics["captures"], 2)
+        self.assertEqual(statistics["captures"], 1)
         self.assertIn(
             "MODEL_BYTES: what the model Large keeps using: limit 4000 bytes, used 0, "
             f"asked {Large.BYTES} (worker w0, tenant dev", statistics["refusal"])
         # The small model works as before.
-        self.assertEqual(self.call(small, compiled_small, 2)["replays"], 6)
+        self.assertEqual(self.call(small, compiled_small, 2)["replays"], 7)
         self.assertEqual(djinn.root_errors(), [])
 
         eventually(lambda: self.use()["refused_models"] == "1", "the worker's report")
@@ -172,7 +172,7 @@ class ModelBudgetTest(unittest.TestCase):
         # The worker receives it with the lease's next revision.
         def fits():
             other, compiled_other = self.compiled(Large)
-            return self.call(other, compiled_other, 3)["replays"] == 1
+            return self.call(other, compiled_other, 3)["replays"] > 0
 
         eventually(fits, "the new budget counts")
         statistics = self.call(large, compiled, ASKS_AGAIN)

@@ -16,11 +16,12 @@ import types
 
 import torch
 from torch._dynamo.backends.common import aot_autograd
+from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.fx.passes.split_module import split_module
 from torch.utils import _pytree
 
 from djinn import _djinn, _session
-from djinn._refusals import is_silent, warn
+from djinn._refusals import is_passing, is_silent, warn
 
 # Hooks that a program adds later are seen, too.
 torch._dynamo.config.skip_nnmodule_hook_guards = False
@@ -60,7 +61,9 @@ class Captures:
         self.rest = {}
         self.former_rest = {}
         self.lock = threading.Lock()
+        # The number of consecutive captures that were refused, and why the last one was.
         self.refusals = 0
+        self.refusal = ""
         self.is_warned = False
 
 
@@ -143,7 +146,7 @@ class Graph:
         if call is not None:
             call.graphs += 1
             captures = call.captures_of(self)
-        if captures.refusals >= _MAX_REFUSALS:
+        if captures.refusals >= _MAX_REFUSALS and not is_passing(captures.refusal):
             return self._refused(captures, call, args)
         operands = self._key(args), self._tensors(args), self._static(args) + self._constants
         found = captures.callable.replay(*operands)
@@ -163,15 +166,17 @@ class Graph:
         if not self._is_internal and any(one.requires_grad for one in outputs):
             captures.callable.abandon()
             captures.refusals += 1
-            self._note(captures, call, "it returns a view of a tensor that requires gradients")
+            captures.refusal = "it returns a view of a tensor that requires gradients"
+            self._note(captures, call, captures.refusal)
             return results
         with captures.lock:
             number = captures.callable.end(outputs)
             if number and len(outputs) < len(results):
                 _keep(captures, number, results)
         captures.refusals = 0 if number else captures.refusals + 1
+        captures.refusal = "" if number else captures.callable.statistics()[2]
         if not number:
-            self._note(captures, call)
+            self._note(captures, call, captures.refusal)
         elif call is not None:
             call.captured += 1
         return results
@@ -186,15 +191,16 @@ class Graph:
         return key + repr([args[i] for i in self._numbers]) if self._numbers else key
 
     def _refused(self, captures, call, args):
-        self._note(captures, call)
+        self._note(captures, call, captures.refusal or captures.callable.statistics()[2])
         return self._run_as_it_is(args)
 
-    def _note(self, captures, call, refusal=""):
-        refusal = refusal or captures.callable.statistics()[2]
+    def _note(self, captures, call, refusal):
         if is_silent(refusal):
             return
         if call is not None:
             call.refusal = refusal
+        if is_passing(refusal) and captures.refusals < _MAX_REFUSALS:
+            return
         if not captures.is_warned:
             captures.is_warned = True
             warn(self._place.describe(refusal), refusal, advice="")
@@ -219,22 +225,25 @@ def _complete(captures, number, outputs):
     return [next(tensors) if one is None else one[0] for one in rest]
 
 
-class _Part(torch.nn.Module):
-    """A graph as a part of another one."""
+def _part(graph, is_single):
+    """Returns a function that executes a graph as a part of another one."""
 
-    def __init__(self, graph, is_single):
-        super().__init__()
-        self._graph = graph
-        self._is_single = is_single
+    def part(*args):
+        results = graph(list(args))
+        return results[0] if is_single else results
 
-    def forward(self, *args):
-        results = self._graph(list(args))
-        return results[0] if self._is_single else results
+    return part
+
+
+def _code_of(graph):
+    """Returns a function that executes a graph without the hooks of modules."""
+    _LazyGraphModule.force_recompile(graph)
+    return graph.forward
 
 
 def _executor(graph, static, place, is_internal):
     """Returns a function of a list of inputs that executes the graph, and replays what it can."""
-    run = graph.forward
+    run = _code_of(graph)
     inputs = [_value_of(node) for node in graph.graph.find_nodes(op="placeholder")]
     constants = [tensor for _, tensor in _constants_of(graph)]
     if not any(map(_is_remote, inputs + constants)):
@@ -254,10 +263,17 @@ def _executor(graph, static, place, is_internal):
     static = [i for i, node in enumerate(nodes) if node.target in static_names]
     constants = [tensor for _, tensor in _constants_of(part)]
     inputs = [_value_of(node) for node in nodes]
-    executed = Graph(part.forward, inputs, static, constants, place, is_internal)
+    executed = Graph(_code_of(part), inputs, static, constants, place, is_internal)
     (output,) = part.graph.find_nodes(op="output")
-    setattr(divided, _DEVICE_PART, _Part(executed, isinstance(output.args[0], torch.fx.Node)))
-    return lambda args: divided.forward(*args)
+    is_single = isinstance(output.args[0], torch.fx.Node)
+    for name, part in list(divided.named_children()):
+        # A module would call the hooks of all modules.
+        if isinstance(part, torch.fx.GraphModule):
+            delattr(divided, name)
+            is_device = name == _DEVICE_PART
+            setattr(divided, name, _part(executed, is_single) if is_device else _code_of(part))
+    run_parts = _code_of(divided)
+    return lambda args: run_parts(*args)
 
 
 def _refused(run, place, refusal):

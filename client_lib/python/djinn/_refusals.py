@@ -2,8 +2,10 @@
 
 import warnings
 
-# Refusals that are no news: there is nothing to replay, or it is replayed later.
-_SILENT = ("it calls nothing on the device", "an argument was never filled", "DJINN_EAGER")
+# Refusals that say nothing that a program could change.
+_SILENT = ("it calls nothing on the device", "DJINN_EAGER")
+# Refusals that the next call need not meet.
+_PASSING = ("an argument was never filled", "is the first to draw", "another thread did so")
 _ADVICE = {
     "reads a value": "Return the tensor, and read it outside.",
     "tensor of this process": "Move the tensors to the device before the call.",
@@ -19,6 +21,11 @@ _OTHER_ADVICE = 'torch.compile(..., backend="djinn") may replay it in parts.'
 def is_silent(refusal):
     """Returns whether a refusal says nothing that a program could change."""
     return not refusal or any(part in refusal for part in _SILENT)
+
+
+def is_passing(refusal):
+    """Returns whether the next call may be captured although this one was not."""
+    return any(part in refusal for part in _PASSING)
 
 
 def warn(what, refusal, advice=_OTHER_ADVICE):

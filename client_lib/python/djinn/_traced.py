@@ -7,11 +7,25 @@ import weakref
 
 import torch
 
+from djinn._djinn import places
 from djinn._errors import Error
 from djinn._refusals import describe, warn
 
 MAX_WARM_UP_CALLS = 8
 _NO_GRAPH = "PyTorch's Dynamo finds no graph of operators on the device in it"
+# The number of times that a function is traced from the beginning.
+_MAX_TRACES = 8
+_CHANGES = "it raises errors, or classes and functions that it uses are replaced, again and again"
+# The functions that PyTorch's modules call, and the hooks of all modules.
+_DICTIONARIES = (
+    vars(torch),
+    vars(torch.nn.functional),
+    torch.nn.modules.module._global_backward_hooks,
+    torch.nn.modules.module._global_backward_pre_hooks,
+    torch.nn.modules.module._global_forward_hooks,
+    torch.nn.modules.module._global_forward_pre_hooks,
+)
+_version_of = torch._C._dynamo.guards.dict_version
 # The number of consecutive calls without a graph of which the last one is warned of.
 _CALLS_BEFORE_WARNING = 4
 
@@ -30,6 +44,9 @@ class TracedCalls:
     def __init__(self, name):
         self._name = name
         self._compiled = None
+        self._classes = None
+        # How often the code was traced from the beginning.
+        self._traces = 0
         # The captured calls of each graph that the calls execute.
         self._captures = weakref.WeakKeyDictionary()
         self._lock = threading.Lock()
@@ -39,9 +56,9 @@ class TracedCalls:
         self._calls_in_vain = 0
 
     def call(self, function, args, kwargs):
-        compiled = self._compiled
+        compiled = self._compiled_for(function, args)
         if compiled is None:
-            compiled = self._compiled = _compile()
+            return function(*args, **kwargs)
         from djinn._backend import thread
 
         call, outer = _Call(self), thread.call
@@ -62,6 +79,23 @@ class TracedCalls:
             if raises:
                 config.suppress_errors = False
             self._count(call, function, args)
+
+    def _compiled_for(self, function, args):
+        """Returns torch.compile's form of the function, or None if it must be called as it is."""
+        compiled, classes = self._compiled, self._classes
+        if compiled is not None and classes.are_as_they_were():
+            return compiled
+        if self._traces > _MAX_TRACES:
+            self._refusal = _CHANGES
+            return None
+        with self._lock:
+            self._traces += 1
+            if self._traces > _MAX_TRACES:
+                warn(describe(_called(function, args)), _CHANGES, "")
+        compiled = _compile()
+        self._classes = _Classes(_called(function, args))
+        self._compiled = compiled
+        return compiled
 
     def captures_of(self, graph):
         """Returns the captured calls of a graph, for these calls alone."""
@@ -93,6 +127,9 @@ class TracedCalls:
                 self._captured += 1
             elif call.replayed and not call.refusal:
                 self._replays += 1
+            if call.captured:
+                # The call may use other modules than the ones before.
+                self._classes = _Classes(_called(function, args))
             if call.graphs:
                 self._calls_in_vain = 0
                 return
@@ -100,8 +137,8 @@ class TracedCalls:
             self._calls_in_vain += 1
             if self._calls_in_vain != _CALLS_BEFORE_WARNING:
                 return
-        called = args[0] if args and function is torch.nn.Module.__call__ else function
-        warn(describe(called), _NO_GRAPH, 'TORCH_LOGS="graph_breaks" says where it stops.')
+        advice = 'TORCH_LOGS="graph_breaks" says where it stops.'
+        warn(describe(_called(function, args)), _NO_GRAPH, advice)
 
 
 class TracedModule:
@@ -137,6 +174,28 @@ class TracedModule:
     def forget(self):
         """Forgets every captured call. Workers stop counting the captured tensors as a model."""
         self._calls.forget()
+
+
+class _Classes:
+    """The members of a module's classes and of PyTorch, which Dynamo does not guard."""
+
+    def __init__(self, function):
+        module = getattr(function, "__self__", function)
+        kinds = {type(one) for one in module.modules()} if is_module(function) else ()
+        kinds = {base for kind in kinds for base in kind.__mro__[:-1]} | {torch.Tensor}
+        self._members = [(kind, tuple(vars(kind)), tuple(vars(kind).values())) for kind in kinds]
+        self._versions = list(map(_version_of, _DICTIONARIES))
+
+    def are_as_they_were(self):
+        return (
+            list(map(_version_of, _DICTIONARIES)) == self._versions
+            and places.hold_members(self._members)
+        )
+
+
+def _called(function, args):
+    """Returns the module of a call of torch.nn.Module.__call__, or the function."""
+    return args[0] if args and not is_module(function) and is_module(args[0]) else function
 
 
 class _Call:

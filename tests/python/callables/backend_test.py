@@ -44,7 +44,10 @@ class _Counted(TracedCalls):
 
     def __init__(self, function, **options):
         super().__init__("test")
-        self._compiled = torch.compile(function, backend="djinn", **options)
+        self._function = torch.compile(function, backend="djinn", **options)
+
+    def _compiled_for(self, function, args):
+        return self._function
 
     def __call__(self, *args, **kwargs):
         # The callable calls what it is given with the arguments after it.

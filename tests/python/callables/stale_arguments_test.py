@@ -321,9 +321,7 @@ class StaleArgumentsTest(StaleAnswersCase):
             # The result equals that of the first computation.
             torch.testing.assert_close(compiled(x).cpu(), first)
         self.assertEqual(compiled.statistics()["replays"], before)
-        self.assertIn("parametrizations are cached", compiled.statistics()["refusal"])
         self.assertFalse(torch.equal(compiled(x).cpu(), first))
-        self.assertEqual(compiled.statistics()["replays"], before + 1)
 
     def test_settings_of_torch_that_choose_no_operator(self):
         self.addCleanup(torch.set_num_threads, torch.get_num_threads())
