@@ -22,10 +22,12 @@ _djinn = _load.load()
 from djinn import (  # noqa: E402  (needs the library)
     _automatic,
     _device_module,
+    _frameworks,
     _higher_order,
     _processors,
     _safetensors,
     _sparse,
+    _switches,
 )
 from djinn._automatic import registered_modules, set_automatic_registration  # noqa: E402
 from djinn._capture import capture  # noqa: E402
@@ -64,6 +66,8 @@ _processors.leave_alone()
 _safetensors.teach()
 _sparse.refuse()
 _automatic.begin()
+_switches.watch(_frameworks.is_wanted)
+_frameworks.begin()
 
 __all__ = [
     "AsyncRead",
