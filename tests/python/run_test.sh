@@ -1,11 +1,14 @@
 #!/usr/bin/env bash
 # Runs the unittest cases of one module with the interpreter of the environment
-# that `./djinn setup python` makes. The argument names the module as in Python.
+# that `./djinn setup python` makes, or `./djinn setup libraries` if PYTHON_ENVIRONMENT
+# is libraries. The argument names the module as in Python.
 set -euo pipefail
 
 folder=$(<"$TEST_SRCDIR/python_environment/folder.txt")
+environment=${PYTHON_ENVIRONMENT:-python}
+folder=$(dirname "$folder")/$environment
 if [[ ! -x $folder/bin/python ]]; then
-  echo "the environment for tests in Python is missing: run ./djinn setup python" >&2
+  echo "the environment for tests in Python is missing: run ./djinn setup $environment" >&2
   exit 1
 fi
 root=$TEST_SRCDIR/$TEST_WORKSPACE

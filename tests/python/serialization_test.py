@@ -96,13 +96,28 @@ class SerializationTest(RemoteCase):
             with self.assertRaisesRegex(safetensors.SafetensorError, "nowhere is invalid"):
                 safetensors.safe_open(path, framework="pt", device="nowhere")
 
-    def test_the_old_file_format_is_refused(self):
-        with self.assertRaisesRegex(RuntimeError, "made from an address"):
-            torch.save(
-                torch.ones(3, device=self.device),
-                io.BytesIO(),
-                _use_new_zipfile_serialization=False,
-            )
+    def test_the_old_file_format_is_written_and_read(self):
+        values = {
+            "view": torch.arange(6).reshape(2, 3).t(),
+            "half": torch.randn(2, dtype=torch.bfloat16),
+            "complex": torch.randn(2, 2, dtype=torch.complex64),
+            "empty": torch.empty(0, 3),
+        }
+        remote = {name: value.to(self.device) for name, value in values.items()}
+        with tempfile.TemporaryDirectory() as folder:
+            for target in (os.path.join(folder, "old.pt"), io.BytesIO()):
+                for saved in (values, remote):
+                    if isinstance(target, io.BytesIO):
+                        target.seek(0)
+                    torch.save(saved, target, _use_new_zipfile_serialization=False)
+                    for location in ("cpu", self.device):
+                        if isinstance(target, io.BytesIO):
+                            target.seek(0)
+                        loaded = torch.load(target, map_location=location)
+                        for name, value in values.items():
+                            self.assertEqual(loaded[name].device.type, torch.device(location).type)
+                            self.assertEqual(loaded[name].stride(), value.stride())
+                            torch.testing.assert_close(loaded[name].cpu(), value, rtol=0, atol=0)
 
     def test_data_is_assigned(self):
         parameter = torch.nn.Parameter(torch.zeros(2))

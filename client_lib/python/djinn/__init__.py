@@ -22,11 +22,13 @@ _djinn = _load.load()
 from djinn import (  # noqa: E402  (needs the library)
     _automatic,
     _device_module,
+    _frameworks,
     _higher_order,
     _inductor,
     _processors,
     _safetensors,
     _sparse,
+    _switches,
 )
 from djinn._automatic import registered_modules, set_automatic_registration  # noqa: E402
 from djinn._capture import capture  # noqa: E402
@@ -66,6 +68,8 @@ _safetensors.teach()
 _sparse.refuse()
 _inductor.refuse()
 _automatic.begin()
+_switches.watch(_frameworks.is_wanted)
+_frameworks.begin()
 
 __all__ = [
     "AsyncRead",

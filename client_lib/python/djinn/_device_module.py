@@ -279,10 +279,37 @@ def _pickle_through_zip(original):
     return __reduce__
 
 
+def _fill_from_file(original):
+    """Reads a checkpoint in the format before PyTorch 1.6, whose bytes go to the address."""
+
+    @functools.wraps(original)
+    def _set_from_file(self, file, offset, is_real_file, element_size):
+        if self.device.type != _NAME:
+            return original(self, file, offset, is_real_file, element_size)
+        local = torch.UntypedStorage(self.nbytes())
+        local._set_from_file(file, offset, is_real_file, element_size)
+        return self.copy_(local)
+
+    return _set_from_file
+
+
+def _write_to_file(original):
+    """Writes a checkpoint in that format."""
+
+    @functools.wraps(original)
+    def _write_file(self, *args):
+        return original(self.cpu() if self.device.type == _NAME else self, *args)
+
+    return _write_file
+
+
 def register():
     """Registers this module as torch.<name>, and adds its methods to tensors and modules."""
     for storage in (torch.TypedStorage, torch.storage._StorageBase):
         storage.__reduce__ = _pickle_through_zip(storage.__reduce__)
+    untyped = torch.UntypedStorage
+    untyped._set_from_file = _fill_from_file(untyped._set_from_file)
+    untyped._write_file = _write_to_file(untyped._write_file)
     # PyTorch's modules read the name from here, and behave differently without it.
     torch.utils.rename_privateuse1_backend(_NAME)
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import torch
 
-from djinn import _djinn, _errors
+from djinn import _djinn, _errors, _frameworks
 
 _djinn.set_error_factory(_errors.from_fields)
 
@@ -74,6 +74,7 @@ def connect(
     """
     given = {key: value for key, value in locals().items() if value is not None}
     _djinn.connect(**given)
+    _frameworks.follow_session()
 
 
 def close(deadline=30.0):
@@ -83,7 +84,10 @@ def close(deadline=30.0):
     that no call has reported, and djinn.Error with the code DEADLINE_EXCEEDED if work was
     left. Has no effect if no session is open.
     """
-    _djinn.close(deadline)
+    try:
+        _djinn.close(deadline)
+    finally:
+        _frameworks.follow_session()
 
 
 def is_connected():
@@ -232,6 +236,7 @@ def local(
         start_timeout,
     )
     cluster.connect(device_workers or {})
+    _frameworks.follow_session()
     _embedded = cluster
     return LocalCluster(cluster)
 

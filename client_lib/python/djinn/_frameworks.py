@@ -1,0 +1,239 @@
+"""Makes libraries that choose a device themselves choose this one, where they allow it.
+
+A session that is open, or configured by DJINN_COORDINATOR, is a program's wish to compute
+remotely. accelerate, and with it transformers' Trainer, reads the device from a variable of
+the environment. Lightning gets an accelerator and a strategy by name. Where a library looks
+for devices that it knows and takes the CPU otherwise, a warning says what to set, once.
+docs/user/libraries.md has the lines for a program.
+"""
+
+import functools
+import importlib.abc
+import os
+import sys
+import warnings
+
+import torch
+
+from djinn import _djinn, _switches
+
+_NAME = torch._C._get_privateuse1_backend_name()
+_DEVICE = f"{_NAME}:0"
+# accelerate and transformers read the device from here.
+_VARIABLE = "ACCELERATE_TORCH_DEVICE"
+# True if the variable is this module's, and not the user's.
+_is_ours = False
+_said = set()
+
+
+def is_wanted():
+    """Returns whether a session is open or configured."""
+    return _djinn.is_connected() or bool(os.environ.get("DJINN_COORDINATOR"))
+
+
+def follow_session():
+    """Sets or removes what libraries read. Called when a session opens or closes."""
+    global _is_ours
+    if is_wanted():
+        _switches.check()
+        if _VARIABLE not in os.environ:
+            os.environ[_VARIABLE] = _DEVICE
+            _is_ours = True
+        _check_early_state()
+    elif _is_ours:
+        os.environ.pop(_VARIABLE, None)
+        _is_ours = False
+
+
+def _check_early_state():
+    """accelerate chooses its device once for the process."""
+    state = getattr(sys.modules.get("accelerate.state"), "PartialState", None)
+    chosen = getattr(state, "_shared_state", {}).get("device")
+    if _is_ours and chosen is not None and chosen.type == "cpu":
+        _warn("accelerate chose the CPU before the session was opened", "open it first")
+
+
+def _warn(what, remedy):
+    if (what, remedy) in _said:
+        return
+    _said.add((what, remedy))
+    warnings.warn(f"djinn: {what}: it computes in this process. To use {_NAME}, {remedy}.",
+                  stacklevel=4)
+
+
+def _teach_state(module):
+    """A program that asks accelerate for the CPU gets it, whatever the variable says."""
+    original = module.PartialState.__init__
+
+    @functools.wraps(original)
+    def __init__(self, cpu=False, **kwargs):
+        hidden = os.environ.pop(_VARIABLE, None) if cpu and _is_ours else None
+        try:
+            original(self, cpu, **kwargs)
+        finally:
+            if hidden is not None:
+                os.environ[_VARIABLE] = hidden
+
+    module.PartialState.__init__ = __init__
+
+
+def _teach_training_arguments(module):
+    """bf16=True asks whether a GPU that transformers knows has the type."""
+    original = module.is_torch_bf16_gpu_available
+    module.is_torch_bf16_gpu_available = functools.wraps(original)(
+        lambda: os.environ.get(_VARIABLE, "").startswith(_NAME) or original())
+
+
+def _watch_pipelines(module):
+    """A pipeline whose model is on this device stays there unless the program says otherwise."""
+    original = module.Pipeline.__init__
+
+    @functools.wraps(original)
+    def __init__(self, model, *args, **kwargs):
+        device = kwargs.get("device")
+        if device is None and getattr(getattr(model, "device", None), "type", "") == _NAME:
+            kwargs["device"] = device = model.device
+        original(self, model, *args, **kwargs)
+        asks = device is None or (isinstance(device, int) and device >= 0)
+        if asks and self.device.type == "cpu" and is_wanted():
+            _warn("transformers' pipeline takes the CPU", f'pass device="{_DEVICE}"')
+
+    module.Pipeline.__init__ = __init__
+
+
+def _watch_device_maps(module):
+    original = module._get_device_map
+
+    @functools.wraps(original)
+    def _get_device_map(model, device_map, *args, **kwargs):
+        result = original(model, device_map, *args, **kwargs)
+        if isinstance(device_map, str) and is_wanted():
+            if all(str(device) in ("cpu", "disk") for device in result.values()):
+                _warn(f'device_map="{device_map}" takes the CPU', f'pass device_map="{_DEVICE}"')
+        return result
+
+    module._get_device_map = _get_device_map
+
+
+def _register_accelerator(module):
+    """Adds the accelerator to Lightning's registry; `module` is one of its two packages."""
+
+    class RemoteAccelerator(module.Accelerator):
+        """Computes on the session's device, which has no distributed strategy."""
+
+        def setup_device(self, device):
+            if device.type != _NAME:
+                raise ValueError(
+                    f'accelerator="{_NAME}" computes on {_DEVICE}, but the strategy on {device}:'
+                    f' pass strategy="{_NAME}" as well')
+
+        def teardown(self):
+            pass
+
+        def get_device_stats(self, device):
+            return torch.accelerator.memory_stats(torch.device(device).index)
+
+        @staticmethod
+        def parse_devices(devices):
+            return 1 if devices == "auto" else int(devices)
+
+        @staticmethod
+        def get_parallel_devices(devices):
+            return [torch.device(_NAME, index) for index in range(devices)]
+
+        @staticmethod
+        def auto_device_count():
+            return 1
+
+        @staticmethod
+        def is_available():
+            return True
+
+        @staticmethod
+        def name():
+            return _NAME
+
+    _registry(module, "Accelerator").register(
+        _NAME, RemoteAccelerator, description="Djinn's remote device")
+
+
+def _register_strategy(module):
+    _registry(module, "Strategy").register(
+        _NAME, module.SingleDeviceStrategy, description="Djinn's remote device", device=_DEVICE)
+
+
+def _registry(module, kind):
+    """Lightning's Trainer and its Fabric spell the names differently."""
+    constant = f"{kind.upper()}_REGISTRY"
+    return getattr(module, constant if hasattr(module, constant) else f"{kind}Registry")
+
+
+def _watch_automatic_accelerator(module):
+    connector = getattr(module, "_AcceleratorConnector", None) or module._Connector
+    original = connector._choose_auto_accelerator
+
+    @functools.wraps(original)
+    def _choose_auto_accelerator(*args):
+        chosen = original(*args)
+        if chosen == "cpu" and is_wanted():
+            _warn('Lightning\'s accelerator="auto" takes the CPU',
+                  f'pass accelerator="{_NAME}" and strategy="{_NAME}"')
+        return chosen
+
+    connector._choose_auto_accelerator = staticmethod(_choose_auto_accelerator)
+
+
+_TEACHERS = {
+    "accelerate.state": _teach_state,
+    "transformers.training_args": _teach_training_arguments,
+    "transformers.pipelines.base": _watch_pipelines,
+    "transformers.integrations.accelerate": _watch_device_maps,
+}
+for _trainer, _fabric in (("lightning.pytorch", "lightning.fabric"),
+                          ("pytorch_lightning", "lightning_fabric")):
+    _TEACHERS |= {
+        f"{_trainer}.accelerators": _register_accelerator,
+        f"{_fabric}.accelerators": _register_accelerator,
+        f"{_trainer}.strategies": _register_strategy,
+        f"{_fabric}.strategies": _register_strategy,
+        f"{_trainer}.trainer.connectors.accelerator_connector": _watch_automatic_accelerator,
+        f"{_fabric}.connector": _watch_automatic_accelerator,
+    }
+
+
+def _teach(module):
+    """Changes a library's module. Another version of the library may lack what is changed."""
+    try:
+        _TEACHERS[module.__name__](module)
+    except (AttributeError, TypeError, ValueError) as error:
+        _warn(f"{module.__name__} is of a version that djinn does not know ({error})",
+              "see docs/user/libraries.md")
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Teaches the modules as soon as they are imported."""
+
+    def find_spec(self, fullname, path, target=None):
+        if fullname not in _TEACHERS:
+            return None
+        for finder in sys.meta_path:
+            spec = None if finder is self else finder.find_spec(fullname, path, target)
+            if spec is None:
+                continue
+            execute = spec.loader.exec_module
+
+            def exec_module(module):
+                execute(module)
+                _teach(module)
+
+            spec.loader.exec_module = exec_module
+            return spec
+        return None
+
+
+def begin():
+    """Prepares for libraries that are imported later, and changes those that already are."""
+    sys.meta_path.insert(0, _Finder())
+    for name in _TEACHERS.keys() & sys.modules.keys():
+        _teach(sys.modules[name])
+    follow_session()

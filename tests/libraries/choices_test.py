@@ -1,0 +1,146 @@
+"""Which device libraries choose by themselves, and what is said where it is the CPU."""
+
+import unittest
+
+from tests.python.remote_case import run_program
+
+_LOCAL = "import torch, djinn; cluster = djinn.local(worker_threads=1)\n"
+_PIPELINE = """
+import transformers
+config = transformers.GPT2Config(vocab_size=32, n_embd=16, n_layer=1, n_head=2)
+model = transformers.GPT2Model(config)
+class Pipeline(transformers.Pipeline):
+    def _sanitize_parameters(self): return {}, {}, {}
+    def preprocess(self, ids): return {"input_ids": torch.tensor([ids])}
+    def _forward(self, inputs): return self.model(**inputs)
+    def postprocess(self, outputs): return outputs.last_hidden_state.shape
+"""
+_LIGHTNING = """
+import importlib, sys
+lightning = importlib.import_module(sys.argv[1])
+class Model(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 1)
+    def training_step(self, batch, index):
+        print(batch.device)
+        return self.layer(batch).sum()
+    def configure_optimizers(self): return torch.optim.SGD(self.parameters(), 0.1)
+def fit(**options):
+    trainer = lightning.Trainer(
+        max_steps=1, logger=False, enable_checkpointing=False, enable_progress_bar=False,
+        enable_model_summary=False, **options)
+    trainer.fit(Model(), torch.utils.data.DataLoader(torch.ones(4, 4), batch_size=4))
+"""
+
+
+def _warnings(program):
+    return [line for line in program.stderr.splitlines() if ": djinn: " in line]
+
+
+class ChoicesTest(unittest.TestCase):
+    def assert_prints(self, source, *lines, warns=(), **environment):
+        """The program prints the lines and warns of djinn in these words, in order."""
+        program = run_program(source, timeout=300, **environment)
+        self.assertEqual(program.stdout.split("\n")[:-1], list(lines), program.stderr)
+        said = _warnings(program)
+        self.assertEqual(len(said), len(warns), program.stderr)
+        for line, words in zip(said, warns, strict=True):
+            self.assertIn(words, line)
+
+    def test_accelerate_takes_the_device_of_an_open_session(self):
+        self.assert_prints(
+            _LOCAL + "from accelerate import Accelerator; print(Accelerator().device)",
+            "remote_accelerator:0")
+
+    def test_accelerate_takes_the_cpu_if_the_program_says_so(self):
+        self.assert_prints(
+            _LOCAL + "from accelerate import Accelerator; print(Accelerator(cpu=True).device)",
+            "cpu")
+        self.assert_prints(
+            _LOCAL + "from accelerate import Accelerator; print(Accelerator().device)",
+            "cpu", ACCELERATE_TORCH_DEVICE="cpu")
+
+    def test_accelerate_takes_the_device_of_a_configured_session(self):
+        self.assert_prints(
+            "import torch, djinn\nfrom accelerate import Accelerator; print(Accelerator().device)",
+            "remote_accelerator:0", DJINN_COORDINATOR="127.0.0.1:1")
+
+    def test_accelerate_takes_the_cpu_without_a_session_or_after_it(self):
+        self.assert_prints(
+            "import torch, djinn\nfrom accelerate import Accelerator; print(Accelerator().device)",
+            "cpu")
+        self.assert_prints(
+            _LOCAL + "cluster.close()\n"
+            "from accelerate import Accelerator; print(Accelerator().device)", "cpu")
+
+    def test_a_session_that_opens_after_the_choice_warns(self):
+        self.assert_prints(
+            "import torch, djinn\nfrom accelerate import Accelerator; Accelerator()\n"
+            "djinn.local(worker_threads=1)", warns=["open it first"])
+
+    def test_trainer_on_the_cpu_stays_there(self):
+        self.assert_prints(
+            _LOCAL + "from transformers import TrainingArguments\n"
+            "arguments = TrainingArguments('unused', use_cpu=True, report_to=[])\n"
+            "print(arguments.device, arguments.distributed_state.device)", "cpu cpu")
+
+    def test_pipelines_that_take_the_cpu_warn_once(self):
+        self.assert_prints(
+            _LOCAL + _PIPELINE + """
+for device in (0, None): print(Pipeline(model, device=device).device)
+for device in ("cpu", -1): print(Pipeline(model, device=device).device)
+print(Pipeline(model, device=djinn.device()).device)
+print(Pipeline(model).device)
+""",
+            "cpu", "cpu", "cpu", "cpu", "remote_accelerator:0", "remote_accelerator:0",
+            warns=['pass device="remote_accelerator:0"'])
+
+    def test_device_maps_that_take_the_cpu_warn(self):
+        self.assert_prints(
+            _LOCAL + _PIPELINE + """
+import tempfile
+with tempfile.TemporaryDirectory() as folder:
+    model.save_pretrained(folder)
+    for device_map in ("auto", "cpu", "remote_accelerator:0"):
+        print(transformers.GPT2Model.from_pretrained(folder, device_map=device_map).device)
+""",
+            "cpu", "cpu", "remote_accelerator:0",
+            warns=['pass device_map="remote_accelerator:0"'])
+
+    def test_nothing_warns_without_a_session(self):
+        self.assert_prints(
+            "import torch, djinn\n" + _PIPELINE + "print(Pipeline(model, device=0).device)", "cpu")
+
+    def test_lightning_has_an_accelerator_and_a_strategy(self):
+        for package in ("lightning.pytorch", "pytorch_lightning"):
+            with self.subTest(package):
+                source = _LIGHTNING.replace("sys.argv[1]", repr(package))
+                self.assert_prints(_LOCAL + source + """
+fit(accelerator="remote_accelerator", strategy="remote_accelerator")
+fit(accelerator="cpu")
+fit()
+try: fit(accelerator="remote_accelerator")
+except ValueError as error: print("and strategy" if 'pass strategy="' in str(error) else error)
+""",
+                    "remote_accelerator:0", "cpu", "cpu", "and strategy",
+                    warns=['pass accelerator="remote_accelerator" and strategy='])
+
+    def test_fabric_has_an_accelerator_and_a_strategy(self):
+        self.assert_prints(
+            _LOCAL + """
+from lightning.fabric import Fabric
+fabric = Fabric(accelerator="remote_accelerator", strategy="remote_accelerator")
+model = torch.nn.Linear(4, 1)
+model, optimizer = fabric.setup(model, torch.optim.SGD(model.parameters(), 0.1))
+fabric.backward(model(torch.ones(2, 4, device=fabric.device)).sum())
+optimizer.step()
+print(model.weight.device)
+print(Fabric().device)
+""",
+            "remote_accelerator:0", "cpu",
+            warns=['pass accelerator="remote_accelerator" and strategy='])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,56 @@
+"""Switches of the program's process: honoured, or warned of by name."""
+
+import unittest
+
+from tests.python.remote_case import run_program
+
+# Each sets a switch to another value than PyTorch's default.
+_SWITCHES = {
+    "torch.use_deterministic_algorithms": "torch.use_deterministic_algorithms(True)",
+    "torch.set_float32_matmul_precision": "torch.set_float32_matmul_precision('medium')",
+    "torch.backends.mkldnn.enabled": "torch.backends.mkldnn.enabled = False",
+    "torch.backends.mkldnn.deterministic": "torch.backends.mkldnn.deterministic = True",
+    "torch.backends.nnpack": "torch.backends.nnpack.set_flags(False)",
+    "torch.backends.cudnn.enabled": "torch.backends.cudnn.enabled = False",
+    "torch.backends.cudnn.deterministic": "torch.backends.cudnn.deterministic = True",
+    "torch.backends.cuda.matmul.allow_tf32": "torch.backends.cuda.matmul.allow_tf32 = True",
+    "torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction":
+        "torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False",
+    "torch.set_flush_denormal": "torch.set_flush_denormal(True)",
+}
+_PROGRAM = """
+import warnings
+import torch, djinn
+djinn.local(worker_threads=1)
+warnings.simplefilter("always")
+switches = {switches!r}
+with warnings.catch_warnings(record=True) as said:
+    for statement in switches.values():
+        exec(statement)
+        exec(statement)
+for name in switches:
+    named = [each for each in said if f"djinn: {{name}} does not reach" in str(each.message)]
+    if len(named) != 1: print(name, [str(each.message) for each in said])
+"""
+
+
+class SwitchesTest(unittest.TestCase):
+    def test_each_switch_is_warned_of_once_by_name(self):
+        self.assertEqual(run_program(_PROGRAM.format(switches=_SWITCHES)).stdout, "")
+
+    def test_a_switch_from_before_the_session_is_warned_of(self):
+        program = run_program(
+            "import torch, djinn\ntorch.use_deterministic_algorithms(True)\nprint('-')\n"
+            "djinn.local(worker_threads=1)")
+        self.assertIn("torch.use_deterministic_algorithms does not reach", program.stderr)
+
+    def test_nothing_is_said_without_a_session_or_for_defaults(self):
+        program = run_program(
+            "import torch, djinn\ntorch.use_deterministic_algorithms(True)\n"
+            "torch.use_deterministic_algorithms(False)\ndjinn.local(worker_threads=1)\n"
+            "torch.backends.mkldnn.enabled = True\ntorch.set_float32_matmul_precision('highest')")
+        self.assertNotIn("djinn:", program.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
