@@ -1,7 +1,5 @@
 #include "common/net/tls_config.h"
 
-#include <cstdlib>
-
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/net/server_address.h"
@@ -16,11 +14,6 @@ void NoteProblem(ConfigMap* root, absl::string_view key, bool insecure,
     root->Error("insecure",
                 absl::StrCat("contradicts ", key, ": leave one of them out"));
   }
-}
-
-std::string Variable(const char* name) {
-  const char* const value = std::getenv(name);
-  return value == nullptr ? std::string() : std::string(value);
 }
 
 }  // namespace
@@ -53,12 +46,6 @@ void CheckConfigAddress(ConfigMap* root, absl::string_view key,
                         const std::string& address, bool other_hosts) {
   const absl::Status status = CheckAddress(address, other_hosts);
   if (!status.ok()) root->Error(key, status.message());
-}
-
-ChannelTls ChannelTlsFromEnvironment() {
-  return {Variable("DJINN_TLS_CA_FILE"), Variable("DJINN_TLS_CERTIFICATE_FILE"),
-          Variable("DJINN_TLS_PRIVATE_KEY_FILE"),
-          Variable("DJINN_TLS_SERVER_NAME")};
 }
 
 MonitoringConfig ReadMonitoring(ConfigMap* root) {

@@ -201,6 +201,63 @@ make_precompiled() {
   : >"$1/precompiled.h"
 }
 
+# name=version, of the sources of these packages as they are installed.
+sources_of() { dpkg-query -W -f '${source:Package}=${source:Version}\n' "$@"; }
+
+# debian_sources FOLDER PACKAGE...: downloads and unpacks the sources of packages as they
+# are installed, each to FOLDER/PACKAGE. apt checks their signatures. It needs lists that
+# the machine's configuration need not name, hence its own ones.
+debian_sources() {
+  local folder=$1 file name
+  mkdir -p "$folder"/{archives/partial,lists/partial,parts}
+  for file in /etc/apt/sources.list /etc/apt/sources.list.d/*; do
+    case $file in
+      *.list) [[ ! -f $file ]] || sed -n 's/^deb /deb-src /p' "$file" >"$folder/parts/${file##*/}" ;;
+      *.sources) sed 's/^Types:.*/Types: deb-src/' "$file" >"$folder/parts/${file##*/}" ;;
+    esac
+  done
+  local apt=(apt-get -qq -o "Dir::Etc::SourceList=/dev/null"
+    -o "Dir::Etc::SourceParts=$folder/parts" -o "Dir::State::Lists=$folder/lists"
+    -o "Dir::Cache=$folder" -o "APT::Sandbox::User=$(id -un)")
+  "${apt[@]}" update
+  for name in "${@:2}"; do
+    file=$(sources_of "$name")
+    mkdir "$folder/download"
+    (cd "$folder/download" && "${apt[@]}" source --download-only "$file" >/dev/null) ||
+      die "apt does not offer the sources of $file any more: upgrade $name, or find them"
+    dpkg-source --no-check -x "$folder"/download/*.dsc "$folder/$name" >/dev/null 2>&1
+    rm -r "$folder/download"
+  done
+}
+
+# The static libraries that libdjinn_client.so has inside: Debian's, which can be linked
+# into a shared library as they are, but for the members that are compiled again.
+make_private() {
+  local lib=/usr/lib/x86_64-linux-gnu list=$root/third_party/private_members.txt
+  local work=$1/work package library source file
+  cp "$lib"/libabsl_*.a "$lib"/lib{grpc,grpc++,gpr,upb,address_sorting,cares,re2,protobuf,xxhash}.a "$1"
+  # Helpers of tests.
+  rm "$1"/libabsl_{random_internal_distribution_test_util,scoped_set_env}.a
+  debian_sources "$work" libabsl-dev libfmt-dev libprotobuf-dev libre2-dev \
+    libspdlog-dev libxxhash-dev
+  while read -r package library source; do
+    [[ -z $package || $package == '#'* ]] && continue
+    # The member that it replaces has its name, with the suffix or without.
+    file=${source##*/}
+    [[ $library == absl_* ]] || file=${file%.*}
+    mkdir -p "$work/objects/$library"
+    printf '%s\0' -I"$work/$package" -I"$work/$package/src" -c "$work/$package/$source" \
+      -o "$work/objects/$library/$file.o"
+  done <"$list" | xargs -0 -n 6 -P "$(nproc)" /usr/bin/gcc -std=c++17 -O2 -fPIC \
+    -fstack-protector-strong -D_FORTIFY_SOURCE=2 -DNDEBUG -DHAVE_PTHREAD -DHAVE_ZLIB \
+    -DSPDLOG_COMPILED_LIB -DSPDLOG_FMT_EXTERNAL -DSPDLOG_SHARED_LIB \
+    -ffile-prefix-map="$work=." -w
+  for file in "$work"/objects/*; do
+    ar rD "$1/lib${file##*/}.a" "$file"/*.o
+  done
+  rm -rf "$work"
+}
+
 # A virtual environment, as below, without PyTorch.
 make_deploy_python() {
   /usr/bin/python3 -m venv "$1"
@@ -312,6 +369,9 @@ main() {
     rc+=$'\n'"build --repo_env=DJINN_KEDA_CLIENT=$deps/keda_client"
   [[ ! -d $deps/promtool ]] || rc+=$'\n'"build --repo_env=DJINN_PROMTOOL=$deps/promtool"
   [[ ! -d $deps/python ]] || rc+=$'\n'"build --repo_env=DJINN_PYTHON=$deps/python"
+  sources_of libabsl-dev libc-ares-dev libfmt-dev libgrpc-dev libgrpc++-dev libprotobuf-dev \
+    libre2-dev libspdlog-dev libxxhash-dev >"$deps/private.versions"
+  tree private make_private private_members.txt "$deps/private.versions"
   tree precompiled make_precompiled precompiled/library.h precompiled/test.h \
     debian_packages.txt
   rc+=$'\n'"build:precompiled --copt=-include --copt=$deps/precompiled/precompiled.h"
