@@ -259,7 +259,7 @@ TEST(ServerTest, ServesAListenerThatItWasGivenOnceItIsTold) {
   // A connection that waits is served, too.
   std::thread early(
       [&] { EXPECT_TRUE(CheckHealth(options.address, "").ok()); });
-  (*server)->AcceptFromListener();
+  (*server)->Accept();
   early.join();
   EXPECT_TRUE(CheckHealth(options.address, "").ok());
   server->reset();
