@@ -25,13 +25,12 @@ void Lineage::Add(uint64_t sequence, Message message,
     Node* const operand = found->second;
     incomplete |= operand->incomplete;
     if (tainted_ && node.error.ok()) node.error = operand->error;
-    if (std::find(node.operands.begin(), node.operands.end(), operand) !=
-        node.operands.end()) {
-      continue;
-    }
     node.operands.push_back(operand);
-    ++operand->references;
   }
+  std::sort(node.operands.begin(), node.operands.end());
+  node.operands.erase(std::unique(node.operands.begin(), node.operands.end()),
+                      node.operands.end());
+  for (Node* const operand : node.operands) ++operand->references;
   for (const Use& use : node.uses) {
     if (use.writes == 0) continue;
     Node*& producer = live_[use.storage];

@@ -111,8 +111,12 @@ void BeginClose(State& r) {
 bool Flush(State& r, const Deadline& deadline) {
   ConnectionState& c = r.connection;
   MutexLock lock(&c.mu);
-  while (c.end.failure.ok() &&
-         !(c.end.drained && c.log.empty() && !c.recovery.due)) {
+  // A device that has lost its worker and waits for nothing needs no other one.
+  const auto finished = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(c.mu) {
+    if (!c.recovery.due) return c.end.drained && c.log.empty();
+    return !c.lineage->has_unexecuted() && r.queue.empty() && !r.queue.held();
+  };
+  while (c.end.failure.ok() && !finished()) {
     if (deadline.passed()) return false;
     WaitUntil(&c.progress_changed, &c.mu, deadline);
   }

@@ -69,8 +69,8 @@ std::string Obstacle(const State& r)
            "again, was unfinished";
   }
   return absl::StrCat(
-      "the lineage of ", storages,
-      " storages is incomplete (it may take ", c.lineage->budget(),
+      "the lineage of ", storages, storages == 1 ? " storage" : " storages",
+      " is incomplete (it may take ", c.lineage->budget(),
       " bytes, replay_memory)");
 }
 
@@ -286,6 +286,7 @@ absl::Status LoseWorker(State& r, const absl::Status& cause) {
   ++c.recovery.losses;
   r.receiver.SetConnected(false);
   c.stream.broken = true;
+  c.stream.break_cause = cause;
   c.connection_changed.SignalAll();
   c.progress_changed.SignalAll();
   return absl::OkStatus();
