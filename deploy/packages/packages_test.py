@@ -1,0 +1,295 @@
+"""The packages, in a Debian 12 that has nothing else of ours, do what the pages say.
+
+`mmdebstrap` makes the root. A chroot has no systemd to start units, so their commands are run
+as the units say. Needs root, and a network for Debian's packages.
+"""
+
+import glob
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+from deploy.packages import build_packages
+from deploy.testing import programs
+from deploy.testing.tools import ROOT
+
+_PROGRAMS = ("client_lib/libdjinn_client.so", "coordinator/djinn-coordinator",
+             "coordinator/ctl/djinnctl", "gpu_worker/djinn-worker")
+_SITE_PACKAGES = os.path.join(ROOT, ".deps/python/lib/python3.11/site-packages")
+# Small, because torch/torch.h takes a minute to compile.
+_SMALL = """
+#include <ATen/ATen.h>
+#include <djinn/connect.h>
+#include <djinn/embedded_cluster.h>
+#include <iostream>
+int main() {
+  auto cluster = djinn::EmbeddedCluster::Start({.workers = 1, .worker_threads = 1});
+  if (!cluster.ok()) { std::cerr << cluster.status() << std::endl; return 1; }
+  absl::Status status = djinn::Connect((*cluster)->connect_options());
+  if (!status.ok()) { std::cerr << status << std::endl; return 1; }
+  const auto x = at::arange(6, at::kFloat).to(djinn::Device());
+  std::cout << x.sum().item<float>() << std::endl;
+  return djinn::Close().ok() ? 0 : 1;
+}
+"""
+_SERVICE = """
+#include <ATen/ATen.h>
+#include <iostream>
+int main() {
+  const auto x = at::arange(6, at::kFloat).to(at::Device("remote_accelerator:0"));
+  std::cout << x.sum().item<float>() << std::endl;
+}
+"""
+_PYTHON = """
+import torch
+print(torch.arange(6.).to("remote_accelerator").sum().item())
+"""
+
+folder = None
+output = None
+
+
+def setUpModule():  # pylint: disable=invalid-name
+    global folder, output  # pylint: disable=global-statement
+    temporary = tempfile.TemporaryDirectory()
+    unittest.addModuleCleanup(temporary.cleanup)
+    folder = pathlib.Path(temporary.name)
+    folder.chmod(0o755)
+    output = folder / "packages"
+    folders = [os.path.dirname(programs.path(one)) for one in _PROGRAMS]
+    build_packages.main(["--output", str(output), "--programs", *folders])
+
+
+def block(page, language, mark):
+    """The block of a page that comes after `mark`."""
+    text = pathlib.Path(ROOT, "docs", page).read_text(encoding="utf-8").split(mark)[1]
+    return re.search(rf"```{language}\n(.*?)```", text, re.DOTALL).group(1)
+
+
+def write_project(where, source):
+    """The project of the page, with this source."""
+    where.mkdir(parents=True)
+    (where / "CMakeLists.txt").write_text(block("user/cpp.md", "cmake", "## Build"),
+                                          encoding="utf-8")
+    (where / "service.cc").write_text(source, encoding="utf-8")
+
+
+def checked(*command, **options):
+    done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
+    if done.returncode:
+        raise AssertionError(f"{command} ended with {done.returncode}:\n"
+                             f"{done.stdout[-3000:]}{done.stderr[-3000:]}")
+    return done.stdout
+
+
+class FilesTest(unittest.TestCase):
+
+    def test_no_file_names_the_machine_that_built_it(self):
+        for deb in output.glob("*.deb"):
+            if "torch" in deb.name:
+                continue
+            with tempfile.TemporaryDirectory() as root:
+                checked("dpkg-deb", "-x", deb, root)
+                for path in pathlib.Path(root).rglob("*"):
+                    if path.is_file() and not path.is_symlink():
+                        self.assertNotIn(str(ROOT).encode(), path.read_bytes(), path)
+
+    def test_what_has_parts_of_others_has_their_licences(self):
+        for name, words in (("libdjinn-client", ("gRPC", "abseil", "protobuf", "re2", "c-ares")),
+                            ("djinn-torch", ("PyTorch", "NVIDIA"))):
+            (deb,) = output.glob(f"{name}_*.deb")
+            with tempfile.TemporaryDirectory() as root:
+                checked("dpkg-deb", "-x", deb, root)
+                text = pathlib.Path(root, "usr/share/doc", name, "copyright").read_text(
+                    encoding="utf-8").lower()
+            for word in words:
+                self.assertIn(word.lower(), text)
+
+    def test_files_belong_to_root_and_no_other_may_write_them(self):
+        for deb in output.glob("*.deb"):
+            for line in checked("dpkg-deb", "-c", deb).splitlines():
+                if not line.startswith("l"):
+                    self.assertRegex(line, r"^.rw.r-.r-. root/root ")
+
+    def test_same_programs_make_the_same_packages(self):
+        again = folder / "again"
+        folders = [os.path.dirname(programs.path(one)) for one in _PROGRAMS]
+        build_packages.main(["--output", str(again), "--programs", *folders, "--",
+                             "libdjinn-client", "djinn-server"])
+        for deb in again.glob("*.deb"):
+            self.assertEqual(deb.read_bytes(), (output / deb.name).read_bytes(), deb.name)
+
+
+class ArchiveTest(unittest.TestCase):
+
+    @classmethod
+    def setUpClass(cls):
+        # A folder with a name of its own: nothing may know where the files lie.
+        cls.place = folder / "some where"
+        cls.place.mkdir()
+        (archive,) = output.glob("*.tar.gz")
+        checked("tar", "-xzf", archive, "-C", cls.place)
+        (cls.prefix,) = cls.place.iterdir()
+
+    def test_programs_find_all_their_libraries_inside(self):
+        for name in ("djinn-coordinator", "djinn-worker", "djinnctl"):
+            for line in checked("ldd", self.prefix / "lib/djinn" / name).splitlines():
+                self.assertNotIn("not found", line)
+                path = re.search(r"=> (/\S.*) \(", line)
+                if path and not re.search(r"/lib(c|m|stdc\+\+|gcc_s)\.so", path.group(1)):
+                    self.assertTrue(path.group(1).startswith(str(self.prefix)), line)
+
+    def test_cmake_project_builds_against_it_and_runs(self):
+        write_project(self.place / "project", _SMALL)
+        build = self.place / "build"
+        checked("cmake", "-S", self.place / "project", "-B", build,
+                f"-DCMAKE_PREFIX_PATH={self.prefix}")
+        checked("cmake", "--build", build)
+        self.assertEqual(checked(build / "service", env={"PATH": "/usr/bin"}), "15\n")
+
+
+class DebianTest(unittest.TestCase):
+
+    @classmethod
+    def setUpClass(cls):
+        started = time.monotonic()
+        cls.root = folder / "root"
+        sources = [path for path in glob.glob("/etc/apt/sources.list.d/*") +
+                   glob.glob("/etc/apt/sources.list")
+                   if re.search(r"(?m)(^|\s)bookworm(\s|$)",
+                                pathlib.Path(path).read_text(encoding="utf-8"))]
+        checked("mmdebstrap", "--quiet", "--variant=apt", "--mode=root", "bookworm", cls.root,
+                *sources)
+        for name, kind in (("proc", "proc"), ("sys", "sysfs"), ("dev/shm", "tmpfs")):
+            (cls.root / name).mkdir(exist_ok=True)
+            checked("mount", "-t", kind, kind, cls.root / name)
+        for name in ("null", "urandom", "zero"):
+            (cls.root / "dev" / name).touch()
+            checked("mount", "--bind", f"/dev/{name}", cls.root / "dev" / name)
+        checked("mount", "--bind", cls.make("packages"), cls.root / "packages")
+        for deb in output.glob("*.deb"):
+            os.link(deb, cls.root / "packages" / deb.name)
+        made = time.monotonic()
+        cls.inside("apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "
+                   "--no-install-recommends /packages/*.deb")
+        installed = time.monotonic()
+        size = int(cls.inside("dpkg-query -W -f '${Package} ${Installed-Size}\\n' | "
+                              "awk '/djinn/ { kilobytes += $2 } END { print kilobytes }'"))
+        print(f"a bare root in {made - started:.0f} s, the packages in "
+              f"{installed - made:.0f} s, {size / 1000:.0f} MB", flush=True)
+
+    @classmethod
+    def make(cls, name):
+        path = cls.root / name
+        path.mkdir()
+        return path
+
+    @classmethod
+    def inside(cls, script, **environment):
+        """Runs a script in the root; returns what it prints."""
+        return checked("chroot", cls.root, "/bin/bash", "-euc", script,
+                       env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root",
+                            "LC_ALL": "C.UTF-8", **environment})
+
+    def start(self, unit, instance=""):
+        """Runs the command of a unit as its user; stopped when the test ends."""
+        text = (self.root / "usr/lib/systemd/system" / unit).read_text(encoding="utf-8")
+        command = re.search(r"(?m)^ExecStart=(.*)$", text).group(1).replace("%i", instance)
+        user = re.search(r"(?m)^User=(.*)$", text).group(1)
+        log = self.root / "tmp" / f"{unit}{instance}.log"
+        with open(log, "w", encoding="utf-8") as file:
+            process = subprocess.Popen(
+                ["chroot", self.root, "/usr/bin/setpriv", f"--reuid={user}", f"--regid={user}",
+                 "--clear-groups", "/bin/sh", "-c", f"exec {command}"],
+                stderr=file, env={"PATH": "/usr/bin", "HOME": "/var/lib/djinn"})
+
+        def stop():
+            process.terminate()
+            self.assertEqual(process.wait(60), 0, log.read_text(encoding="utf-8"))
+        self.addCleanup(stop)
+
+    def test_installed_from_packages_it_serves_cpp_python_and_operators(self):
+        # The units' user and folders, as systemd makes them before it starts the units.
+        self.inside("DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "
+                    "--no-install-recommends systemd")
+        self.inside("systemd-sysusers djinn.conf && systemd-tmpfiles --create djinn.conf")
+        self.inside("mkdir -p -m 700 /var/lib/djinn /run/djinn/w0 && "
+                    "chown djinn:djinn /var/lib/djinn /run/djinn/w0")
+        self.inside(block("operator/deploy.md", "sh", "Tokens\nbelong to the user:").split(
+            "systemctl")[0])
+        config = block("operator/deploy.md", "yaml", "The smallest configurations")
+        (self.root / "etc/djinn/coordinator.yaml").write_text(
+            config.replace("127.0.0.1:7070", "127.0.0.1:17070"), encoding="utf-8")
+        config = block("operator/deploy.md", "yaml", "token_file: research.token\n```")
+        (self.root / "etc/djinn/workers/w0.yaml").write_text(
+            config.replace("127.0.0.1:7070", "127.0.0.1:17070")
+            .replace("join.token", "/etc/djinn/join.token")
+            .replace("w0.sock", "/run/djinn/w0/w0.sock"), encoding="utf-8")
+        self.inside("chgrp -R djinn /etc/djinn; chmod 640 /etc/djinn/*.yaml /etc/djinn/workers/*")
+        self.start("djinn-coordinator.service")
+        self.start("djinn-worker@.service", "w0")
+        operator = {"DJINN_COORDINATOR": "127.0.0.1:17070",
+                    "DJINN_TOKEN_FILE": "/etc/djinn/research.token",
+                    "DJINN_ADMIN_TOKEN_FILE": "/etc/djinn/admin.token"}
+        deadline = time.monotonic() + 120
+        while "w0" not in (workers := self.inside("djinnctl get workers || true", **operator)):
+            self.assertLess(time.monotonic(), deadline, workers)
+            time.sleep(0.2)
+
+        with self.subTest("a C++ service, built by CMake outside the tree"):
+            self.inside("DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "
+                        "--no-install-recommends cmake g++ make pkgconf")
+            started = time.monotonic()
+            write_project(self.root / "project", _SERVICE)
+            self.inside("cmake -S /project -B /build && cmake --build /build")
+            self.assertEqual(self.inside("/build/service", **operator), "15\n")
+            print(f"from the packages to a result of a C++ program: "
+                  f"{time.monotonic() - started:.0f} s", flush=True)
+        with self.subTest("one built by pkg-config, with a cluster of its own"):
+            write_project(self.root / "other", _SMALL)
+            self.inside(f"cd /other && {block('user/cpp.md', 'sh', '## Build')}")
+            self.assertEqual(self.inside("/other/service"), "15\n")
+        with self.subTest("Python"):
+            self.inside("DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "
+                        "--no-install-recommends python3")
+            checked("mount", "--bind", "-o", "ro", _SITE_PACKAGES, self.make("site"))
+            wheel = self.build_wheel()
+            self.make("wheel")
+            checked("unzip", "-q", wheel, "-d", self.root / "wheel")
+            self.assertEqual(self.inside(f"python3 -c '{_PYTHON}'",
+                                         PYTHONPATH="/wheel:/site", **operator), "15.0\n")
+        with self.subTest("grpcurl"):
+            shutil.copy(os.path.join(ROOT, ".deps/grpcurl/grpcurl"), self.root / "usr/bin")
+            self.assertIn("djinn.v1.Admin", self.inside(
+                'grpcurl -plaintext -H "authorization: Bearer $(cat /etc/djinn/admin.token)" '
+                "127.0.0.1:17070 list"))
+
+    def build_wheel(self):
+        package = pathlib.Path(programs.path("client_lib/python/package/djinn"))
+        checked(os.path.join(ROOT, ".deps/python/bin/python"),
+                os.path.join(ROOT, "deploy/python/build_wheel.py"), f"--package={package}",
+                "--programs", programs.path("coordinator/djinn-coordinator"),
+                programs.path("gpu_worker/djinn-worker"), f"--output={folder}")
+        (wheel,) = folder.glob("*.whl")
+        return wheel
+
+
+def isolate():
+    """Starts the program again with mounts and processes of its own, which end with it."""
+    if os.getuid():
+        sys.exit("run this as root: it mounts and changes the root")
+    if "DJINN_TEST_ISOLATED" not in os.environ:
+        os.environ["DJINN_TEST_ISOLATED"] = "yes"
+        os.execvp("unshare", ["unshare", "--mount", "--pid", "--fork", "--kill-child",
+                              "--mount-proc", sys.executable, *sys.argv])
+
+
+if __name__ == "__main__":
+    isolate()
+    unittest.main()
