@@ -72,14 +72,14 @@ std::string Scrubber::Scrub(absl::string_view text) const {
   static const auto& bearer = *new std::regex(
       "(bearer[ :=]+)[^\\s\"',]+", std::regex::icase | std::regex::optimize);
   clean = std::regex_replace(clean, bearer, absl::StrCat("$1", kRemoved));
-  constexpr absl::string_view kBegin = "-----BEGIN ";
-  constexpr absl::string_view kKey = "PRIVATE KEY-----";
-  constexpr absl::string_view kEnd = "-----END ";
+  constexpr char kBegin[] = "-----BEGIN ";
+  constexpr char kKey[] = "PRIVATE KEY-----";
+  constexpr char kEnd[] = "-----END ";
   for (size_t at = 0; (at = clean.find(kBegin, at)) != std::string::npos;) {
     const size_t line = clean.find('\n', at);
     const size_t key = clean.find(kKey, at);
     if (key == std::string::npos || key > line) {
-      at += kBegin.size();
+      at += sizeof(kBegin) - 1;
       continue;
     }
     const size_t end = clean.find(kEnd, key);
