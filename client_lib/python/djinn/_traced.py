@@ -180,9 +180,16 @@ class _Classes:
     """The members of a module's classes and of PyTorch, which Dynamo does not guard."""
 
     def __init__(self, function):
-        module = getattr(function, "__self__", function)
-        kinds = {type(one) for one in module.modules()} if is_module(function) else ()
-        kinds = {base for kind in kinds for base in kind.__mro__[:-1]} | {torch.Tensor}
+        kinds = {torch.Tensor}
+        # Modules may be equal or not hashable.
+        modules = {}
+        found = [getattr(function, "__self__", function)] if is_module(function) else []
+        while found:
+            module = found.pop()
+            if module is not None and id(module) not in modules:
+                modules[id(module)] = module
+                kinds.update(type(module).__mro__[:-1])
+                found += module._modules.values()
         self._members = [(kind, tuple(vars(kind)), tuple(vars(kind).values())) for kind in kinds]
         self._versions = list(map(_version_of, _DICTIONARIES))
 
