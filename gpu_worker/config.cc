@@ -199,6 +199,13 @@ absl::StatusOr<WorkerConfig> ReadWorkerConfig(ConfigReader reader) {
     device.Error("packed_weight_memory", "at most memory");
   }
   config.fuse_attention = device.Bool("fuse_attention", true);
+  config.longest_call = device.Duration("longest_call", absl::Minutes(1));
+  if (config.longest_call <= absl::ZeroDuration()) {
+    device.Error("longest_call", "above 0");
+  }
+  if (device.Has("longest_call") && cuda) {
+    device.Error("longest_call", "of cpu devices alone");
+  }
   const bool says_speed = device.Has("speed");
   config.calibrate = device.Bool("calibrate", !says_speed);
   if (says_speed) {

@@ -41,6 +41,8 @@
 //     packed_weight_memory: 0         # limit; 0: a quarter of the memory
 //     fuse_attention: true            # fast mode: fuses attention that a
 //                                     # program writes as several operators
+//     longest_call: 1m                # cpu: refuses calls on repeated elements
+//                                     # that would take longer
 //     calibrate: true                 # measures the speed at start
 //     speed:                          # the speed, instead of calibration
 //       flops_per_second: 6e13
@@ -134,6 +136,7 @@ struct WorkerConfig {
   bool fuse_attention = true;
   bool graphs = true;
   uint64_t packed_weight_memory = 0;
+  absl::Duration longest_call = absl::Minutes(1);
   // True when the caller of ReadWorkerConfig() must measure `speed`, which is
   // unset then. The caller also sets `numerics` (see WorkerHello).
   bool calibrate = true;

@@ -79,6 +79,15 @@ TEST_F(ConfigTest, GpusNeedTwoGibibytesUnlessItSaysNot) {
   EXPECT_EQ(Read("{}\ndrain_timeout: 1m")->drain_timeout, absl::Minutes(1));
 }
 
+TEST_F(ConfigTest, TheLongestCallIsPositiveAndOfCpuDevices) {
+  EXPECT_EQ(Read("{}")->longest_call, absl::Minutes(1));
+  EXPECT_EQ(Read("{longest_call: 5s}")->longest_call, absl::Seconds(5));
+  EXPECT_THAT(Complaint("{longest_call: 0s}"),
+              HasSubstr("longest_call: above 0"));
+  EXPECT_THAT(Complaint("{kind: \"cuda:0\", longest_call: 5s}"),
+              HasSubstr("longest_call: of cpu devices alone"));
+}
+
 TEST_F(ConfigTest, GraphsAreOfCudaDevices) {
   EXPECT_TRUE(Read("{}")->graphs);
   EXPECT_FALSE(Read("{kind: \"cuda:0\", graphs: false}")->graphs);

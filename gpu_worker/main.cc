@@ -52,7 +52,8 @@ absl::StatusOr<std::unique_ptr<Device>> MakeDevice(const WorkerConfig& config) {
                         .packed_weights = config.packed_weights,
                         .packed_weight_bytes = config.packed_weight_memory,
                         .fuse_attention = config.fuse_attention,
-                        .operator_libraries = config.operator_libraries});
+                        .operator_libraries = config.operator_libraries,
+                        .longest_call = config.longest_call});
 }
 
 // OpenMP's threads spin for milliseconds between parallel regions by default,

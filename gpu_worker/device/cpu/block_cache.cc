@@ -5,12 +5,15 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <iterator>
 #include <utility>
 
 namespace djinn::worker {
 namespace {
 
 constexpr size_t kClassesPerDoubling = 8;
+// Number of idle blocks among which Take() looks for one of the same owner.
+constexpr size_t kLookedAt = 16;
 
 // Returns null on failure.
 void* Map(size_t bytes) {
@@ -33,30 +36,36 @@ size_t BlockCache::BlockBytes(size_t bytes) {
   return (bytes + step - 1) / step * step;
 }
 
-void* BlockCache::Take(size_t bytes) {
+BlockCache::Block BlockCache::Take(size_t bytes, uint64_t owner) {
   const size_t block_bytes = BlockBytes(bytes);
   {
     MutexLock lock(&mu_);
     const auto found = classes_.find(block_bytes);
     if (found != classes_.end() && !found->second.idle.empty()) {
       Class& of = found->second;
-      void* const block = of.idle.back();
-      of.idle.pop_back();
+      const size_t looked_at = std::min(kLookedAt, of.idle.size());
+      const auto last = of.idle.rbegin() + static_cast<ptrdiff_t>(looked_at);
+      auto own = std::find_if(
+          of.idle.rbegin(), last,
+          [owner](const Idle& idle) { return idle.owner == owner; });
+      if (own == last) own = of.idle.rbegin();
+      const Idle idle = *own;
+      of.idle.erase(std::next(own).base());
       of.unused = std::min(of.unused, of.idle.size());
       idle_bytes_ -= block_bytes;
-      taken_.emplace(block, block_bytes);
-      return block;
+      taken_.emplace(idle.data, Taken{block_bytes, owner});
+      return {idle.data, idle.owner != owner || owner == kNobody};
     }
   }
   void* block = Map(block_bytes);
   if (block == nullptr) {
     Shrink(0);
     block = Map(block_bytes);
-    if (block == nullptr) return nullptr;
+    if (block == nullptr) return {};
   }
   MutexLock lock(&mu_);
-  taken_.emplace(block, block_bytes);
-  return block;
+  taken_.emplace(block, Taken{block_bytes, owner});
+  return {block, false};
 }
 
 size_t BlockCache::Return(void* block, uint64_t most_idle) {
@@ -65,10 +74,11 @@ size_t BlockCache::Return(void* block, uint64_t most_idle) {
     MutexLock lock(&mu_);
     const auto found = taken_.find(block);
     if (found == taken_.end()) return 0;
-    bytes = found->second;
+    bytes = found->second.bytes;
+    const uint64_t owner = found->second.owner;
     taken_.erase(found);
     if (idle_bytes_ + bytes <= most_idle) {
-      classes_[bytes].idle.push_back(block);
+      classes_[bytes].idle.push_back({block, owner});
       idle_bytes_ += bytes;
       return bytes;
     }
@@ -81,7 +91,7 @@ void BlockCache::Remove(size_t bytes, size_t count, Class* of,
                         std::vector<std::pair<void*, size_t>>* removed) {
   const auto end = of->idle.begin() + static_cast<ptrdiff_t>(count);
   for (auto block = of->idle.begin(); block != end; ++block) {
-    removed->emplace_back(*block, bytes);
+    removed->emplace_back(block->data, bytes);
   }
   of->idle.erase(of->idle.begin(), end);
   of->unused = std::min(of->unused, of->idle.size());

@@ -8,7 +8,11 @@
 // block first.
 //
 // The memory of idle blocks is bounded. ReleaseUnused() frees blocks that no
-// tensor needed since the call before. Blocks are not cleared. Thread-safe.
+// tensor needed since the call before.
+//
+// Each block has an owner, whose bytes it holds, and goes back to its owner if
+// that asks soon. The cache clears no block but tells whether another owner's
+// bytes may be in it. Thread-safe.
 #ifndef GPU_WORKER_DEVICE_CPU_BLOCK_CACHE_H_
 #define GPU_WORKER_DEVICE_CPU_BLOCK_CACHE_H_
 
@@ -37,9 +41,17 @@ class BlockCache {
   // Returns the size of a block for `bytes`, which is at least kLeastBytes.
   static size_t BlockBytes(size_t bytes);
 
-  // Returns a block of BlockBytes(bytes), aligned to a page. Returns null
-  // when the kernel has no memory.
-  void* Take(size_t bytes);
+  // The owner of blocks whose bytes may be anybody's.
+  static constexpr uint64_t kNobody = 0;
+
+  struct Block {
+    void* data = nullptr;
+    // The bytes may be those of another owner than the taker.
+    bool foreign = false;
+  };
+  // Returns a block of BlockBytes(bytes), aligned to a page, which then is
+  // `owner`'s. Returns null when the kernel has no memory.
+  Block Take(size_t bytes, uint64_t owner);
   // Frees a block and returns its size, or returns 0 for memory that is not a
   // taken block. Keeps the block for the next tensor unless more than
   // `most_idle` bytes would be idle.
@@ -53,8 +65,16 @@ class BlockCache {
   uint64_t idle_bytes() const;
 
  private:
+  struct Idle {
+    void* data;
+    uint64_t owner;
+  };
+  struct Taken {
+    size_t bytes;
+    uint64_t owner;
+  };
   struct Class {
-    std::vector<void*> idle;
+    std::vector<Idle> idle;
     // The fewest idle blocks since the last ReleaseUnused().
     size_t unused = 0;
   };
@@ -67,7 +87,7 @@ class BlockCache {
   mutable Mutex mu_;
   // Classes by block size.
   std::map<size_t, Class> classes_ ABSL_GUARDED_BY(mu_);
-  absl::flat_hash_map<void*, size_t> taken_ ABSL_GUARDED_BY(mu_);
+  absl::flat_hash_map<void*, Taken> taken_ ABSL_GUARDED_BY(mu_);
   uint64_t idle_bytes_ ABSL_GUARDED_BY(mu_) = 0;
 };
 

@@ -34,10 +34,12 @@ const TorchBuffer& Torch(const Buffer& buffer) {
 class CpuDevice final : public Device, public MemoryGauge {
  public:
   CpuDevice(uint64_t memory_bytes, CustomOperators custom,
-            std::shared_ptr<PrepackedLinear> prepacked, bool fuse_attention)
+            std::shared_ptr<PrepackedLinear> prepacked,
+            const CpuDeviceOptions& options)
       : memory_bytes_(memory_bytes),
         prepacked_(std::move(prepacked)),
-        operators_(std::move(custom), prepacked_, fuse_attention) {}
+        operators_(std::move(custom), prepacked_, options.fuse_attention,
+                   options.longest_call) {}
 
   std::string name() const override { return "cpu"; }
   uint64_t memory_bytes() const override { return memory_bytes_; }
@@ -97,6 +99,7 @@ class CpuDevice final : public Device, public MemoryGauge {
     std::shared_ptr<TorchBuffer> gathered;
     DJINN_RETURN_IF_ERROR(CatchTorch("INVALID_VIEW", [&] {
       c10::InferenceMode inference;
+      const OverwritesTensors overwrites;
       const at::Tensor tensor = MakeTensor(view, Torch(*buffer).storage())
                                     .resolve_conj()
                                     .resolve_neg()
@@ -126,6 +129,7 @@ class CpuDevice final : public Device, public MemoryGauge {
   absl::StatusOr<std::shared_ptr<Buffer>> MakeBuffer(MakeStorage make) {
     std::shared_ptr<Buffer> buffer;
     DJINN_RETURN_IF_ERROR(CatchTorch("OUT_OF_MEMORY", [&] {
+      const OverwritesTensors overwrites;
       buffer = std::make_shared<TorchBuffer>(make());
       return absl::OkStatus();
     }));
@@ -158,6 +162,7 @@ absl::StatusOr<std::unique_ptr<Device>> MakeCpuDevice(
           : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   DJINN_RETURN_IF_ERROR(CatchTorch("INVALID_CONFIG", [&] {
     SetTensorMemoryLimit(memory_bytes);
+    SetOneTenant(options.one_tenant);
     at::set_num_threads(threads);
     return absl::OkStatus();
   }));
@@ -170,7 +175,7 @@ absl::StatusOr<std::unique_ptr<Device>> MakeCpuDevice(
   }
   return std::make_unique<CpuDevice>(
       memory_bytes, std::move(custom),
-      std::make_shared<PrepackedLinear>(packed_bytes), options.fuse_attention);
+      std::make_shared<PrepackedLinear>(packed_bytes), options);
 }
 
 }  // namespace djinn::worker

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "gpu_worker/device/device.h"
 
 namespace djinn::worker {
@@ -28,6 +29,11 @@ struct CpuDeviceOptions {
   bool fuse_attention = true;
   // Absolute paths of libraries with more operators: see custom_operators.h.
   std::vector<std::string> operator_libraries;
+  // All sessions of this process are one tenant's, so that memory need not be
+  // cleared between them.
+  bool one_tenant = false;
+  // Refuses calls on repeated elements that would take longer (work_limit.h).
+  absl::Duration longest_call = absl::Minutes(1);
 };
 
 // Makes the device. Sets process-wide state of PyTorch (thread count,

@@ -7,6 +7,7 @@
 #include "common/base/status_macros.h"
 #include "gpu_worker/device/cpu/cpu_target.h"
 #include "gpu_worker/device/cpu/generator_state.h"
+#include "gpu_worker/device/cpu/memory_limit.h"
 #include "gpu_worker/device/cpu/torch_program.h"
 #include "gpu_worker/device/torch/attention_pass.h"
 #include "gpu_worker/device/torch/node_compiler.h"
@@ -17,8 +18,9 @@ namespace djinn::worker {
 
 absl::StatusOr<std::unique_ptr<CompiledProgram>> TorchOperatorLibrary::Compile(
     const srg::Graph& graph) {
-  DJINN_ASSIGN_OR_RETURN(std::vector<TorchCall> plain,
-                         CompileNodes(graph, custom_, CpuTarget().device()));
+  DJINN_ASSIGN_OR_RETURN(
+      std::vector<TorchCall> plain,
+      CompileNodes(graph, custom_, CpuTarget().device(), longest_call_));
   UseWorkersThreads();
   std::vector<std::optional<AttentionStep>> steps(plain.size());
   if (fuse_attention_) {
@@ -38,6 +40,9 @@ absl::StatusOr<std::unique_ptr<CompiledProgram>> TorchOperatorLibrary::Compile(
 
 void TorchOperatorLibrary::ExecuteJoined(absl::Span<JoinedCall> calls) {
   UseWorkersThreads();
+  // The calls are several tenants'. Copies and products write all of their
+  // results.
+  const OverwritesTensors overwrites;
   std::vector<JoinedRows> joined;
   joined.reserve(calls.size());
   for (JoinedCall& call : calls) {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "gpu_worker/device/cpu/prepacked_linear.h"
 #include "gpu_worker/device/operator_library.h"
 #include "gpu_worker/device/torch/custom_operators.h"
@@ -16,13 +17,15 @@ namespace djinn::worker {
 class TorchOperatorLibrary final : public OperatorLibrary {
  public:
   // `custom` operators run next to PyTorch's own. Programs in fast mode share
-  // `prepacked`, and fuse attention if `fuse_attention` is set.
+  // `prepacked`, and fuse attention if `fuse_attention` is set. Calls on
+  // repeated elements may take `longest_call`.
   TorchOperatorLibrary(CustomOperators custom,
                        std::shared_ptr<PrepackedLinear> prepacked,
-                       bool fuse_attention)
+                       bool fuse_attention, absl::Duration longest_call)
       : custom_(std::move(custom)),
         prepacked_(std::move(prepacked)),
-        fuse_attention_(fuse_attention) {}
+        fuse_attention_(fuse_attention),
+        longest_call_(longest_call) {}
 
   absl::StatusOr<std::unique_ptr<CompiledProgram>> Compile(
       const srg::Graph& graph) override;
@@ -35,6 +38,7 @@ class TorchOperatorLibrary final : public OperatorLibrary {
   const CustomOperators custom_;
   const std::shared_ptr<PrepackedLinear> prepacked_;
   const bool fuse_attention_;
+  const absl::Duration longest_call_;
 };
 
 }  // namespace djinn::worker

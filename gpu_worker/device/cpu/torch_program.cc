@@ -7,6 +7,7 @@
 #include "ATen/Parallel.h"
 #include "c10/core/InferenceMode.h"
 #include "common/torch/one_thread.h"
+#include "gpu_worker/device/cpu/memory_limit.h"
 #include "gpu_worker/device/torch/torch_error.h"
 #include "gpu_worker/device/torch/value_guards.h"
 #include "gpu_worker/device/torch/work_limit.h"
@@ -67,6 +68,7 @@ absl::Status TorchProgram::Execute(uint32_t node, const NodeInput& input,
                                    std::vector<NodeResult>* results) const {
   if (node >= calls_.size()) return absl::InternalError("no such node");
   UseWorkersThreads();
+  const TensorOwner owner(input.tenant);
   const CpuCall& call = calls_[node];
   std::optional<OneThread> one;
   if (input.fast && call.small) one.emplace();

@@ -24,8 +24,10 @@
 #include "ATen/ops/randn.h"
 #include "ATen/ops/tensor.h"
 #include "ATen/ops/zeros.h"
+#include "absl/time/time.h"
 #include "common/base/error.h"
 #include "gpu_worker/device/cpu/program_tester.h"
+#include "gpu_worker/device/cpu/torch_program.h"
 #include "gtest/gtest.h"
 
 namespace djinn::worker {
@@ -70,7 +72,7 @@ class TrustedValuesTest : public testing::Test {
       std::vector<NodeResult> made;
       const absl::Status status = (*program)->Execute(0, input, &made);
       EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
-      EXPECT_EQ(ErrorReason(status), "OPERATOR_FAILED") << op;
+      EXPECT_EQ(ErrorReason(status), reason_) << op;
       EXPECT_NE(status.message().find(text), absl::string_view::npos) << status;
       EXPECT_NE(status.message().find("aten::" + op), absl::string_view::npos)
           << status;
@@ -100,6 +102,8 @@ class TrustedValuesTest : public testing::Test {
     }
   }
 
+  // The reason of the errors that ExpectBad() expects.
+  std::string reason_ = "OPERATOR_FAILED";
   ProgramTester tester_;
 };
 
@@ -380,12 +384,19 @@ TEST_F(TrustedValuesTest, HowOftenALoopGoesRound) {
 TEST_F(TrustedValuesTest, ElementsThatAreRepeated) {
   const at::Tensor one = at::ones({1});
   const int64_t many = 1'000'000'000'000;
-  const std::string text = "at most 17179869184 are allowed";
+  reason_ = "WORK_LIMIT";
+  const std::string text = "longest_call allows 1m";
   ExpectGood("sum", {one.expand({1 << 20}), IValue()});
   ExpectBad("sum", {one, IValue()}, 0, one.expand({many}), text);
   ExpectBad("sum", {one, IValue()}, 0, one.expand({1 << 20, 1 << 20}), text);
   ExpectBad("any", {one}, 0, one.expand({many}), text);
   ExpectBad("dist", {one, one}, 1, one.expand({many}), text);
+  // A power for each element takes longer than a sum.
+  const at::Tensor much = one.expand({int64_t{1} << 33});
+  ExpectGood("linalg_vector_norm",
+             {one.expand({1 << 20}), 2.5, IValue(), false, IValue()});
+  ExpectBad("linalg_vector_norm", {one, 2.5, IValue(), false, IValue()}, 0,
+            much, text);
   // Windows that overlap, behind an offset.
   const at::Tensor row = at::ones({1 << 13});
   ExpectGood("sum", {row.as_strided({64, 64}, {1, 1}, 7), IValue()});
@@ -415,6 +426,73 @@ TEST_F(TrustedValuesTest, ElementsThatAreRepeated) {
              zeros, ones, false, zeros, 1},
             0, image, "are to be multiplied", "",
             at::zeros({1, 1 << 8, 65, 65}));
+}
+
+TEST_F(TrustedValuesTest, AWorkerMayAllowLongerCalls) {
+  CpuDeviceOptions options;
+  options.longest_call = absl::Minutes(10);
+  ProgramTester patient(options);
+  const at::Tensor much = at::ones({1}).expand({int64_t{1} << 33});
+  const EncodedCall call =
+      patient.Encode("aten::linalg_vector_norm", "",
+                     {much, 2.5, IValue(), false, IValue()}, {at::zeros({})});
+  // Compiled only: the call would take a minute.
+  const auto program = patient.library()->Compile(call.graph);
+  ASSERT_TRUE(program.ok()) << program.status();
+  EXPECT_TRUE(static_cast<const TorchProgram&>(**program)
+                  .call(0)
+                  .call.unusable.ok());
+}
+
+TEST_F(TrustedValuesTest, DimensionsThatTransformsIndexUnchecked) {
+  const at::Tensor real = at::randn({3, 4});
+  const at::Tensor half = at::randn({3, 3}, at::kComplexFloat);
+  const Ints last = {1};
+  ExpectGood("_fft_r2c", {real, last, 0, true});
+  ExpectGood("_fft_c2c", {half, Ints{0, 1}, 0, true});
+  ExpectGood("_fft_c2c", {half, Ints{}, 0, true});
+  ExpectGood("_fft_c2r", {half, Ints{0, 1}, 0, 4});
+  ExpectGood("_fft_c2r", {half, last, 0, 5});
+  for (const Ints& bad : {Ints{1 << 30}, Ints{-(1 << 30)}, Ints{2}, Ints{-1},
+                          Ints{0, 2}}) {
+    ExpectBad("_fft_r2c", {real, last, 0, true}, 1, bad,
+              "must be from 0 to 1");
+    ExpectBad("_fft_c2c", {half, last, 0, true}, 1, bad, "must be from 0 to 1");
+    ExpectBad("_fft_c2r", {half, last, 0, 4}, 1, bad, "must be from 0 to 1");
+  }
+  ExpectBad("_fft_c2c", {half, last, 0, true}, 1, Ints{1, 1},
+            "is transformed twice");
+  for (const int64_t bad : {6, 1 << 30, 0, -4}) {
+    ExpectBad("_fft_c2r", {half, last, 0, 4}, 3, bad, "last_dim_size");
+  }
+}
+
+TEST_F(TrustedValuesTest, DimensionsThatNoTensorHas) {
+  const at::Tensor a = at::randn({3, 4});
+  const auto run = [&](const std::string& op, const std::string& overload,
+                       const Stack& arguments) {
+    const CallOutcome outcome = tester_.Run(
+        tester_.Encode("aten::" + op, overload, arguments, {at::zeros({1})}));
+    EXPECT_EQ(ErrorReason(outcome.status), "OPERATOR_FAILED") << op;
+    return std::string(outcome.status.message());
+  };
+  const std::string text =
+      "Dimension out of range (expected to be in range of [-2, 1], but got "
+      "1073741824)";
+  EXPECT_EQ(run("sum", "dim_IntList", {a, Ints{1 << 30}, false, IValue()}),
+            text);
+  EXPECT_EQ(run("_softmax", "", {a, 1 << 30, false}), text);
+  EXPECT_EQ(run("select", "int", {a, 1 << 30, 0}), text);
+  // Operators may name a dimension that only their result or another operand
+  // has.
+  ExpectGood("unsqueeze", {a, 2});
+  ExpectGood("unsqueeze", {a, -3});
+  ExpectGood("stack", {std::vector<at::Tensor>{a, a}, 2});
+  ExpectGood("select_backward", {at::randn({3, 4}), Ints{3, 4, 5}, 2, 1});
+  ExpectGood("cosine_similarity", {at::randn({4}), at::randn({2, 3, 4}), -1});
+  ExpectGood("diag_embed", {a, 0, -3, 2});
+  ExpectGood("tile", {a, Ints{5, 7}});
+  ExpectGood("sum", {at::randn({}), Ints{-1}, false, IValue()}, "dim_IntList");
 }
 
 TEST_F(TrustedValuesTest, NumbersThatAreNone) {

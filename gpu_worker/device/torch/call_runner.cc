@@ -86,8 +86,9 @@ class CallRunner {
         generator_(target) {}
 
   absl::Status Run(std::vector<NodeResult>* results) {
-    if (!call_.call.unusable.ok()) {
-      return Failed(call_.call.unusable.message());
+    if (const absl::Status& unusable = call_.call.unusable; !unusable.ok()) {
+      return ErrorReason(unusable).empty() ? Failed(unusable.message())
+                                           : unusable;
     }
     scratch_->stack = call_.call.values;
     for (const Place& place : call_.call.places) {

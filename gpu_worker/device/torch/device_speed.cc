@@ -91,6 +91,10 @@ class Chain {
     std::vector<NodeResult> results;
     for (uint32_t i = 0; i + 1 < slots_.size(); ++i) {
       NodeInput input{slots_, {}, {}};
+      // Like a session's calls, these take their tenant's memory again, which
+      // needs no clearing.
+      static const std::string* const kTenant = new std::string("calibration");
+      input.tenant = kTenant;
       input.run = run.get();
       results.clear();
       DJINN_RETURN_IF_ERROR(program_->Execute(i, input, &results));

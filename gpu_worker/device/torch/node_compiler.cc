@@ -14,6 +14,7 @@
 #include "common/torch/overwrite_table.h"
 #include "common/torch/random_table.h"
 #include "common/torch/schema_hash.h"
+#include "gpu_worker/device/torch/dimension_check.h"
 #include "gpu_worker/device/torch/operand_guards.h"
 #include "gpu_worker/device/torch/torch_error.h"
 #include "gpu_worker/device/torch/work_limit.h"
@@ -66,15 +67,22 @@ absl::StatusOr<c10::OperatorHandle> Resolve(const srg::Operator& op,
 class NodeCompiler {
  public:
   NodeCompiler(const srg::Node& node, c10::OperatorHandle op,
-               c10::Device device)
-      : node_(node), schema_(op.schema()), device_(device), call_(op) {}
+               c10::Device device, absl::Duration longest)
+      : node_(node),
+        schema_(op.schema()),
+        device_(device),
+        longest_(longest),
+        call_(op) {}
 
   absl::StatusOr<TorchCall> Compile() && {
     DJINN_ASSIGN_OR_RETURN(
         call_.call, BuildCallTemplate(schema_, node_.arguments, device_));
     if (call_.call.unusable.ok()) {
+      call_.call.unusable = CheckDimensions(schema_, call_.call);
+    }
+    if (call_.call.unusable.ok()) {
       DJINN_RETURN_IF_ERROR(CheckOperands(schema_, call_.call));
-      call_.call.unusable = CheckWork(schema_, node_, device_);
+      call_.call.unusable = CheckWork(schema_, node_, device_, longest_);
     }
     SortOperands();
     DJINN_RETURN_IF_ERROR(CheckWrites());
@@ -180,6 +188,7 @@ class NodeCompiler {
   const srg::Node& node_;
   const c10::FunctionSchema& schema_;
   const c10::Device device_;
+  const absl::Duration longest_;
   TorchCall call_;
   // Slots by what the call does to them, ascending, without duplicates.
   Slots writes_;
@@ -190,8 +199,8 @@ class NodeCompiler {
 }  // namespace
 
 absl::StatusOr<std::vector<TorchCall>> CompileNodes(
-    const srg::Graph& graph, const CustomOperators& custom,
-    c10::Device device) {
+    const srg::Graph& graph, const CustomOperators& custom, c10::Device device,
+    absl::Duration longest) {
   std::vector<c10::OperatorHandle> operators;
   operators.reserve(graph.operators.size());
   for (const srg::Operator& op : graph.operators) {
@@ -204,7 +213,8 @@ absl::StatusOr<std::vector<TorchCall>> CompileNodes(
     const srg::Node& node = graph.nodes[i];
     const absl::Status status = CatchTorch("MALFORMED_GRAPH", [&] {
       absl::StatusOr<TorchCall> call =
-          NodeCompiler(node, operators[node.operator_index], device).Compile();
+          NodeCompiler(node, operators[node.operator_index], device, longest)
+              .Compile();
       if (call.ok()) calls.push_back(*std::move(call));
       return call.status();
     });

@@ -5,17 +5,21 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "c10/core/Device.h"
 #include "common/srg/graph.h"
 #include "gpu_worker/device/torch/custom_operators.h"
 #include "gpu_worker/device/torch/torch_call.h"
+#include "gpu_worker/device/torch/work_limit.h"
 
 namespace djinn::worker {
 
 // Returns one call per node. Calls that create tensors create them on `device`.
-// Fails as OperatorLibrary::Compile().
+// Calls that would take longer than `longest` (work_limit.h) fail when they
+// run. Fails as OperatorLibrary::Compile().
 absl::StatusOr<std::vector<TorchCall>> CompileNodes(
-    const srg::Graph& graph, const CustomOperators& custom, c10::Device device);
+    const srg::Graph& graph, const CustomOperators& custom, c10::Device device,
+    absl::Duration longest = kLongestCall);
 
 }  // namespace djinn::worker
 

@@ -21,7 +21,10 @@ absl::Status StatusOfCurrentException(absl::string_view reason) {
   try {
     throw;
   } catch (const c10::OutOfMemoryError& error) {
-    return OutOfMemory(error.what_without_backtrace());
+    // After what was asked for, PyTorch's text names the memory of the device
+    // and of its processes, which is all tenants'.
+    const absl::string_view message = error.what_without_backtrace();
+    return OutOfMemory(message.substr(0, message.find(" GPU ")));
   } catch (const c10::Error& error) {
     const absl::string_view message = error.what_without_backtrace();
     // The default allocator throws no exception type of its own, so its text

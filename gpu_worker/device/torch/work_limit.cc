@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <variant>
 
 #include "absl/strings/match.h"
@@ -9,21 +10,50 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "absl/types/span.h"
+#include "common/base/error.h"
 
 namespace djinn::worker {
 namespace {
 
-struct Limits {
-  int64_t elements;
-  // Multiplications that are each followed by an addition.
-  double products;
+// The time that a device takes, in nanoseconds.
+struct Rates {
+  // Per element of an operator that moves, compares or adds elements.
+  double simple;
+  // Per element of any other operator; powers in norms were the slowest that we
+  // measured.
+  double usual;
+  // Per multiplication that is followed by an addition.
+  double product;
 };
 
-// A core needs 0.3 to 7 ns per element; a norm was the slowest operator
-// measured. In the largest models, a mask of attention that is expanded to
-// heads has about this many elements.
-constexpr Limits kCpu = {int64_t{1} << 34, 0x1p43};
-constexpr Limits kGpu = {int64_t{1} << 40, 0x1p50};
+// In the largest models, a mask of attention that is expanded to heads has
+// about 2^34 elements. A simple call on it takes less than a minute.
+constexpr Rates kCpu = {3.4, 13.9, 0.0068};
+constexpr Rates kGpu = {0.05, 0.2, 0.00005};
+
+// Operators, without a final underscore, that models call on masks, positions
+// and tables that they expand.
+constexpr absl::string_view kSimple[] = {
+    "_log_softmax", "_safe_softmax", "_softmax",    "_to_copy",
+    "add",          "bitwise_and",   "bitwise_not", "bitwise_or",
+    "cat",          "clone",         "contiguous",  "copy",
+    "div",          "eq",            "expand_copy", "ge",
+    "gt",           "index",         "le",          "logical_and",
+    "logical_not",  "logical_or",    "lt",          "masked_fill",
+    "mul",          "ne",            "neg",         "repeat",
+    "rsub",         "softmax",       "sub",         "sum",
+    "to",           "where"};
+
+absl::Status TooLong(absl::string_view op, absl::string_view what,
+                     double nanoseconds, absl::Duration longest) {
+  return MakeError(
+      absl::StatusCode::kInvalidArgument, "WORK_LIMIT",
+      absl::StrCat(op, ": an operand repeats elements, and ", what,
+                   ", which may keep the worker busy for ",
+                   static_cast<int64_t>(nanoseconds / 1e9),
+                   " s; longest_call allows ",
+                   absl::FormatDuration(longest)));
+}
 
 // Returns whether at least two elements of the view share memory: fewer bytes
 // than the elements have cannot keep them apart.
@@ -76,6 +106,15 @@ const Product* FindProduct(absl::string_view op) {
     if (functional == product.op) return &product;
   }
   return absl::StrContains(op, kAttention) ? &kAttentionProduct : nullptr;
+}
+
+bool IsSimple(absl::string_view op) {
+  if (FindProduct(op) != nullptr || !absl::ConsumePrefix(&op, "aten::")) {
+    return true;
+  }
+  absl::ConsumeSuffix(&op, "_");
+  return std::find(std::begin(kSimple), std::end(kSimple), op) !=
+         std::end(kSimple);
 }
 
 const srg::TensorView* FindOperand(const c10::FunctionSchema& schema,
@@ -138,8 +177,9 @@ double Multiplications(const c10::FunctionSchema& schema,
 }
 
 absl::Status CheckWork(const c10::FunctionSchema& schema, const srg::Node& node,
-                       c10::Device device) {
-  const Limits& limits = device.is_cpu() ? kCpu : kGpu;
+                       c10::Device device, absl::Duration longest) {
+  const Rates& rates = device.is_cpu() ? kCpu : kGpu;
+  const double most_nanoseconds = absl::ToDoubleNanoseconds(longest);
   bool repeats = false;
   int64_t most = 0;
   srg::ForEachOperand(node, [&](const srg::TensorView& view) {
@@ -148,20 +188,19 @@ absl::Status CheckWork(const c10::FunctionSchema& schema, const srg::Node& node,
     repeats = true;
     most = std::max(most, elements);
   });
-  if (most > limits.elements) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        schema.name(), ": an operand repeats elements and has ", most,
-        " of them, more than a worker may be kept busy with: at most ",
-        limits.elements, " are allowed"));
-  }
   if (!repeats) return absl::OkStatus();
+  const double per_element =
+      IsSimple(schema.name()) ? rates.simple : rates.usual;
+  const double moving = static_cast<double>(most) * per_element;
+  if (moving > most_nanoseconds) {
+    return TooLong(schema.name(), absl::StrCat("has ", most, " of them"),
+                   moving, longest);
+  }
   const double products = Multiplications(schema, node);
-  if (products <= limits.products) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      schema.name(), ": an operand repeats elements, and ", products,
-      " are to be multiplied, more than a worker may be kept busy with: at "
-      "most ",
-      limits.products, " are allowed"));
+  const double multiplying = products * rates.product;
+  if (multiplying <= most_nanoseconds) return absl::OkStatus();
+  return TooLong(schema.name(), absl::StrCat(products, " are to be multiplied"),
+                 multiplying, longest);
 }
 
 }  // namespace djinn::worker

@@ -9,17 +9,21 @@
 
 #include "ATen/core/function_schema.h"
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "c10/core/Device.h"
 #include "common/srg/graph.h"
 
 namespace djinn::worker {
 
-// Returns InvalidArgument with a plain text for a call that the device would
-// process for more than about a minute: an operand that repeats elements has
-// too many of them, or a product of such an operand needs too many
+// The longest call unless the operator of the worker says otherwise.
+inline constexpr absl::Duration kLongestCall = absl::Minutes(1);
+
+// Returns InvalidArgument (WORK_LIMIT), which names the limit, for a call that
+// the device would process for longer than `longest`: an operand that repeats
+// elements has too many of them, or a product of such an operand needs too many
 // multiplications. The node passed srg::Validate().
 absl::Status CheckWork(const c10::FunctionSchema& schema, const srg::Node& node,
-                       c10::Device device);
+                       c10::Device device, absl::Duration longest);
 
 // Returns the number of multiplications of a matrix product, a convolution or
 // an attention; 0 for any other operator. The node passed srg::Validate().
