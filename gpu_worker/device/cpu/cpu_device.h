@@ -28,6 +28,7 @@ struct CpuDeviceOptions {
   bool fuse_attention = true;
   // Absolute paths of libraries with more operators: see custom_operators.h.
   std::vector<std::string> operator_libraries;
+  std::vector<std::string> optional_operator_libraries;
 };
 
 // Makes the device. Sets process-wide state of PyTorch (thread count,

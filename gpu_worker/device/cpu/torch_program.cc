@@ -6,6 +6,7 @@
 
 #include "ATen/Parallel.h"
 #include "c10/core/InferenceMode.h"
+#include "gpu_worker/device/torch/library_guards.h"
 #include "gpu_worker/device/torch/torch_error.h"
 #include "gpu_worker/device/torch/value_guards.h"
 #include "gpu_worker/device/torch/work_limit.h"
@@ -74,7 +75,9 @@ void UseWorkersThreads() {
 }
 
 CpuCall::CpuCall(TorchCall plain)
-    : TorchCall(std::move(plain)), guard(MakeValueGuard(op.schema())) {}
+    : TorchCall(std::move(plain)), guard(MakeValueGuard(op.schema())) {
+  if (guard == nullptr) guard = MakeLibraryGuard(op.schema());
+}
 
 TorchProgram::TorchProgram(std::vector<CpuCall> calls,
                            const TorchTarget& target,
