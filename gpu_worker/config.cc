@@ -217,9 +217,14 @@ absl::StatusOr<WorkerConfig> ReadWorkerConfig(ConfigReader reader) {
   config.capabilities = root.Strings("capabilities");
   config.phases = ReadPhases(&root);
   for (ConfigMap& library : root.Maps("operator_libraries")) {
-    config.operator_libraries.push_back(
-        std::filesystem::absolute(library.RequiredPath("path")));
+    const std::string path =
+        std::filesystem::absolute(library.RequiredPath("path"));
+    (library.Bool("required", true) ? config.operator_libraries
+                                    : config.optional_operator_libraries)
+        .push_back(path);
   }
+  config.installed_operator_libraries =
+      root.Bool("installed_operator_libraries", true);
   if (config.device_kind == "fake" && !config.operator_libraries.empty()) {
     root.Error("operator_libraries", "none for the fake device");
   }

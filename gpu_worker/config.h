@@ -59,6 +59,10 @@
 //   phases: [llm_decode]              # that the worker serves; default: all
 //   operator_libraries:               # with operators besides PyTorch's
 //     - path: /opt/operators/libmine.so
+//       required: true                # false: the worker starts without one
+//                                     # that cannot be loaded
+//   installed_operator_libraries: true  # torchvision's and torchaudio's, if
+//                                     # they are installed beside PyTorch
 //   heartbeat_interval: 2s
 //   transfer_idle_timeout: 30s        # ends an upload without progress
 //   offer_timeout: 10m                # ends an offer that no worker fetches
@@ -149,6 +153,8 @@ struct WorkerConfig {
   std::vector<v1::Phase> phases;
   // Absolute paths.
   std::vector<std::string> operator_libraries;
+  std::vector<std::string> optional_operator_libraries;
+  bool installed_operator_libraries = true;
   absl::Duration heartbeat_interval;
   absl::Duration transfer_idle_timeout;
   absl::Duration offer_timeout = absl::Minutes(10);

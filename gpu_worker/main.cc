@@ -13,6 +13,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/string_view.h"
 #include "common/base/clock.h"
@@ -27,11 +28,22 @@
 #include "gpu_worker/device/fake/fake_device.h"
 #include "gpu_worker/device/torch/device_speed.h"
 #include "gpu_worker/executor_main.h"
+#include "gpu_worker/device/torch/open_library.h"
 #include "gpu_worker/supervised_worker.h"
 #include "gpu_worker/worker.h"
 
 namespace djinn::worker {
 namespace {
+
+// Returns the libraries without which the worker starts as well.
+std::vector<std::string> OptionalLibraries(const WorkerConfig& config) {
+  std::vector<std::string> paths = config.optional_operator_libraries;
+  if (!config.installed_operator_libraries) return paths;
+  for (std::string& path : InstalledOperatorLibraries()) {
+    paths.push_back(std::move(path));
+  }
+  return paths;
+}
 
 absl::StatusOr<std::unique_ptr<Device>> MakeDevice(const WorkerConfig& config) {
   if (config.device_kind == "fake") {
@@ -45,15 +57,18 @@ absl::StatusOr<std::unique_ptr<Device>> MakeDevice(const WorkerConfig& config) {
          .graph_bytes = config.graph_memory,
          .graphs = config.graphs,
          .fuse_attention = config.fuse_attention,
-         .operator_libraries = config.operator_libraries});
+         .operator_libraries = config.operator_libraries,
+         .optional_operator_libraries = OptionalLibraries(config)});
   }
-  return MakeCpuDevice({.memory_bytes = config.device_memory,
-                        .threads = config.device_threads,
-                        .packed_weights = config.packed_weights,
-                        .packed_weight_bytes = config.packed_weight_memory,
-                        .fuse_attention = config.fuse_attention,
-                        .operator_libraries = config.operator_libraries,
-                        .longest_call = config.longest_call});
+  return MakeCpuDevice(
+      {.memory_bytes = config.device_memory,
+       .threads = config.device_threads,
+       .packed_weights = config.packed_weights,
+       .packed_weight_bytes = config.packed_weight_memory,
+       .fuse_attention = config.fuse_attention,
+       .operator_libraries = config.operator_libraries,
+       .optional_operator_libraries = OptionalLibraries(config),
+       .longest_call = config.longest_call});
 }
 
 // OpenMP's threads spin for milliseconds between parallel regions by default,

@@ -75,6 +75,11 @@ v1::ExecutorSetup SetupOf(const WorkerConfig& config) {
   setup.set_fuse_attention(config.fuse_attention);
   setup.mutable_operator_libraries()->Assign(config.operator_libraries.begin(),
                                              config.operator_libraries.end());
+  setup.mutable_optional_operator_libraries()->Assign(
+      config.optional_operator_libraries.begin(),
+      config.optional_operator_libraries.end());
+  setup.set_installed_operator_libraries(config.installed_operator_libraries);
+  *setup.mutable_longest_call() = ToProtoDuration(config.longest_call);
   setup.set_calibrate(config.calibrate);
   if (config.speed.flops_per_second() > 0) {
     *setup.mutable_speed() = config.speed;
@@ -110,6 +115,11 @@ WorkerConfig ConfigOf(const v1::ExecutorSetup& setup) {
   config.fuse_attention = setup.fuse_attention();
   config.operator_libraries.assign(setup.operator_libraries().begin(),
                                    setup.operator_libraries().end());
+  config.optional_operator_libraries.assign(
+      setup.optional_operator_libraries().begin(),
+      setup.optional_operator_libraries().end());
+  config.installed_operator_libraries = setup.installed_operator_libraries();
+  config.longest_call = FromProtoDuration(setup.longest_call());
   config.calibrate = setup.calibrate();
   config.speed = setup.speed();
   config.heartbeat_interval = FromProtoDuration(setup.heartbeat_interval());

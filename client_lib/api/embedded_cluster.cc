@@ -26,6 +26,7 @@ absl::StatusOr<std::unique_ptr<EmbeddedCluster>> EmbeddedCluster::Start(
   cluster.worker_threads = options.worker_threads;
   cluster.device_kind = options.worker_device;
   cluster.operator_libraries = options.operator_libraries;
+  cluster.optional_operator_libraries = options.optional_operator_libraries;
   cluster.start_timeout = options.start_timeout;
   DJINN_ASSIGN_OR_RETURN(std::unique_ptr<ClusterProcesses> processes,
                          ClusterProcesses::Start(cluster));

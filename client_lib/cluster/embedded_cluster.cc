@@ -196,9 +196,16 @@ absl::Status ClusterProcesses::Prepare() {
     if (options_.worker_threads > 0) {
       absl::StrAppend(&text, "  threads: ", options_.worker_threads, "\n");
     }
-    if (!options_.operator_libraries.empty()) text += "operator_libraries:\n";
+    if (!options_.operator_libraries.empty() ||
+        !options_.optional_operator_libraries.empty()) {
+      text += "operator_libraries:\n";
+    }
     for (const std::string& path : options_.operator_libraries) {
       absl::StrAppend(&text, "  - path: \"", absl::CEscape(path), "\"\n");
+    }
+    for (const std::string& path : options_.optional_operator_libraries) {
+      absl::StrAppend(&text, "  - path: \"", absl::CEscape(path),
+                      "\"\n    required: false\n");
     }
     if (options_.worker_disk_bytes > 0) {
       absl::StrAppend(&text, "content_disk:\n  directory: ", WorkerId(i),

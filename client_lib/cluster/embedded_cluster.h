@@ -39,6 +39,8 @@ struct ClusterOptions {
   // Absolute paths of libraries that each worker loads besides PyTorch's
   // operators.
   std::vector<std::string> operator_libraries;
+  // Further ones, which a worker that cannot load them does without.
+  std::vector<std::string> optional_operator_libraries;
   // Addresses that clients dial instead of the workers' own addresses; empty
   // for the workers' own.
   std::vector<std::string> advertise;

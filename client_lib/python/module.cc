@@ -97,17 +97,18 @@ ConnectOptions OptionsFrom(const py::dict& arguments) {
 std::unique_ptr<EmbeddedCluster> StartCluster(
     int workers, uint64_t worker_memory_bytes, int worker_threads,
     std::string worker_device, std::vector<std::string> libraries,
-    double start_timeout) {
+    std::vector<std::string> optional_libraries, double start_timeout) {
   absl::StatusOr<std::unique_ptr<EmbeddedCluster>> cluster;
   {
     const py::gil_scoped_release release;
-    cluster =
-        EmbeddedCluster::Start({.workers = workers,
-                                .worker_memory_bytes = worker_memory_bytes,
-                                .worker_threads = worker_threads,
-                                .worker_device = std::move(worker_device),
-                                .operator_libraries = std::move(libraries),
-                                .start_timeout = Seconds(start_timeout)});
+    cluster = EmbeddedCluster::Start(
+        {.workers = workers,
+         .worker_memory_bytes = worker_memory_bytes,
+         .worker_threads = worker_threads,
+         .worker_device = std::move(worker_device),
+         .operator_libraries = std::move(libraries),
+         .optional_operator_libraries = std::move(optional_libraries),
+         .start_timeout = Seconds(start_timeout)});
   }
   python::RaiseIfError(cluster.status());
   return *std::move(cluster);
@@ -145,16 +146,17 @@ void BindCluster(py::module_& module) {
       .def_property_readonly("coordinator_pid",
                              &EmbeddedCluster::coordinator_pid)
       .def_property_readonly("worker_pids", &EmbeddedCluster::worker_pids);
-  module.def("start_cluster",
-             [](int workers, uint64_t worker_memory_bytes, int worker_threads,
-                std::string worker_device, std::vector<std::string> libraries,
-                double start_timeout) {
-               return std::unique_ptr<EmbeddedCluster, ReleaseAndDelete>(
-                   StartCluster(workers, worker_memory_bytes, worker_threads,
-                                std::move(worker_device), std::move(libraries),
-                                start_timeout)
-                       .release());
-             });
+  module.def(
+      "start_cluster",
+      [](int workers, uint64_t worker_memory_bytes, int worker_threads,
+         std::string worker_device, std::vector<std::string> libraries,
+         std::vector<std::string> optional_libraries, double start_timeout) {
+        return std::unique_ptr<EmbeddedCluster, ReleaseAndDelete>(
+            StartCluster(workers, worker_memory_bytes, worker_threads,
+                         std::move(worker_device), std::move(libraries),
+                         std::move(optional_libraries), start_timeout)
+                .release());
+      });
 }
 
 py::dict StatisticsAsDict() {

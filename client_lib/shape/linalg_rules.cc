@@ -219,9 +219,18 @@ Results Trilinear(const CallArguments& args) {
     for (int64_t dim : expanded) operand = Unsqueeze(operand, dim);
     sizes = Broadcast(sizes, operand.sizes);
   }
+  const auto total = static_cast<int64_t>(sizes.size());
+  const int64_t unrolled = args.Integer(7);
+  TORCH_CHECK(unrolled >= 0 && unrolled < total, "unroll_dim must be in [0,",
+              total - 1, "]");
   DimVector summed = args.Integers(6);
   std::sort(summed.begin(), summed.end());
   for (size_t i = summed.size(); i-- > 0;) {
+    TORCH_CHECK_INDEX(summed[i] >= 0 && summed[i] < total &&
+                          (i == 0 || summed[i] != summed[i - 1]),
+                      "_trilinear: sumdim ", summed[i],
+                      " appears twice or is out of range of ",
+                      total, " dimensions");
     sizes.erase(sizes.begin() + summed[i]);
   }
   return {Contiguous(TypePromotion()

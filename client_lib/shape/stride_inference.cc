@@ -241,6 +241,9 @@ ResultMeta Elementwise(ScalarType dtype, c10::ArrayRef<ResultMeta> operands,
 
 ResultMeta Unsqueeze(ResultMeta meta, int64_t dim) {
   const int64_t rank = meta.sizes.size();
+  TORCH_CHECK_INDEX(dim >= 0 && dim <= rank,
+                    "Dimension out of range (expected to be in range of [0, ",
+                    rank, "], but got ", dim, ")");
   const int64_t stride = dim >= rank ? 1 : meta.sizes[dim] * meta.strides[dim];
   meta.sizes.insert(meta.sizes.begin() + dim, 1);
   meta.strides.insert(meta.strides.begin() + dim, stride);
@@ -248,6 +251,10 @@ ResultMeta Unsqueeze(ResultMeta meta, int64_t dim) {
 }
 
 ResultMeta Squeeze(ResultMeta meta, int64_t dim) {
+  const int64_t rank = meta.sizes.size();
+  TORCH_CHECK_INDEX(dim >= 0 && dim < rank,
+                    "Dimension out of range (expected to be in range of [0, ",
+                    rank - 1, "], but got ", dim, ")");
   meta.sizes.erase(meta.sizes.begin() + dim);
   meta.strides.erase(meta.strides.begin() + dim);
   return meta;

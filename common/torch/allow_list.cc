@@ -1,5 +1,6 @@
 #include "common/torch/allow_list.h"
 
+#include <algorithm>
 #include <string>
 
 #include "absl/container/flat_hash_set.h"
@@ -7,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "absl/types/span.h"
 #include "common/base/error.h"
 
 namespace djinn {
@@ -14,17 +16,20 @@ namespace {
 
 using NameSet = absl::flat_hash_set<absl::string_view>;
 
-// Prefixes of operator families that are refused as a whole.
+// Prefixes of operator families that are refused as a whole, of tensors that
+// are not plain.
+constexpr absl::string_view kSparsePrefixes[] = {
+    "sparse_",     "_sparse",     "to_sparse", "_to_sparse",   "copy_sparse_",
+    "_nested",     "nested_",     "_cslt",     "crow_indices", "ccol_indices",
+    "col_indices", "row_indices", "_coalesce", "_indices",     "_values"};
+constexpr absl::string_view kQuantizedPrefixes[] = {
+    "quantize_",  "quantized_", "_quantize",     "q_",
+    "_make_per_", "fbgemm_",    "_empty_affine", "_empty_per_channel",
+    "_dyn_quant", "_wrapped_"};
+// Prefixes of other families.
 constexpr absl::string_view kRefusedPrefixes[] = {
     // PyTorch's own tests and helpers.
     "_test", "_foobar", "_print", "_validate_", "_use_",
-    // Sparse and nested tensors.
-    "sparse_", "_sparse", "to_sparse", "_to_sparse", "copy_sparse_", "_nested",
-    "nested_", "_cslt", "crow_indices", "ccol_indices", "col_indices",
-    "row_indices", "_coalesce", "_indices", "_values",
-    // Quantised tensors and packed weights.
-    "quantize_", "quantized_", "_quantize", "q_", "_make_per_", "fbgemm_",
-    "_empty_affine", "_empty_per_channel", "_dyn_quant", "_wrapped_",
     // Backends of single vendors.
     "mkldnn_", "_mkldnn", "cudnn_", "_cudnn", "_cufft", "miopen_", "_nnpack",
     "mps_", "_mps", "_triton",
@@ -99,11 +104,23 @@ bool IsPlainType(const c10::Type& type) {
   }
 }
 
+bool IsObject(const c10::Type& type) {
+  return type.kind() == c10::TypeKind::ClassType;
+}
+
 bool IsTensorOrList(const c10::Type& type) {
   if (const auto* list = type.castRaw<c10::ListType>()) {
     return list->getElementType()->kind() == c10::TypeKind::TensorType;
   }
   return type.kind() == c10::TypeKind::TensorType;
+}
+
+bool BeginsWithAny(absl::string_view name,
+                   absl::Span<const absl::string_view> prefixes) {
+  return std::any_of(prefixes.begin(), prefixes.end(),
+                     [name](absl::string_view prefix) {
+                       return absl::StartsWith(name, prefix);
+                     });
 }
 
 absl::Status Refuse(const c10::FunctionSchema& schema,
@@ -125,10 +142,14 @@ absl::Status CheckAllowed(const c10::FunctionSchema& schema) {
     return Refuse(schema, "only operators of namespace aten run remotely");
   }
   if (RefusedNames().contains(name)) return Refuse(schema, "not on the list");
-  for (const absl::string_view prefix : kRefusedPrefixes) {
-    if (absl::StartsWith(name, prefix)) {
-      return Refuse(schema, "not on the list");
-    }
+  if (BeginsWithAny(name, kSparsePrefixes)) {
+    return Refuse(schema, "remote devices have strided tensors only");
+  }
+  if (BeginsWithAny(name, kQuantizedPrefixes)) {
+    return Refuse(schema, "remote devices have no quantised tensors");
+  }
+  if (BeginsWithAny(name, kRefusedPrefixes)) {
+    return Refuse(schema, "not on the list");
   }
   // Overloads that take dimension names, which are strings to the schema, show
   // it in their names: "Dimname", "DimnameList_out", "names_dim".
@@ -148,7 +169,11 @@ absl::Status CheckCustom(const c10::FunctionSchema& schema) {
     if (!IsPlainType(*argument.real_type())) {
       return Refuse(schema,
                     absl::StrCat("argument ", argument.name(), " is of type ",
-                                 argument.real_type()->repr_str()));
+                                 argument.real_type()->repr_str(),
+                                 IsObject(*argument.real_type())
+                                     ? ", an object such as packed weights, "
+                                       "which stays in its process"
+                                     : ""));
     }
   }
   for (const c10::Argument& result : schema.returns()) {

@@ -96,6 +96,26 @@ class ErrorsTest(RemoteCase):
             self.assertIn(what, str(raised.exception))
             self.assertLess(len(str(raised.exception)), 200)
 
+    def test_quantised_tensors_are_refused_in_a_sentence(self):
+        quantised = torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8)
+        for call in (
+            lambda: quantised.to(self.device),
+            lambda: torch.quantize_per_tensor(
+                torch.ones(2, device=self.device), 0.1, 0, torch.qint8),
+        ):
+            with self.assertRaisesRegex(NotImplementedError, "no quantised tensors"):
+                call()
+
+    def test_wrong_dimensions_raise_and_do_not_end_the_process(self):
+        one = torch.ones(1, device=self.device)
+        for arguments in (
+            ([3], [], [], [0], 0), ([-4], [], [], [], 0), ([], [], [], [7], 0),
+            ([], [], [], [0, 0], 0), ([], [], [], [], 5),
+        ):
+            with self.subTest(arguments), self.assertRaises((IndexError, RuntimeError)):
+                torch.ops.aten._trilinear(one, one, one, *arguments)
+        self.assertEqual(one.item(), 1)
+
     def test_mixed_devices(self):
         with self.assertRaisesRegex(RuntimeError, "cpu.*remote_accelerator|remote_accelerator.*cpu"):
             torch.ones(2, device=self.device) + torch.ones(2)

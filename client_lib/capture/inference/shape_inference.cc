@@ -243,10 +243,20 @@ class MetaArguments {
       copies_;
 };
 
+// Returns whether the shape of the operator's result depends on data. A fake in
+// Python then raises on meta tensors. torchvision does not tag its operator.
+bool DependsOnData(const OperatorInfo& info) {
+  return info.handle.hasTag(at::Tag::dynamic_output_shape) ||
+         info.name == "torchvision::nms";
+}
+
 // Infers by the operator's own kernel for meta tensors.
 InferredResults FromMeta(const OperatorInfo& info,
                          c10::ArrayRef<c10::IValue> arguments) {
-  if (!info.handle.hasKernelForDispatchKey(c10::DispatchKey::Meta)) return {};
+  if (!info.handle.hasKernelForDispatchKey(c10::DispatchKey::Meta) ||
+      DependsOnData(info)) {
+    return {};
+  }
   MetaArguments copy;
   torch::jit::Stack stack;
   for (const c10::IValue& argument : arguments) stack.push_back(copy(argument));

@@ -38,6 +38,8 @@ struct EmbeddedClusterOptions {
   // Absolute paths of shared libraries with custom operators. Each worker loads
   // them.
   std::vector<std::string> operator_libraries;
+  // Further ones, which a worker that cannot load them does without.
+  std::vector<std::string> optional_operator_libraries;
   // The longest time to start.
   absl::Duration start_timeout = absl::Seconds(60);
 };

@@ -219,7 +219,8 @@ def local(
     worker_threads: the compute threads of each worker; 0 means as many as there are cores.
     worker_device: the device of each worker, "cpu" or a GPU's "cuda:0".
     operator_libraries: paths of shared libraries with custom operators, which the workers
-        load.
+        load. They also load, if they can, those that this program has loaded by now, as
+        `import torchvision` does.
     device_workers: see djinn.connect().
     start_timeout: the longest time to start.
 
@@ -233,6 +234,8 @@ def local(
         worker_threads,
         worker_device,
         [os.path.abspath(path) for path in operator_libraries],
+        # Those that the program has loaded, for operators as torchvision's.
+        sorted(os.path.abspath(path) for path in torch.ops.loaded_libraries),
         start_timeout,
     )
     cluster.connect(device_workers or {})

@@ -1,8 +1,7 @@
 """Warns of switches of this process that would change results and do not reach the workers.
 
 They are PyTorch's global settings of numerics. A worker computes as PyTorch does by default.
-What djinn itself honours is not here: the choices of attention, the default dtype, autocast,
-and the fill of uninitialized memory.
+What djinn itself honours is not here: the choices of attention, the default dtype and autocast.
 """
 
 import functools

@@ -166,8 +166,10 @@ absl::StatusOr<std::unique_ptr<Device>> MakeCpuDevice(
     at::set_num_threads(threads);
     return absl::OkStatus();
   }));
-  DJINN_ASSIGN_OR_RETURN(CustomOperators custom,
-                         LoadOperatorLibraries(options.operator_libraries));
+  DJINN_ASSIGN_OR_RETURN(
+      CustomOperators custom,
+      LoadOperatorLibraries(options.operator_libraries,
+                            options.optional_operator_libraries));
   uint64_t packed_bytes = 0;
   if (options.packed_weights) {
     packed_bytes = options.packed_weight_bytes > 0 ? options.packed_weight_bytes

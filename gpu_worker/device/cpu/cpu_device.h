@@ -29,6 +29,7 @@ struct CpuDeviceOptions {
   bool fuse_attention = true;
   // Absolute paths of libraries with more operators: see custom_operators.h.
   std::vector<std::string> operator_libraries;
+  std::vector<std::string> optional_operator_libraries;
   // All sessions of this process are one tenant's, so that memory need not be
   // cleared between them.
   bool one_tenant = false;

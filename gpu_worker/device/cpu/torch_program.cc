@@ -8,6 +8,7 @@
 #include "c10/core/InferenceMode.h"
 #include "common/torch/one_thread.h"
 #include "gpu_worker/device/cpu/memory_limit.h"
+#include "gpu_worker/device/torch/library_guards.h"
 #include "gpu_worker/device/torch/torch_error.h"
 #include "gpu_worker/device/torch/value_guards.h"
 #include "gpu_worker/device/torch/work_limit.h"
@@ -48,7 +49,9 @@ void UseWorkersThreads() {
 }
 
 CpuCall::CpuCall(TorchCall plain)
-    : TorchCall(std::move(plain)), guard(MakeValueGuard(op.schema())) {}
+    : TorchCall(std::move(plain)), guard(MakeValueGuard(op.schema())) {
+  if (guard == nullptr) guard = MakeLibraryGuard(op.schema());
+}
 
 TorchProgram::TorchProgram(std::vector<CpuCall> calls,
                            const TorchTarget& target,

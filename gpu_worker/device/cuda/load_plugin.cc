@@ -1,16 +1,15 @@
 #include "gpu_worker/device/cuda/load_plugin.h"
 
 #include <dlfcn.h>
-#include <link.h>
 #include <unistd.h>
 
 #include <climits>
 #include <filesystem>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/error.h"
 #include "common/base/status_macros.h"
+#include "gpu_worker/device/torch/torch_folder.h"
 
 namespace djinn::worker {
 namespace {
@@ -20,22 +19,6 @@ constexpr char kPlugin[] = "libdjinn_cuda.so";
 absl::Status Unavailable(int ordinal, absl::string_view why) {
   return MakeError(absl::StatusCode::kFailedPrecondition, "DEVICE_UNAVAILABLE",
                    absl::StrCat("cuda:", ordinal, " cannot be used: ", why));
-}
-
-// Returns the folder of the libtorch_cpu that this process runs with, beside
-// which its CUDA library lies; no other would fit.
-std::string TorchFolder() {
-  std::string folder;
-  dl_iterate_phdr(
-      [](dl_phdr_info* info, size_t, void* found) {
-        const absl::string_view path = info->dlpi_name;
-        if (!absl::EndsWith(path, "/libtorch_cpu.so")) return 0;
-        *static_cast<std::string*>(found) =
-            std::filesystem::path(std::string(path)).parent_path();
-        return 1;
-      },
-      &folder);
-  return folder;
 }
 
 // Returns the linker's error, which names the library that it did not find.

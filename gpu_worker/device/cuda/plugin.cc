@@ -20,8 +20,10 @@ absl::StatusOr<std::unique_ptr<Device>> Make(
     const DevicePluginOptions& options) {
   DJINN_ASSIGN_OR_RETURN(std::unique_ptr<Accelerator> accelerator,
                          MakeCudaAccelerator(options.ordinal));
-  DJINN_ASSIGN_OR_RETURN(CustomOperators custom,
-                         LoadOperatorLibraries(options.operator_libraries));
+  DJINN_ASSIGN_OR_RETURN(
+      CustomOperators custom,
+      LoadOperatorLibraries(options.operator_libraries,
+                            options.optional_operator_libraries));
   StreamDeviceOptions device;
   device.memory_bytes =
       options.memory_bytes > 0

@@ -27,6 +27,7 @@ struct DevicePluginOptions {
   bool fuse_attention = true;
   // Absolute paths, as CpuDeviceOptions::operator_libraries.
   std::vector<std::string> operator_libraries;
+  std::vector<std::string> optional_operator_libraries;
 };
 
 // The version, which changes with everything that crosses the boundary: the

@@ -9,6 +9,7 @@
 #include "gpu_worker/device/cuda/inferred_layout.h"
 #include "gpu_worker/device/torch/call_runner.h"
 #include "gpu_worker/device/torch/index_check.h"
+#include "gpu_worker/device/torch/library_guards.h"
 #include "gpu_worker/device/torch/torch_buffer.h"
 #include "gpu_worker/device/torch/torch_error.h"
 
@@ -50,7 +51,8 @@ class AlignOperands final : public ArgumentCheck {
 CheckedCall::CheckedCall(TorchCall plain)
     : TorchCall(std::move(plain)),
       checked(IndexArgumentsOf(op.schema())),
-      wants_aligned(WantsAligned(op.schema())) {}
+      wants_aligned(WantsAligned(op.schema())),
+      library(MakeLibraryGuard(op.schema())) {}
 
 StreamProgram::StreamProgram(StreamEnvironment environment,
                              const srg::Graph& srg_graph,
@@ -108,7 +110,8 @@ absl::Status StreamProgram::RunNode(uint32_t node, const NodeInput& input,
     indices.emplace(call.checked,
                     flags.select(0, static_cast<int64_t>(call.flag)));
   }
-  ArgumentCheck* check = indices.has_value() ? &*indices : nullptr;
+  // No operator has both.
+  ArgumentCheck* check = indices.has_value() ? &*indices : call.library.get();
   AlignOperands aligned(check);
   if (call.wants_aligned) check = &aligned;
   DJINN_RETURN_IF_ERROR(

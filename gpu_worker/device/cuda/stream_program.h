@@ -18,6 +18,7 @@
 #include "gpu_worker/device/cuda/transfers.h"
 #include "gpu_worker/device/operator_library.h"
 #include "gpu_worker/device/torch/attention_pass.h"
+#include "gpu_worker/device/torch/call_runner.h"
 #include "gpu_worker/device/torch/index_table.h"
 #include "gpu_worker/device/torch/torch_call.h"
 #include "gpu_worker/device/torch/torch_target.h"
@@ -50,6 +51,8 @@ struct CheckedCall : TorchCall {
   std::vector<srg::Result> inferred;
   // The call's step of an attention chain that fast mode may fuse.
   std::optional<AttentionStep> attention;
+  // The check of an operator of a common library; null for all others.
+  std::unique_ptr<ArgumentCheck> library;
 };
 
 // Immutable except for its device graphs. Execute() fails as RunCall(), or with

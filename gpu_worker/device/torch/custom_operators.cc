@@ -1,6 +1,5 @@
 #include "gpu_worker/device/torch/custom_operators.h"
 
-#include <dlfcn.h>
 #include <sys/stat.h>
 
 #include <filesystem>
@@ -11,10 +10,14 @@
 #include "absl/strings/string_view.h"
 #include "common/base/error.h"
 #include "common/base/status_macros.h"
+#include "common/log/log.h"
+#include "gpu_worker/device/torch/open_library.h"
 #include "gpu_worker/device/torch/torch_error.h"
 
 namespace djinn::worker {
 namespace {
+
+namespace fs = std::filesystem;
 
 constexpr absl::string_view kBad = "BAD_OPERATOR_LIBRARY";
 
@@ -27,44 +30,80 @@ std::set<std::string> KnownNames() {
   return names;
 }
 
-absl::Status Load(const std::string& path) {
-  const auto bad = [&](absl::string_view why) {
-    return MakeError(absl::StatusCode::kInvalidArgument, kBad,
-                     absl::StrCat("operator library ", path, ": ", why));
-  };
-  if (path.empty() || path[0] != '/') return bad("not an absolute path");
+absl::Status Open(const std::string& path) {
+  if (path.empty() || path[0] != '/') {
+    return absl::InvalidArgumentError("not an absolute path");
+  }
   struct stat status;
-  if (stat(path.c_str(), &status) != 0) return bad("cannot be read");
-  if (!S_ISREG(status.st_mode)) return bad("not a regular file");
-  return CatchTorch(kBad, [&] {
-    return dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL) == nullptr
-               ? bad(dlerror())
-               : absl::OkStatus();
-  });
+  if (stat(path.c_str(), &status) != 0) {
+    return absl::InvalidArgumentError("cannot be read");
+  }
+  if (!S_ISREG(status.st_mode)) {
+    return absl::InvalidArgumentError("not a regular file");
+  }
+  return CatchTorch(kBad, [&] { return OpenLibrary(path); });
 }
+
+// Returns the names of file and folder, which tell a library from others also
+// where it is installed twice.
+std::string ShortName(const std::string& path) {
+  const fs::path whole(path);
+  return whole.parent_path().filename() / whole.filename();
+}
+
+class Loader {
+ public:
+  absl::Status Load(const std::string& path) {
+    absl::Status status = Open(path);
+    const size_t before = custom_.names.size();
+    // Also a library that cannot be used may have registered operators.
+    for (const std::string& name : KnownNames()) {
+      if (!known_.insert(name).second || !status.ok()) continue;
+      // Ignores operators that a library adds to PyTorch's own namespace.
+      if (!absl::StartsWith(name, "aten::")) custom_.names.insert(name);
+    }
+    if (status.ok() && custom_.names.size() == before) {
+      status = absl::InvalidArgumentError("it registers no operators");
+    }
+    if (!status.ok()) {
+      return MakeError(
+          absl::StatusCode::kInvalidArgument, kBad,
+          absl::StrCat("operator library ", path, ": ", status.message()));
+    }
+    custom_.libraries.push_back(fs::path(path).filename());
+    short_names_.insert(ShortName(path));
+    return absl::OkStatus();
+  }
+
+  bool Has(const std::string& path) const {
+    return short_names_.contains(ShortName(path));
+  }
+
+  CustomOperators custom() && { return std::move(custom_); }
+
+ private:
+  std::set<std::string> known_ = KnownNames();
+  std::set<std::string> short_names_;
+  CustomOperators custom_;
+};
 
 }  // namespace
 
 absl::StatusOr<CustomOperators> LoadOperatorLibraries(
-    const std::vector<std::string>& paths) {
-  CustomOperators custom;
-  std::set<std::string> known = KnownNames();
-  for (const std::string& path : paths) {
-    DJINN_RETURN_IF_ERROR(Load(path));
-    const size_t before = custom.names.size();
-    for (const std::string& name : KnownNames()) {
-      if (!known.insert(name).second) continue;
-      // Ignores operators that a library adds to PyTorch's own namespace.
-      if (!absl::StartsWith(name, "aten::")) custom.names.insert(name);
-    }
-    if (custom.names.size() == before) {
-      return MakeError(absl::StatusCode::kInvalidArgument, kBad,
-                       absl::StrCat("operator library ", path,
-                                    ": it registers no operators"));
-    }
-    custom.libraries.push_back(std::filesystem::path(path).filename());
+    const std::vector<std::string>& required,
+    const std::vector<std::string>& optional) {
+  Loader loader;
+  for (const std::string& path : required) {
+    DJINN_RETURN_IF_ERROR(loader.Load(path));
   }
-  return custom;
+  for (const std::string& path : optional) {
+    if (loader.Has(path)) continue;
+    const absl::Status status = loader.Load(path);
+    if (!status.ok()) {
+      log::Info("an operator library was not loaded", {{"error", status}});
+    }
+  }
+  return std::move(loader).custom();
 }
 
 }  // namespace djinn::worker

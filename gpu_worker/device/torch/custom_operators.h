@@ -3,6 +3,7 @@
 //
 // Their kernels run in the worker's process on operands that a client chose. A
 // cluster operator who lists a library trusts its kernels to check them.
+// library_guards.h checks for those of torchvision and torchaudio.
 #ifndef GPU_WORKER_DEVICE_TORCH_CUSTOM_OPERATORS_H_
 #define GPU_WORKER_DEVICE_TORCH_CUSTOM_OPERATORS_H_
 
@@ -24,9 +25,12 @@ struct CustomOperators {
 // Loads the libraries for the life of the process. Returns InvalidArgument
 // (BAD_OPERATOR_LIBRARY), which names the path, for a path that is not
 // absolute, is no regular file, cannot be loaded, or registers no operators.
-// Call it before other threads use PyTorch.
+// An optional library that cannot be loaded is logged; one whose folder and
+// file have the names of a library that is loaded already is left out. Call it
+// before other threads use PyTorch.
 absl::StatusOr<CustomOperators> LoadOperatorLibraries(
-    const std::vector<std::string>& paths);
+    const std::vector<std::string>& required,
+    const std::vector<std::string>& optional = {});
 
 }  // namespace djinn::worker
 

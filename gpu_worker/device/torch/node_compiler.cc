@@ -31,10 +31,13 @@ bool IsWritten(const c10::Argument& argument) {
 std::string WhyUnknown(const srg::Operator& op, const CustomOperators& custom) {
   if (absl::StartsWith(op.name, "aten::")) return "";
   if (custom.libraries.empty()) {
-    return ": the worker loads no operator libraries";
+    return ": the worker loads no operator libraries; list the library that "
+           "registers it in the worker's operator_libraries";
   }
   return absl::StrCat(": none of the worker's operator libraries (",
-                      absl::StrJoin(custom.libraries, ", "), ") has it");
+                      absl::StrJoin(custom.libraries, ", "),
+                      ") has it; list the library that registers it in the "
+                      "worker's operator_libraries");
 }
 
 absl::StatusOr<c10::OperatorHandle> Resolve(const srg::Operator& op,
