@@ -41,6 +41,11 @@ constexpr uint64_t kMaxLogged = 32;
 
 std::atomic<uint64_t> refused{0};
 
+// PyTorch opens this file for each seed. It gets a copy of a descriptor that
+// was opened before.
+constexpr char kRandom[] = "/dev/urandom";
+int random_file = -1;
+
 // Calls with any arguments. None of them names a file, a process or an address
 // of the network.
 constexpr int kAllowed[] = {
@@ -196,10 +201,40 @@ std::vector<sock_filter> MakeFilter() {
   return filter.Finish();
 }
 
+// Returns the path that the trapped call would open; null for other calls. Like
+// the kernel, it trusts the process' own pointer no further than the process
+// itself would.
+const char* OpenedPath(int call, const ucontext_t& machine) {
+#if defined(__x86_64__)
+  const auto& registers = machine.uc_mcontext.gregs;
+  if (call == SYS_open) {
+    return reinterpret_cast<const char*>(registers[REG_RDI]);
+  }
+  if (call != SYS_openat) return nullptr;
+  return reinterpret_cast<const char*>(registers[REG_RSI]);
+#elif defined(__aarch64__)
+  if (call != SYS_openat) return nullptr;
+  return reinterpret_cast<const char*>(machine.uc_mcontext.regs[1]);
+#else
+  return nullptr;
+#endif
+}
+
+void SetResult(long result, ucontext_t* machine) {
+#if defined(__x86_64__)
+  machine->uc_mcontext.gregs[REG_RAX] = result;
+#elif defined(__aarch64__)
+  machine->uc_mcontext.regs[0] = static_cast<unsigned long long>(result);
+#else
+  (void)result;
+  (void)machine;
+#endif
+}
+
 // Writes a line to the log. Safe in a signal handler.
-void LogRefused(int call) {
-  char line[96] = "level=warning role=executor msg=\"sandbox refused a system "
-                  "call\" number=";
+void LogRefused(int call, const char* path) {
+  char line[192] = "level=warning role=executor msg=\"sandbox refused a system "
+                   "call\" number=";
   size_t length = std::strlen(line);
   char digits[12];
   size_t count = 0;
@@ -208,6 +243,16 @@ void LogRefused(int call) {
     digits[count++] = static_cast<char>('0' + left % 10);
   }
   while (count > 0) line[length++] = digits[--count];
+  if (path != nullptr) {
+    constexpr char kKey[] = " path=";
+    for (const char* key = kKey; *key != 0; ++key) line[length++] = *key;
+    // Other characters could imitate further fields or lines.
+    for (; *path > ' ' && *path <= '~' && *path != '"' &&
+           length < sizeof(line) - 1;
+         ++path) {
+      line[length++] = *path;
+    }
+  }
   line[length++] = '\n';
   // Nothing is left to do where the log cannot be written.
   (void)!write(STDERR_FILENO, line, length);
@@ -217,17 +262,19 @@ void LogRefused(int call) {
 void OnRefused(int /*signal*/, siginfo_t* info, void* context) {
   constexpr int kBySeccomp = 1;  // SYS_SECCOMP, which the C library leaves out
   if (info->si_code != kBySeccomp) return;
-  if (refused.fetch_add(1, std::memory_order_relaxed) < kMaxLogged) {
-    LogRefused(info->si_syscall);
-  }
+  const int error_before = errno;
   auto* const machine = static_cast<ucontext_t*>(context);
-#if defined(__x86_64__)
-  machine->uc_mcontext.gregs[REG_RAX] = -EPERM;
-#elif defined(__aarch64__)
-  machine->uc_mcontext.regs[0] = static_cast<unsigned long long>(-EPERM);
-#else
-  (void)machine;
-#endif
+  const char* const path = OpenedPath(info->si_syscall, *machine);
+  if (path != nullptr && std::strcmp(path, kRandom) == 0) {
+    const int copy = fcntl(random_file, F_DUPFD_CLOEXEC, 0);
+    SetResult(copy < 0 ? -errno : copy, machine);
+  } else {
+    if (refused.fetch_add(1, std::memory_order_relaxed) < kMaxLogged) {
+      LogRefused(info->si_syscall, path);
+    }
+    SetResult(-EPERM, machine);
+  }
+  errno = error_before;
 }
 
 absl::Status SystemError(const char* what) {
@@ -269,6 +316,8 @@ absl::Status EnterSandbox(const SandboxOptions& options) {
     return MakeError(absl::StatusCode::kUnimplemented, "NO_SANDBOX",
                      "no filter of system calls for this architecture");
   }
+  random_file = open(kRandom, O_RDONLY | O_CLOEXEC);
+  if (random_file < 0) return SystemError(kRandom);
   struct sigaction action = {};
   action.sa_sigaction = OnRefused;
   action.sa_flags = SA_SIGINFO | SA_NODEFER;

@@ -8,7 +8,7 @@
 // listener, but cannot open, connect, fork, execute, trace, or signal.
 //
 // A refused call fails with EPERM, and is counted and logged. What a library
-// reads from files must be loaded before.
+// reads from files must be loaded before; /dev/urandom alone can be opened.
 #ifndef GPU_WORKER_SANDBOX_SANDBOX_H_
 #define GPU_WORKER_SANDBOX_SANDBOX_H_
 

@@ -157,6 +157,18 @@ TEST(SandboxTest, ComputingGoesOn) {
   EXPECT_EQ(ExitOf(status), 0) << "wait status " << status;
 }
 
+TEST(SandboxTest, RandomnessCanBeOpenedAndOnlyRead) {
+  const int status = InSandbox([] {
+    const int file = open("/dev/urandom", O_RDWR);
+    char bytes[8];
+    if (file < 0 || read(file, bytes, sizeof(bytes)) != sizeof(bytes)) return 1;
+    if (write(file, bytes, sizeof(bytes)) >= 0) return 2;
+    if (open("/dev/urandom/../random", O_RDONLY) >= 0) return 3;
+    return RefusedSystemCalls() == 1 ? 0 : kNotCounted;
+  });
+  EXPECT_EQ(ExitOf(status), 0) << "wait status " << status;
+}
+
 TEST(SandboxTest, ThreadsOfBeforeAreInItToo) {
   const pid_t child = fork();
   if (child == 0) {

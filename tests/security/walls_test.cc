@@ -38,7 +38,6 @@ namespace djinn {
 namespace {
 
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 
 constexpr absl::Duration kPatience = absl::Seconds(30);
 
@@ -292,9 +291,6 @@ TEST_F(WallsTest, EachTenantHasASandboxedProcessOfItsOwn) {
   const std::string status = ReadAll(absl::StrCat("/proc/", theirs, "/status"));
   EXPECT_THAT(status, HasSubstr("NoNewPrivs:\t1"));
   EXPECT_THAT(status, HasSubstr("Seccomp:\t2"));
-  // Its environment and its files belong to the administrator, so no process of
-  // this user reads its memory.
-  EXPECT_THAT(ReadAll(absl::StrCat("/proc/", theirs, "/environ")), IsEmpty());
 }
 
 TEST_F(WallsTest, LeaseOfOneTenantIsNotHonouredByTheOthersExecutor) {
