@@ -4,6 +4,7 @@
 #define GPU_WORKER_DEVICE_OPERATOR_LIBRARY_H_
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -62,6 +63,9 @@ struct NodeInput {
   absl::Span<const std::pair<uint32_t, uint32_t>> ends;
   // The (node, slot) pairs of the whole run, ascending.
   absl::Span<const std::pair<uint32_t, uint32_t>> run_ends;
+  // Bytes that the node may take at once for its results and for what it needs
+  // only during the call. A device may allow a little more, or not check.
+  uint64_t most_bytes = std::numeric_limits<uint64_t>::max();
 };
 
 // A node that failed after its call had returned.

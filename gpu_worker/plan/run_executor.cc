@@ -4,11 +4,13 @@
 #include <exception>
 #include <optional>
 #include <utility>
+#include <variant>
 
 #include "absl/base/optimization.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/error.h"
+#include "common/base/saturating.h"
 #include "common/base/status_macros.h"
 #include "common/srg/proto_codec.h"
 #include "djinn/v1/execution.pb.h"
@@ -362,9 +364,23 @@ class RunExecution final : public OngoingRun {
             memory_.ends()};
   }
 
+  // Returns the bytes that are reserved for the call's results, and what the
+  // session may take besides.
+  uint64_t MostBytes(const srg::Node& call) const {
+    uint64_t bytes = context_.quota->room();
+    for (const srg::Result& result : call.results) {
+      const auto* const view = std::get_if<srg::TensorView>(&result);
+      if (view == nullptr) continue;
+      bytes = SaturatingSum(bytes, plan_.birth_bytes()[view->slot]);
+    }
+    return bytes;
+  }
+
   absl::Status CallOperator(uint32_t node) {
     try {
-      return plan_.program().Execute(node, Input(), &results_);
+      NodeInput input = Input();
+      input.most_bytes = MostBytes(plan_.graph().nodes[node]);
+      return plan_.program().Execute(node, input, &results_);
     } catch (const std::exception& error) {
       return MakeError(absl::StatusCode::kInternal, "OPERATOR_FAILED",
                        error.what());

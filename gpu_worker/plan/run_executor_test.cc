@@ -122,6 +122,21 @@ class ExecutorTest : public testing::Test {
 
 using Floats = std::vector<float>;
 
+TEST_F(ExecutorTest, ANodeMayTakeItsResultAndWhatTheSessionHasLeft) {
+  FakeGraph s;
+  const uint32_t x = s.Bound();
+  s.Add(x, x, 2);
+  const auto plan = Admit(s);
+  const uint64_t id = Tensor({1, 2});
+  quota_.SetLimits({.all = 1000});
+  Execute(*plan, MakeRun(*plan, {id}));
+  // The operand takes 8 bytes; the result's 8 are reserved.
+  EXPECT_EQ(device_.most_bytes(), 992u);
+  quota_.SetLimits({.all = 24});
+  Execute(*plan, MakeRun(*plan, {id}));
+  EXPECT_EQ(device_.most_bytes(), 8u);
+}
+
 TEST_F(ExecutorTest, RunsInOrderAndAdvancesVersions) {
   FakeGraph s;
   const uint32_t x = s.Bound();

@@ -286,6 +286,26 @@ TEST(SessionQuotaTest, RoomForContentsIsTheLeastOfWhatEachCapLeaves) {
   EXPECT_EQ(SessionQuota({}).RoomForContents(), MemoryLimits::kUnlimited);
 }
 
+TEST(SessionQuotaTest, RoomIsTheLeastOfWhatEachCapLeavesForOwnMemory) {
+  TenantQuota tenant({.all = 90});
+  SessionQuota session({.all = 100, .storages = 80, .caches = 20}, &tenant);
+  EXPECT_EQ(session.room(), 80u);
+  QuotaShare own = *session.Reserve(30);
+  EXPECT_EQ(session.room(), 50u);
+  QuotaShare cache = *session.Reserve(20, StorageClass::kCache);
+  EXPECT_EQ(session.room(), 40u);  // the tenant's
+  EXPECT_FALSE(session.Reserve(41).ok());
+  EXPECT_EQ(session.room(), 40u);
+  session.SetLimits({.all = 60});
+  EXPECT_EQ(session.room(), 10u);
+  session.SetLimits({.all = 10});
+  EXPECT_EQ(session.room(), 0u);
+  own.Release();
+  cache.Release();
+  EXPECT_EQ(session.room(), 10u);
+  EXPECT_EQ(tenant.room(), 90u);
+}
+
 TEST(SessionQuotaTest, WhatIsNotKeptIsAsItWasWhateverTheCapsAre) {
   TenantQuota tenant;
   SessionQuota quota({.all = 100, .contents = 60}, &tenant);

@@ -12,6 +12,16 @@ namespace djinn::worker {
 void CappedMemory::SetLimits(MemoryLimits limits) {
   MutexLock lock(&mu_);
   limits_ = limits;
+  PublishRoom();
+}
+
+void CappedMemory::PublishRoom() {
+  const auto left = [](uint64_t limit, uint64_t used) {
+    return limit - std::min(used, limit);
+  };
+  const uint64_t own = caches_apart() ? used_[1] : used_[1] + used_[2];
+  room_.store(std::min(left(limits_.all, All()), left(limits_.storages, own)),
+              std::memory_order_relaxed);
 }
 
 uint64_t CappedMemory::limit() const {
@@ -93,6 +103,7 @@ absl::Status CappedMemory::Change(Amount from, Amount to) {
   absl::Status fits = Check("", limits_.all, all_before, All());
   if (fits.ok()) fits = CheckParts(PartOf(to.storage_class), before);
   if (!fits.ok()) used_ = before;
+  PublishRoom();
   return fits;
 }
 
@@ -100,6 +111,7 @@ void CappedMemory::Count(Amount from, Amount to) {
   MutexLock lock(&mu_);
   UsedOf(to.storage_class) += to.bytes;
   UsedOf(from.storage_class) -= from.bytes;
+  PublishRoom();
 }
 
 QuotaShare& QuotaShare::operator=(QuotaShare&& other) noexcept {

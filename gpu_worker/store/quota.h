@@ -9,6 +9,7 @@
 #ifndef GPU_WORKER_STORE_QUOTA_H_
 #define GPU_WORKER_STORE_QUOTA_H_
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -89,6 +90,9 @@ class CappedMemory {
   uint64_t used() const;
   // Returns how much a new storage that shares a content could take.
   uint64_t RoomForContents() const;
+  // Returns how much a new storage with memory of its own could take, as of the
+  // last change. Takes no lock.
+  uint64_t room() const { return room_.load(std::memory_order_relaxed); }
 
  private:
   // Indexes used_: contents, the rest, caches.
@@ -107,6 +111,7 @@ class CappedMemory {
   absl::Status CheckParts(Part part,
                           const std::array<uint64_t, 3>& before) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void PublishRoom() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool caches_apart() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return limits_.caches != MemoryLimits::kUnlimited;
   }
@@ -116,6 +121,7 @@ class CappedMemory {
   mutable Mutex mu_;
   MemoryLimits limits_ ABSL_GUARDED_BY(mu_);
   std::array<uint64_t, 3> used_ ABSL_GUARDED_BY(mu_) = {};
+  std::atomic<uint64_t> room_{0};
 };
 
 // Caps what all sessions of one tenant take together, counted as a SessionQuota
@@ -190,6 +196,11 @@ class SessionQuota {
   // Returns the smaller of what the session's and the tenant's caps leave for a
   // storage that shares a content.
   uint64_t RoomForContents() const;
+  // Returns the same for memory of its own. Takes no lock.
+  uint64_t room() const {
+    return tenant_ == nullptr ? memory_.room()
+                              : std::min(memory_.room(), tenant_->room());
+  }
   ClassUse used(StorageClass storage_class) const;
 
  private:

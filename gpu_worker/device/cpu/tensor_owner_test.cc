@@ -15,6 +15,7 @@
 #include "ATen/ops/zeros.h"
 #include "c10/core/InferenceMode.h"
 #include "c10/util/Exception.h"
+#include "common/base/error.h"
 #include "gpu_worker/device/cpu/memory_limit.h"
 #include "gpu_worker/device/cpu/program_tester.h"
 #include "gtest/gtest.h"
@@ -144,6 +145,30 @@ TEST_F(TensorOwnerTest, NothingIsClearedForOneTenant) {
   const TensorOwner owner(&kAttacker);
   EXPECT_EQ(Secrets(at::empty({100'000})), 100'000);
   SetOneTenant(false);
+}
+
+TEST_F(TensorOwnerTest, ACallTakesNoMoreThanItMay) {
+  // The sum of a product needs the product, which is no result.
+  const at::Tensor x = at::ones({1'000'000});
+  const EncodedCall call =
+      tester_.Encode("aten::cosine_similarity", "", {x, x, 0}, {at::ones({})});
+  const auto program = tester_.library()->Compile(call.graph);
+  ASSERT_TRUE(program.ok()) << program.status();
+  NodeInput input = call.input();
+  input.tenant = &kVictim;
+  input.most_bytes = 1'000'000;
+  std::vector<NodeResult> results;
+  const absl::Status refused = (*program)->Execute(0, input, &results);
+  EXPECT_EQ(ErrorReason(refused), "OUT_OF_MEMORY") << refused;
+  EXPECT_EQ(refused.message(),
+            "out of memory: the call asked for 4000000 bytes, more than its "
+            "session and tenant may still take");
+  EXPECT_TRUE(results.empty());
+  input.most_bytes = 100'000'000;
+  EXPECT_TRUE((*program)->Execute(0, input, &results).ok());
+  // The limit was the call's.
+  const TensorOwner owner(&kVictim);
+  EXPECT_EQ(at::empty({10'000'000}).numel(), 10'000'000);
 }
 
 TEST_F(TensorOwnerTest, ACallMayTakeAgainWhatItFreed) {

@@ -71,7 +71,7 @@ absl::Status TorchProgram::Execute(uint32_t node, const NodeInput& input,
                                    std::vector<NodeResult>* results) const {
   if (node >= calls_.size()) return absl::InternalError("no such node");
   UseWorkersThreads();
-  const TensorOwner owner(input.tenant);
+  const TensorOwner owner(input.tenant, input.most_bytes);
   const CpuCall& call = calls_[node];
   std::optional<OneThread> one;
   if (input.fast && call.small) one.emplace();

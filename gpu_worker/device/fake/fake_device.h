@@ -80,6 +80,10 @@ class FakeDevice : public Device {
   // Returns how often ReleaseUnusedMemory() was called.
   uint64_t tidied() const { return tidied_; }
 
+  // Returns what the last node might take at once (NodeInput::most_bytes).
+  uint64_t most_bytes() const { return most_bytes_; }
+  void NoteMostBytes(uint64_t bytes) { most_bytes_ = bytes; }
+
   // Returns the bytes of all live buffers.
   uint64_t live_bytes() const;
 
@@ -89,6 +93,7 @@ class FakeDevice : public Device {
   const uint64_t memory_bytes_;
   std::atomic<bool> times_nodes_{false};
   std::atomic<uint64_t> tidied_{0};
+  std::atomic<uint64_t> most_bytes_{0};
   const std::shared_ptr<Usage> usage_;
   std::unique_ptr<OperatorLibrary> operators_;
   std::atomic<uint64_t> settled_{0};

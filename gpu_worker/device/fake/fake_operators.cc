@@ -145,6 +145,7 @@ class FakeProgram : public CompiledProgram {
   absl::Status Execute(uint32_t index, const NodeInput& input,
                        std::vector<NodeResult>* results) const override {
     DJINN_RETURN_IF_ERROR(device_->RunExecuteHook(NameOf(graph_.nodes[index])));
+    device_->NoteMostBytes(input.most_bytes);
     return Compute(index, input, results);
   }
 
