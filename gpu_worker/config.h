@@ -167,6 +167,8 @@ struct WorkerConfig {
   // Whether each tenant's kernels run in a process of its own. The rest holds
   // only then.
   bool isolated = false;
+  // Set in the executor of one tenant, which has no configuration file.
+  bool one_tenant = false;
   size_t executors = 4;
   // Longest time that one node may take.
   absl::Duration node_limit = absl::Minutes(5);

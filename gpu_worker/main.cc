@@ -68,6 +68,7 @@ absl::StatusOr<std::unique_ptr<Device>> MakeDevice(const WorkerConfig& config) {
        .fuse_attention = config.fuse_attention,
        .operator_libraries = config.operator_libraries,
        .optional_operator_libraries = OptionalLibraries(config),
+       .one_tenant = config.one_tenant,
        .longest_call = config.longest_call});
 }
 

@@ -102,6 +102,7 @@ v1::ExecutorSetup SetupOf(const WorkerConfig& config) {
 WorkerConfig ConfigOf(const v1::ExecutorSetup& setup) {
   WorkerConfig config;
   config.worker_id = setup.worker_id();
+  config.one_tenant = true;
   // The listener is bound; the name appears in no message.
   config.listen = "unix:executor";
   config.tls = {setup.certificate_file(), setup.private_key_file(),
