@@ -72,13 +72,12 @@ absl::Status Serve(SupervisionLink* link,
   seams.gate = &gate;
   DJINN_ASSIGN_OR_RETURN(
       std::unique_ptr<Worker> worker,
-      Worker::StartExecutor(config, std::move(seams), std::move(device),
-                            Clock::Real(), RandomSource::Real(),
-                            [](const absl::Status& why) {
-                              log::Error("the device is broken, ending",
-                                         {{"error", why}});
-                              std::_Exit(EXIT_FAILURE);
-                            }));
+      Worker::StartExecutor(
+          config, std::move(seams), std::move(device), Clock::Real(),
+          RandomSource::Real(), [](const absl::Status& why) {
+            log::Error("the device is broken, ending", {{"error", why}});
+            std::_Exit(EXIT_FAILURE);
+          }));
   DJINN_RETURN_IF_ERROR(
       EnterSandbox({.added_address_space = setup.address_space_bytes()}));
   link->Send(ready);

@@ -27,8 +27,8 @@
 #include "gpu_worker/device/cuda/load_plugin.h"
 #include "gpu_worker/device/fake/fake_device.h"
 #include "gpu_worker/device/torch/device_speed.h"
-#include "gpu_worker/executor_main.h"
 #include "gpu_worker/device/torch/open_library.h"
+#include "gpu_worker/executor_main.h"
 #include "gpu_worker/supervised_worker.h"
 #include "gpu_worker/worker.h"
 
@@ -155,8 +155,8 @@ int Main(int argc, char** argv) {
   daemon.start = [&]() -> absl::StatusOr<std::string> {
     if (config.isolated) {
       DJINN_ASSIGN_OR_RETURN(
-          supervised, SupervisedWorker::Start(config, Clock::Real(),
-                                              RandomSource::Real()));
+          supervised,
+          SupervisedWorker::Start(config, Clock::Real(), RandomSource::Real()));
       return supervised->address();
     }
     DJINN_ASSIGN_OR_RETURN(std::unique_ptr<Device> device,

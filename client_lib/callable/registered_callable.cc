@@ -88,8 +88,7 @@ size_t BytesOf(const CapturedGraph& captured_graph) {
 
 class RegisteredCallable::Impl {
  public:
-  Impl(std::string name, Kind kind)
-      : kind_(kind), models_(std::move(name)) {}
+  Impl(std::string name, Kind kind) : kind_(kind), models_(std::move(name)) {}
 
   std::optional<Result> Replay(const std::string& key, const Tensors& arguments,
                                const Tensors& parameters) {

@@ -229,8 +229,8 @@ Results Trilinear(const CallArguments& args) {
     TORCH_CHECK_INDEX(summed[i] >= 0 && summed[i] < total &&
                           (i == 0 || summed[i] != summed[i - 1]),
                       "_trilinear: sumdim ", summed[i],
-                      " appears twice or is out of range of ",
-                      total, " dimensions");
+                      " appears twice or is out of range of ", total,
+                      " dimensions");
     sizes.erase(sizes.begin() + summed[i]);
   }
   return {Contiguous(TypePromotion()

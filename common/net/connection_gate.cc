@@ -86,8 +86,7 @@ void ConnectionGate::Loop() {
                              absl::Milliseconds(1))));
     const int count =
         epoll_wait(epoll_.fd(), events.data(), events.size(), timeout);
-    if (absl::Now() >= paused_until_ &&
-        paused_until_ != absl::InfinitePast()) {
+    if (absl::Now() >= paused_until_ && paused_until_ != absl::InfinitePast()) {
       SetListening(true);
     }
     CloseExpired();
@@ -149,9 +148,9 @@ bool ConnectionGate::MakeRoom() {
                        })
           ->first;
   Drop(std::find_if(silent_.begin(), silent_.end(),
-                     [&loudest](const Connection& connection) {
-                       return connection.peer == loudest;
-                     }));
+                    [&loudest](const Connection& connection) {
+                      return connection.peer == loudest;
+                    }));
   return true;
 }
 
@@ -210,8 +209,7 @@ bool ConnectionGate::Read(Connections::iterator connection) {
     options_.take(Remove(connection));
     return false;
   }
-  if (verdict == Verdict::kWrong ||
-      static_cast<size_t>(size) == bytes.size()) {
+  if (verdict == Verdict::kWrong || static_cast<size_t>(size) == bytes.size()) {
     Drop(connection);
     return false;
   }

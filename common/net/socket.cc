@@ -17,10 +17,9 @@ namespace djinn {
 namespace {
 
 absl::Status CannotListen(const std::string& address, const std::string& why) {
-  return MakeError(
-      absl::StatusCode::kUnavailable, "CANNOT_LISTEN",
-      absl::StrCat("cannot listen on \"", address, "\": ", why),
-      {{"address", address}});
+  return MakeError(absl::StatusCode::kUnavailable, "CANNOT_LISTEN",
+                   absl::StrCat("cannot listen on \"", address, "\": ", why),
+                   {{"address", address}});
 }
 
 // Returns the port, in the network's order. Both families keep it in the same

@@ -210,8 +210,7 @@ TEST_F(ClusterChangesTest, GrantNamesTheTenantsOwnEndpoint) {
   const auto granted = Next(session);
   ASSERT_TRUE(granted.has_value() && granted->has_granted());
   EXPECT_EQ(granted->granted().lease().worker_address(), "127.0.0.1:7002");
-  EXPECT_EQ(granted->granted().lease().shared_memory_socket(),
-            "/run/w0.shm.2");
+  EXPECT_EQ(granted->granted().lease().shared_memory_socket(), "/run/w0.shm.2");
 }
 
 TEST_F(ClusterChangesTest, EndpointThatIsNoAddressIsRefused) {

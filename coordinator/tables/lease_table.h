@@ -29,7 +29,8 @@ namespace djinn::coordinator {
 struct KeptDecision {
   // Null when no decision was made.
   std::shared_ptr<const scheduler::Decision> decision;
-  // Names the setter of the policy: "request", "session", "tenant" or "cluster".
+  // Names the setter of the policy: "request", "session", "tenant" or
+  // "cluster".
   const char* policy_source = "";
   // Monotonic time of the decision.
   absl::Duration time;

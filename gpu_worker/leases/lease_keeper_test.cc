@@ -63,16 +63,16 @@ TEST_F(LeaseKeeperTest, KeeperOfOneTenantRefusesTheLeasesOfOthers) {
   authority_.List(own, &desired);
   keeper.Learn(desired);
   // Before it knows its tenant, it has none.
-  EXPECT_EQ(ErrorReason(keeper.Present(own, *keeper.ClaimsOf(own), "s1", 1)
-                            .status()),
-            "LEASE_UNKNOWN");
+  EXPECT_EQ(
+      ErrorReason(keeper.Present(own, *keeper.ClaimsOf(own), "s1", 1).status()),
+      "LEASE_UNKNOWN");
   ASSERT_TRUE(keeper.Renew(own, *keeper.ClaimsOf(own)).ok());
   EXPECT_TRUE(keeper.Present(own, *keeper.ClaimsOf(own), "s1", 1).ok());
   EXPECT_TRUE(keeper.Present(later, *keeper.ClaimsOf(later), "s2", 1).ok());
-  EXPECT_EQ(ErrorReason(
-                keeper.Present(foreign, *keeper.ClaimsOf(foreign), "s3", 1)
-                    .status()),
-            "LEASE_UNKNOWN");
+  EXPECT_EQ(
+      ErrorReason(
+          keeper.Present(foreign, *keeper.ClaimsOf(foreign), "s3", 1).status()),
+      "LEASE_UNKNOWN");
 }
 
 TEST_F(LeaseKeeperTest, UnknownKeyIsRefused) {

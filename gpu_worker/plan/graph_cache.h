@@ -2,14 +2,14 @@
 // cache: a graph holds no tenant's values, and its name is the SHA-256 of its
 // encoding.
 //
-// The cache owns the plans. A tenant holds a plan from when it inserted it: when
-// it defined the graph, or ran it at another size than 0. When a limit is reached, the tenant
-// with the greatest share gives up the plan that it used least recently
-// (common/base/tenant_order.h), and a plan without holders is evicted; a plan
-// that is running lives until its run ends. A tenant does not find a plan that
-// only others hold: it makes the plan again, and Insert() then returns the one
-// that is there. So neither answers nor their times tell a tenant what others
-// run, and memory holds each plan once.
+// The cache owns the plans. A tenant holds a plan from when it inserted it:
+// when it defined the graph, or ran it at another size than 0. When a limit is
+// reached, the tenant with the greatest share gives up the plan that it used
+// least recently (common/base/tenant_order.h), and a plan without holders is
+// evicted; a plan that is running lives until its run ends. A tenant does not
+// find a plan that only others hold: it makes the plan again, and Insert() then
+// returns the one that is there. So neither answers nor their times tell a
+// tenant what others run, and memory holds each plan once.
 //
 // The cache keeps two kinds of plans. Clients define plans at size 0 and send
 // them again when they are missing. Plans at other sizes are made from these,
@@ -55,8 +55,8 @@ class GraphCache {
 
   uint64_t max_bytes() const { return options_.max_bytes; }
 
-  // Returns the plan at size 0, or null if the tenant does not hold it. Counts a
-  // hit or a miss.
+  // Returns the plan at size 0, or null if the tenant does not hold it. Counts
+  // a hit or a miss.
   std::shared_ptr<const Plan> Find(absl::string_view fingerprint,
                                    absl::string_view tenant);
   // Returns the plan for a run of an admitted graph, or null if the tenant does
@@ -64,8 +64,8 @@ class GraphCache {
   std::shared_ptr<const Plan> Use(absl::string_view fingerprint,
                                   absl::string_view tenant, int64_t size = 0);
   // Keeps the plan for the tenant. Returns the plan that is already there, if
-  // another tenant or thread inserted one. The plan shares the counters of its graph's
-  // other plans in the cache.
+  // another tenant or thread inserted one. The plan shares the counters of its
+  // graph's other plans in the cache.
   std::shared_ptr<const Plan> Insert(std::shared_ptr<Plan> plan,
                                      absl::string_view tenant);
 

@@ -50,35 +50,101 @@ int random_file = -1;
 // of the network.
 constexpr int kAllowed[] = {
     // Descriptors that are open.
-    SYS_read, SYS_write, SYS_readv, SYS_writev, SYS_close, SYS_dup, SYS_dup3,
-    SYS_lseek, SYS_fstat, SYS_ftruncate, SYS_ppoll, SYS_pselect6,
-    SYS_epoll_create1, SYS_epoll_ctl, SYS_epoll_pwait, SYS_eventfd2, SYS_pipe2,
-    SYS_timerfd_create, SYS_timerfd_settime, SYS_memfd_create,
+    SYS_read,
+    SYS_write,
+    SYS_readv,
+    SYS_writev,
+    SYS_close,
+    SYS_dup,
+    SYS_dup3,
+    SYS_lseek,
+    SYS_fstat,
+    SYS_ftruncate,
+    SYS_ppoll,
+    SYS_pselect6,
+    SYS_epoll_create1,
+    SYS_epoll_ctl,
+    SYS_epoll_pwait,
+    SYS_eventfd2,
+    SYS_pipe2,
+    SYS_timerfd_create,
+    SYS_timerfd_settime,
+    SYS_memfd_create,
     // Connections that the process accepted.
-    SYS_accept4, SYS_accept, SYS_recvmsg, SYS_sendmsg, SYS_recvfrom, SYS_sendto,
-    SYS_recvmmsg, SYS_sendmmsg, SYS_shutdown, SYS_getsockname, SYS_getpeername,
-    SYS_getsockopt, SYS_setsockopt,
+    SYS_accept4,
+    SYS_accept,
+    SYS_recvmsg,
+    SYS_sendmsg,
+    SYS_recvfrom,
+    SYS_sendto,
+    SYS_recvmmsg,
+    SYS_sendmmsg,
+    SYS_shutdown,
+    SYS_getsockname,
+    SYS_getpeername,
+    SYS_getsockopt,
+    SYS_setsockopt,
     // Memory.
-    SYS_mmap, SYS_munmap, SYS_mremap, SYS_mprotect, SYS_madvise, SYS_brk,
-    SYS_mincore, SYS_msync, SYS_membarrier, SYS_mlock, SYS_munlock,
+    SYS_mmap,
+    SYS_munmap,
+    SYS_mremap,
+    SYS_mprotect,
+    SYS_madvise,
+    SYS_brk,
+    SYS_mincore,
+    SYS_msync,
+    SYS_membarrier,
+    SYS_mlock,
+    SYS_munlock,
     // Threads.
-    SYS_futex, SYS_set_robust_list, SYS_set_tid_address,
-    SYS_sched_yield, SYS_sched_getaffinity,
-    SYS_sched_getparam, SYS_sched_getscheduler, SYS_sched_get_priority_max,
-    SYS_sched_get_priority_min, SYS_gettid, SYS_getcpu, SYS_restart_syscall,
-    SYS_exit, SYS_exit_group,
+    SYS_futex,
+    SYS_set_robust_list,
+    SYS_set_tid_address,
+    SYS_sched_yield,
+    SYS_sched_getaffinity,
+    SYS_sched_getparam,
+    SYS_sched_getscheduler,
+    SYS_sched_get_priority_max,
+    SYS_sched_get_priority_min,
+    SYS_gettid,
+    SYS_getcpu,
+    SYS_restart_syscall,
+    SYS_exit,
+    SYS_exit_group,
 #ifdef SYS_rseq
     SYS_rseq,
 #endif
     // Signals of the process itself.
-    SYS_rt_sigaction, SYS_rt_sigprocmask, SYS_rt_sigreturn, SYS_sigaltstack,
+    SYS_rt_sigaction,
+    SYS_rt_sigprocmask,
+    SYS_rt_sigreturn,
+    SYS_sigaltstack,
     // Clocks, randomness, and facts about the process.
-    SYS_clock_gettime, SYS_clock_getres, SYS_clock_nanosleep, SYS_nanosleep,
-    SYS_gettimeofday, SYS_getrandom, SYS_getpid, SYS_getppid, SYS_getuid,
-    SYS_geteuid, SYS_getgid, SYS_getegid, SYS_uname, SYS_sysinfo, SYS_getrusage,
-    SYS_times, SYS_getpriority, SYS_getrlimit,
+    SYS_clock_gettime,
+    SYS_clock_getres,
+    SYS_clock_nanosleep,
+    SYS_nanosleep,
+    SYS_gettimeofday,
+    SYS_getrandom,
+    SYS_getpid,
+    SYS_getppid,
+    SYS_getuid,
+    SYS_geteuid,
+    SYS_getgid,
+    SYS_getegid,
+    SYS_uname,
+    SYS_sysinfo,
+    SYS_getrusage,
+    SYS_times,
+    SYS_getpriority,
+    SYS_getrlimit,
 #if defined(__x86_64__)
-    SYS_poll, SYS_select, SYS_epoll_wait, SYS_epoll_create, SYS_dup2, SYS_time,
+    SYS_poll,
+    SYS_select,
+    SYS_epoll_wait,
+    SYS_epoll_create,
+    SYS_dup2,
+    SYS_time,
     SYS_arch_prctl,
 #endif
 };
@@ -180,8 +246,7 @@ std::vector<sock_filter> MakeFilter() {
   constexpr uint32_t kSetAnonymousName = 0x53564d41;  // PR_SET_VMA
   filter.AllowIf(SYS_prctl, 0, {PR_SET_NAME, PR_GET_NAME, kSetAnonymousName},
                  SECCOMP_RET_TRAP);
-  filter.AllowIf(SYS_ioctl, 1, {FIONREAD, FIONBIO},
-                 SECCOMP_RET_ERRNO | ENOTTY);
+  filter.AllowIf(SYS_ioctl, 1, {FIONREAD, FIONBIO}, SECCOMP_RET_ERRNO | ENOTTY);
   // Other commands make the kernel signal any process of this user.
   filter.AllowIf(SYS_fcntl, 1,
                  {F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, F_SETFD, F_GETFL, F_SETFL,
@@ -233,8 +298,9 @@ void SetResult(long result, ucontext_t* machine) {
 
 // Writes a line to the log. Safe in a signal handler.
 void LogRefused(int call, const char* path) {
-  char line[192] = "level=warning role=executor msg=\"sandbox refused a system "
-                   "call\" number=";
+  char line[192] =
+      "level=warning role=executor msg=\"sandbox refused a system "
+      "call\" number=";
   size_t length = std::strlen(line);
   char digits[12];
   size_t count = 0;
@@ -332,14 +398,12 @@ absl::Status EnterSandbox(const SandboxOptions& options) {
   const sock_fprog program = {static_cast<unsigned short>(code.size()),
                               code.data()};
   // Returns the id of a thread that could not be synchronized.
-  const long result =
-      syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER,
-              SECCOMP_FILTER_FLAG_TSYNC, &program);
+  const long result = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER,
+                              SECCOMP_FILTER_FLAG_TSYNC, &program);
   if (result == 0) return absl::OkStatus();
   if (result > 0) {
-    return MakeError(
-        absl::StatusCode::kInternal, "NO_SANDBOX",
-        absl::StrCat("thread ", result, " has another filter"));
+    return MakeError(absl::StatusCode::kInternal, "NO_SANDBOX",
+                     absl::StrCat("thread ", result, " has another filter"));
   }
   return MakeError(absl::StatusCode::kUnimplemented, "NO_SANDBOX",
                    absl::StrCat("seccomp: ", std::strerror(errno)));

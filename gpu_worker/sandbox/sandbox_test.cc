@@ -78,9 +78,9 @@ INSTANTIATE_TEST_SUITE_P(
                [] { return open("/tmp/escaped", O_CREAT | O_WRONLY, 0600); }},
         Escape{"OpenMemoryOfOther",
                [] {
-                 return open(("/proc/" + std::to_string(kParent) + "/mem")
-                                 .c_str(),
-                             O_RDWR);
+                 return open(
+                     ("/proc/" + std::to_string(kParent) + "/mem").c_str(),
+                     O_RDWR);
                }},
         Escape{"ReadMemoryOfOther",
                [] {

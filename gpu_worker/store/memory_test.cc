@@ -73,10 +73,10 @@ TEST(LedgerTest, RefusalsNameTheNumbersAndChangeNothing) {
             "device memory (used: by this tenant): limit 100 bytes, used 7, "
             "asked 41");
   b.Release();
-  EXPECT_EQ(ErrorMetadataValue(
-                ledger.Reserve(MemoryClass::kStorages, "v", 41).status(),
-                "used"),
-            "0");
+  EXPECT_EQ(
+      ErrorMetadataValue(
+          ledger.Reserve(MemoryClass::kStorages, "v", 41).status(), "used"),
+      "0");
   EXPECT_FALSE(ledger
                    .Reserve(MemoryClass::kStorages, "t",
                             std::numeric_limits<uint64_t>::max())

@@ -36,9 +36,7 @@ struct Arbiter::Member {
 };
 
 Arbiter::Arbiter(Clock* clock)
-    : clock_(clock),
-      wake_(MakeEvent().value()),
-      thread_([this] { Run(); }) {}
+    : clock_(clock), wake_(MakeEvent().value()), thread_([this] { Run(); }) {}
 
 Arbiter::~Arbiter() {
   stopping_ = true;
@@ -52,8 +50,8 @@ absl::StatusOr<Arbiter::Seat> Arbiter::Add(uint64_t number) {
   DJINN_ASSIGN_OR_RETURN(Descriptor event, MakeEvent());
   seat.event = Descriptor(dup(event.get()));
   MutexLock lock(&mu_);
-  members_[number] = std::make_shared<Member>(number, std::move(word),
-                                              std::move(event));
+  members_[number] =
+      std::make_shared<Member>(number, std::move(word), std::move(event));
   RaiseEvent(wake_.get());
   return seat;
 }
@@ -90,9 +88,9 @@ void Arbiter::Charge() {
   const auto found = members_.find(holder_);
   if (found != members_.end()) {
     Member& member = *found->second;
-    member.finish = std::max(member.finish, virtual_time_) +
-                    absl::ToDoubleSeconds(now - contended_since_) /
-                        member.weight;
+    member.finish =
+        std::max(member.finish, virtual_time_) +
+        absl::ToDoubleSeconds(now - contended_since_) / member.weight;
   }
   contended_since_ = absl::InfiniteDuration();
 }

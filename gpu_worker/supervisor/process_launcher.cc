@@ -33,11 +33,25 @@ constexpr int kBacklog = 1024;
 constexpr char kUnix[] = "unix:";
 
 // Variables that libraries read and that hold no secret.
-constexpr absl::string_view kInherited[] = {
-    "OMP_",     "GOMP_",    "KMP_",    "MKL_",          "DNNL_",
-    "ONEDNN_",  "ATEN_",    "TORCH_",  "PYTORCH_",      "BLIS_",
-    "GOTO_",    "OPENBLAS_", "MALLOC_", "GLIBC_",       "LD_LIBRARY_PATH=",
-    "TZ=",      "LANG=",    "PATH=",   "DJINN_LOG_LEVEL="};
+constexpr absl::string_view kInherited[] = {"OMP_",
+                                            "GOMP_",
+                                            "KMP_",
+                                            "MKL_",
+                                            "DNNL_",
+                                            "ONEDNN_",
+                                            "ATEN_",
+                                            "TORCH_",
+                                            "PYTORCH_",
+                                            "BLIS_",
+                                            "GOTO_",
+                                            "OPENBLAS_",
+                                            "MALLOC_",
+                                            "GLIBC_",
+                                            "LD_LIBRARY_PATH=",
+                                            "TZ=",
+                                            "LANG=",
+                                            "PATH=",
+                                            "DJINN_LOG_LEVEL="};
 
 absl::Status CannotListen(const std::string& address, const std::string& why) {
   return MakeError(
@@ -99,8 +113,7 @@ absl::StatusOr<Descriptor> ListenAtPort(const addrinfo& host, uint16_t* port,
 // Returns a copy of the descriptor that lies above those of an executor, so
 // that placing one does not overwrite the next.
 Descriptor Above(const Descriptor& descriptor) {
-  return Descriptor(fcntl(descriptor.get(), F_DUPFD_CLOEXEC,
-                          kTurnEventFd + 5));
+  return Descriptor(fcntl(descriptor.get(), F_DUPFD_CLOEXEC, kTurnEventFd + 5));
 }
 
 std::vector<char*> InheritedEnvironment() {

@@ -212,8 +212,8 @@ void ExecutorReport::AddTo(const std::string& tenant,
   AddCache(last_.plan_cache(), state->mutable_plan_cache());
   AddCache(last_.content_cache(), state->mutable_content_cache());
   AddExecution(last_.executed(), state->mutable_executed());
-  state->set_client_bytes_per_second(std::max(
-      state->client_bytes_per_second(), last_.client_bytes_per_second()));
+  state->set_client_bytes_per_second(std::max(state->client_bytes_per_second(),
+                                              last_.client_bytes_per_second()));
   for (const v1::RunsAnswer& answer : last_.runs_answers()) {
     *state->add_runs_answers() = answer;
   }
@@ -225,8 +225,8 @@ v1::LeaseUse ExecutorReport::UseOf(const std::string& lease_id) const {
 }
 
 uint64_t ExecutorReport::used_bytes() const {
-  return last_.memory_bytes() - std::min(last_.memory_bytes(),
-                                         last_.free_bytes());
+  return last_.memory_bytes() -
+         std::min(last_.memory_bytes(), last_.free_bytes());
 }
 
 }  // namespace djinn::worker

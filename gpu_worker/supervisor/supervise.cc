@@ -89,10 +89,9 @@ absl::Status Supervisor::Overdue(const Executor& executor) const {
     return absl::ResourceExhaustedError("it does not read its orders");
   }
   if (executor.mark != 0 && executor.same_mark > options_.node_limit) {
-    return MakeError(
-        absl::StatusCode::kDeadlineExceeded, "NODE_LIMIT",
-        absl::StrCat("a node took longer than ",
-                     absl::FormatDuration(options_.node_limit)));
+    return MakeError(absl::StatusCode::kDeadlineExceeded, "NODE_LIMIT",
+                     absl::StrCat("a node took longer than ",
+                                  absl::FormatDuration(options_.node_limit)));
   }
   if (executor.ready && executor.silent > options_.silence_limit) {
     return absl::DeadlineExceededError(

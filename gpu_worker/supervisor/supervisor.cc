@@ -54,7 +54,7 @@ std::shared_ptr<Supervisor::Executor> Supervisor::FindLocked(
 
 absl::Duration Supervisor::StartOf(const std::string& tenant) const {
   const auto found = tenants_.find(tenant);
-  const Tenant& history = tenant.empty() ? spare_
+  const Tenant& history = tenant.empty()            ? spare_
                           : found == tenants_.end() ? Tenant()
                                                     : found->second;
   return history.last_death + BackoffOf(options_, history.deaths);
@@ -120,11 +120,11 @@ absl::StatusOr<std::shared_ptr<Supervisor::Executor>> Supervisor::ExecutorFor(
   MutexLock lock(&mu_);
   made->tenant = tenant;
   executors_[made->number] = made;
-  log::Info("executor serves a tenant",
-            {{"tenant", tenant},
-             {"number", made->number},
-             {"pause", std::max(start - clock_->Monotonic(),
-                                absl::ZeroDuration())}});
+  log::Info(
+      "executor serves a tenant",
+      {{"tenant", tenant},
+       {"number", made->number},
+       {"pause", std::max(start - clock_->Monotonic(), absl::ZeroDuration())}});
   return made;
 }
 
@@ -142,8 +142,7 @@ void Supervisor::RefuseLeases(const std::vector<v1::SignedLease>& leases,
   MutexLock lock(&mu_);
   for (const v1::SignedLease& lease : leases) {
     const v1::LeaseClaims claims = UncheckedClaims(lease);
-    log::Error("lease refused",
-               {{"tenant", claims.tenant()}, {"status", why}});
+    log::Error("lease refused", {{"tenant", claims.tenant()}, {"status", why}});
     v1::EndedLease ended;
     *ended.mutable_lease() = lease;
     ended.set_reason(ErrorReason(why));
@@ -195,8 +194,8 @@ void Supervisor::Apply(const v1::DesiredState& desired) {
               : StandingOrders::PartOf(desired, executor->tenant,
                                        executor->leases);
       if (executor->revision == 0) {
-        v1::DesiredState rest = StandingOrders::PartOf(
-            desired, executor->tenant, executor->leases);
+        v1::DesiredState rest =
+            StandingOrders::PartOf(desired, executor->tenant, executor->leases);
         *part.mutable_drop_session_ids() = rest.drop_session_ids();
         *part.mutable_drop_lease_ids() = rest.drop_lease_ids();
         *part.mutable_settled_lease_ids() = rest.settled_lease_ids();
@@ -326,8 +325,7 @@ void Supervisor::Collect(Exposition* out) const {
   for (const auto& [tenant, history] : tenants_) {
     out->Counter("djinn_worker_executor_deaths_total",
                  "Executor processes that ended by themselves or were killed.",
-                 static_cast<double>(history.all_deaths),
-                 {{"tenant", tenant}});
+                 static_cast<double>(history.all_deaths), {{"tenant", tenant}});
   }
 }
 

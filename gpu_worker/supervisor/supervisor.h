@@ -136,8 +136,7 @@ class Supervisor {
   // Lets `passed` count for nodes under way and for silent executors.
   void Age(absl::Duration passed) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Reads what has arrived. Returns an error when the executor must end.
-  absl::Status Receive(Executor* executor)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status Receive(Executor* executor) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status Handle(const v1::FromExecutor& message, Executor* executor)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Returns why the executor must end, or OK.

@@ -17,8 +17,8 @@
 #include "common/base/error.h"
 #include "common/lease/lease_verifier.h"
 #include "gmock/gmock.h"
-#include "gtest/gtest.h"
 #include "gpu_worker/supervisor/supervision_link.h"
+#include "gtest/gtest.h"
 
 namespace djinn::worker {
 namespace {
@@ -191,8 +191,7 @@ TEST_F(SupervisorTest, OneExecutorIsReadyBeforeAnyTenant) {
 TEST_F(SupervisorTest, FirstLeaseTakesTheSpareExecutorAndNamesItsAddress) {
   Step();
   Lease("a", "a1");
-  EXPECT_THAT(Endpoints(),
-              ElementsAre(std::pair("a", launcher_.addresses[0])));
+  EXPECT_THAT(Endpoints(), ElementsAre(std::pair("a", launcher_.addresses[0])));
   const v1::DesiredState orders = executor(0).Orders();
   EXPECT_EQ(orders.revision(), 1);
   ASSERT_EQ(orders.leases_size(), 1);
@@ -267,8 +266,7 @@ TEST_F(SupervisorTest, DeathEndsOnlyTheTenantsLeases) {
   EXPECT_EQ(UncheckedClaims(state.sessions(0).lease()).tenant(), "b");
   // The last known use is billed.
   EXPECT_EQ(state.ended_leases(0).use().device_time().seconds(), 3);
-  EXPECT_THAT(Endpoints(),
-              ElementsAre(std::pair("b", launcher_.addresses[1])));
+  EXPECT_THAT(Endpoints(), ElementsAre(std::pair("b", launcher_.addresses[1])));
 }
 
 TEST_F(SupervisorTest, SettledLeaseOfADeadExecutorIsForgotten) {
@@ -471,7 +469,9 @@ TEST(SupervisionLinkTest, EndOfTheSupervisorEndsEveryWait) {
     v1::DesiredState desired;
     EXPECT_FALSE(stream->Read(&desired));
   });
-  { const Descriptor supervisor(ends[0]); }
+  {
+    const Descriptor supervisor(ends[0]);
+  }
   EXPECT_FALSE(link.AwaitOrders());
   EXPECT_TRUE(link.AwaitEnd(absl::InfiniteDuration()));
   reader.join();

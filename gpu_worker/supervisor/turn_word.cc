@@ -51,9 +51,7 @@ TurnWord::~TurnWord() {
 SharedTurnGate::SharedTurnGate(TurnWord word, Descriptor event)
     : word_(std::move(word)), event_(std::move(event)) {}
 
-bool SharedTurnGate::TryEnter() {
-  return word_.Change(kTurnKept, kTurnInUse);
-}
+bool SharedTurnGate::TryEnter() { return word_.Change(kTurnKept, kTurnInUse); }
 
 void SharedTurnGate::Enter() {
   while (!cancelled_) {

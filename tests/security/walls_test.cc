@@ -61,8 +61,8 @@ std::string FieldOf(absl::string_view line, const std::string& key) {
 class Walls {
  public:
   explicit Walls(const std::string& isolation) {
-    folder_ = absl::StrCat(testing::TempDir(), "/walls-", getpid(), "-",
-                           ++clusters_);
+    folder_ =
+        absl::StrCat(testing::TempDir(), "/walls-", getpid(), "-", ++clusters_);
     std::filesystem::remove_all(folder_);
     std::filesystem::create_directory(folder_);
     EXPECT_EQ(pipe2(lifeline_, O_CLOEXEC), 0);
@@ -170,11 +170,10 @@ class Client {
     v1::ControlRequest request;
     *request.mutable_hello() = session_.Hello();
     control_->Send(request);
-    EXPECT_TRUE(control_
-                    ->Wait([](const v1::ControlResponse& r) {
-                      return r.has_hello();
-                    })
-                    .has_value())
+    EXPECT_TRUE(
+        control_
+            ->Wait([](const v1::ControlResponse& r) { return r.has_hello(); })
+            .has_value())
         << control_->WaitEnd();
     Send(Install(1, 0, Values()));
     Send(Define(1, Add()));
@@ -271,9 +270,8 @@ class WallsTest : public testing::Test {
     EXPECT_TRUE(victim_->Works());
     EXPECT_FALSE(victim_->control().ended());
     EXPECT_TRUE(walls_->worker().Running());
-    EXPECT_TRUE(Eventually([] {
-      return walls_->Info().state() == v1::WorkerInfo::ACTIVE;
-    }));
+    EXPECT_TRUE(Eventually(
+        [] { return walls_->Info().state() == v1::WorkerInfo::ACTIVE; }));
   }
 
   static inline Walls* walls_ = nullptr;
@@ -332,19 +330,18 @@ TEST_F(WallsTest, ClientLibraryUsesTheExecutorOverBothTransports) {
     if (shared_memory) {
       connector = MakeSharedMemoryConnector(std::move(connector));
     }
-    auto session = OpenSession(
-        options,
-        MakeGrpcCoordinatorLink(walls_->coordinator(),
-                                Walls::TokenOf("attacker"))
-            .value(),
-        std::move(connector));
+    auto session =
+        OpenSession(options,
+                    MakeGrpcCoordinatorLink(walls_->coordinator(),
+                                            Walls::TokenOf("attacker"))
+                        .value(),
+                    std::move(connector));
     ASSERT_TRUE(session.ok()) << session.status();
     const auto device = (*session)->Device(0);
     ASSERT_TRUE(device.ok()) << device.status();
     const auto bytes = std::make_shared<std::string>(3 << 20, 'v');
     const StoragePtr storage = (*device)->NewStorage(bytes->size());
-    ASSERT_TRUE(
-        (*device)->Upload(0, storage.get(), {*bytes, bytes}).ok());
+    ASSERT_TRUE((*device)->Upload(0, storage.get(), {*bytes, bytes}).ok());
     srg::TensorView view;
     view.data_type = srg::DataType::kFloat32;
     view.sizes = {3 << 18};
@@ -364,8 +361,7 @@ TEST_F(WallsTest, NodeThatDoesNotEndHoldsUpNobodyAndIsEnded) {
   v1::Graph graph = CallOf(Op("aten::linalg_vector_norm"));
   v1::Node* const node = graph.mutable_nodes(0);
   node->clear_arguments();
-  *node->add_arguments()->mutable_tensor() =
-      View(0, {int64_t{1} << 33}, {0});
+  *node->add_arguments()->mutable_tensor() = View(0, {int64_t{1} << 33}, {0});
   *node->add_arguments() = Integer(3);
   node->add_arguments()->set_none(true);
   node->add_arguments()->set_boolean(false);
@@ -402,25 +398,26 @@ constexpr int64_t kFar = int64_t{1} << 30;
 
 INSTANTIATE_TEST_SUITE_P(
     All, WallsAttackTest,
-    testing::Values(
-        Attack{"FftComplexToReal",
-               [] {
-                 return Fft("aten::_fft_c2r",
-                            {Integers({kFar}), Integer(0), Integer(4)});
-               }},
-        Attack{"FftComplexToComplex",
-               [] {
-                 v1::Graph graph = Fft("aten::_fft_c2c", {Integers({kFar}),
-                                                          Integer(0)});
-                 v1::Argument forward;
-                 forward.set_boolean(true);
-                 *graph.mutable_nodes(0)->add_arguments() = forward;
-                 graph.mutable_nodes(0)
-                     ->mutable_results(0)
-                     ->mutable_view()
-                     ->set_data_type(v1::DATA_TYPE_COMPLEX64);
-                 return graph;
-               }}),
+    testing::Values(Attack{"FftComplexToReal",
+                           [] {
+                             return Fft(
+                                 "aten::_fft_c2r",
+                                 {Integers({kFar}), Integer(0), Integer(4)});
+                           }},
+                    Attack{"FftComplexToComplex",
+                           [] {
+                             v1::Graph graph =
+                                 Fft("aten::_fft_c2c",
+                                     {Integers({kFar}), Integer(0)});
+                             v1::Argument forward;
+                             forward.set_boolean(true);
+                             *graph.mutable_nodes(0)->add_arguments() = forward;
+                             graph.mutable_nodes(0)
+                                 ->mutable_results(0)
+                                 ->mutable_view()
+                                 ->set_data_type(v1::DATA_TYPE_COMPLEX64);
+                             return graph;
+                           }}),
     [](const testing::TestParamInfo<Attack>& info) {
       return std::string(info.param.name);
     });

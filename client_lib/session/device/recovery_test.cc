@@ -44,7 +44,8 @@ class RecoveryTest : public testing::Test {
   StoragePtr Called(int op, const std::vector<StoragePtr>& operands) {
     StoragePtr result = device_->NewStorage(8);
     std::vector<Use> uses;
-    for (const StoragePtr& operand : operands) uses.push_back({operand, kReads});
+    for (const StoragePtr& operand : operands)
+      uses.push_back({operand, kReads});
     uses.push_back({result, kBirth});
     EXPECT_TRUE(Record(*device_, 0, MakeCall(op, uses)).ok());
     return result;

@@ -165,9 +165,8 @@ absl::Status Uploader::SendAgain(const std::shared_ptr<UploadWait>& wait,
     status = Finish(wait.get(), {view, std::move(bytes)});
   } else {
     MutexLock lock(&answers_->mu);
-    status = answers_->Await(wait.get(), [&] {
-      return wait->state != UploadWait::State::kAsked;
-    });
+    status = answers_->Await(
+        wait.get(), [&] { return wait->state != UploadWait::State::kAsked; });
     if (status.ok() && wait->state != UploadWait::State::kOver) {
       status = absl::NotFoundError(
           "its bytes are kept neither here nor at the worker");

@@ -14,8 +14,7 @@ void Lineage::Add(uint64_t sequence, Message message,
   node.uses = std::move(message.uses);
   node.payload = std::move(message.payload);
   node.awaits_answer = message.awaits_answer;
-  node.bytes =
-      kNodeBytes + message.bytes + node.uses.capacity() * sizeof(Use);
+  node.bytes = kNodeBytes + message.bytes + node.uses.capacity() * sizeof(Use);
   bytes_ += node.bytes;
   bool incomplete = node.payload == nullptr;
   for (const Use& use : node.uses) {

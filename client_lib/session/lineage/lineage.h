@@ -164,7 +164,7 @@ class Lineage {
   std::list<Node> nodes_;
   // The producer of each live storage's current version.
   absl::flat_hash_map<uint64_t, Node*> live_;
-  std::deque<Node*> unexecuted_;  // by sequence
+  std::deque<Node*> unexecuted_;                  // by sequence
   absl::flat_hash_map<uint64_t, Node*> awaited_;  // by sequence
   // Nodes to be dropped; kept to save allocations.
   std::vector<Node*> unused_;

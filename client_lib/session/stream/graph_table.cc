@@ -11,8 +11,8 @@ std::optional<GraphTable::Entry> GraphTable::Find(absl::string_view key) {
   if (found == by_key_.end()) return std::nullopt;
   by_use_.splice(by_use_.begin(), by_use_, found->second);
   Stored& stored = *found->second;
-  return Entry{stored.id,    false,
-               ++stored.uses, &stored.told,
+  return Entry{stored.id,          false,
+               ++stored.uses,      &stored.told,
                &stored.remembered, &stored.definition};
 }
 
@@ -27,8 +27,8 @@ GraphTable::Entry GraphTable::Add(absl::string_view key) {
   by_key_.emplace(stored.key, by_use_.begin());
   by_id_.emplace(stored.id, by_use_.begin());
   bytes_ += key.size();
-  return {stored.id,    true,
-          ++stored.uses, &stored.told,
+  return {stored.id,          true,
+          ++stored.uses,      &stored.told,
           &stored.remembered, &stored.definition};
 }
 

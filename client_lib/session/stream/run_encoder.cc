@@ -267,17 +267,21 @@ void RunEncoder::Keep(absl::Span<const RunBinding> bindings,
                       absl::Span<const double> floats,
                       const GraphTable::Entry& graph, Encoded* encoded) const {
   const v1::Run& run = encoded->run;
-  encoded->kept = std::make_unique<KeptRun>(KeptRun{
-      *graph.definition, final_slots_, {floats.begin(), floats.end()},
-      {run.scalar_tensors().begin(), run.scalar_tensors().end()}, run.mode(),
-      run.size(), run.reply_metadata()});
+  encoded->kept = std::make_unique<KeptRun>(
+      KeptRun{*graph.definition,
+              final_slots_,
+              {floats.begin(), floats.end()},
+              {run.scalar_tensors().begin(), run.scalar_tensors().end()},
+              run.mode(),
+              run.size(),
+              run.reply_metadata()});
   encoded->kept_uses.reserve(bindings.size());
   for (const RunBinding& binding : bindings) {
     const bool known = binding.storage != nullptr;
-    encoded->kept_uses.push_back({binding.id, binding.base_version, binding.writes,
-                             binding.reads,
-                             known ? binding.storage->size_bytes() : 0,
-                             !known && binding.base_version > 0});
+    encoded->kept_uses.push_back({binding.id, binding.base_version,
+                                  binding.writes, binding.reads,
+                                  known ? binding.storage->size_bytes() : 0,
+                                  !known && binding.base_version > 0});
   }
 }
 

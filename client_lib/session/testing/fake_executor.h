@@ -40,7 +40,7 @@ struct FakeScript {
   bool wrong_fingerprints = false;
   bool ignore_cancel = false;
   bool hold_bulk = false;
-  bool hold_runs = false;  // executes no run, until Resume()
+  bool hold_runs = false;     // executes no run, until Resume()
   absl::Duration bulk_delay;  // of each chunk
   Transfers transfers = Transfers::kSend;
   // Asks for a proof before each answer, and checks it if the bytes come.

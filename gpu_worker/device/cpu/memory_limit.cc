@@ -141,11 +141,11 @@ class LimitedAllocator final : public c10::Allocator {
     // The text does not name the bytes in use, which are all tenants'.
     TORCH_CHECK_WITH(OutOfMemoryError, size <= limit && used <= limit - size,
                      "out of memory: limit ", limit, " bytes, asked ", size);
-    TORCH_CHECK_WITH(OutOfMemoryError,
-                     allocating.room > 0 &&
-                         size <= static_cast<uint64_t>(allocating.room),
-                     "out of memory: the call asked for ", size,
-                     " bytes, more than its session and tenant may still take");
+    TORCH_CHECK_WITH(
+        OutOfMemoryError,
+        allocating.room > 0 && size <= static_cast<uint64_t>(allocating.room),
+        "out of memory: the call asked for ", size,
+        " bytes, more than its session and tenant may still take");
     void* const data = Allocate(size);
     TORCH_CHECK_WITH(OutOfMemoryError, data != nullptr || size == 0,
                      "out of memory: the system has no ", size,

@@ -187,9 +187,8 @@ TEST_F(TensorOwnerTest, RowsThatAnOperatorLeavesUnwrittenShowNothing) {
       const c10::InferenceMode inference;
       log_probs = at::randn({steps, 4, 5}).log_softmax(2);
       targets = at::ones({4, target}, at::kLong);
-      std::tie(loss, alpha) =
-          at::_ctc_loss(log_probs, targets, Ints{1, 1, 1, steps},
-                        Ints{1, 1, 1, target});
+      std::tie(loss, alpha) = at::_ctc_loss(
+          log_probs, targets, Ints{1, 1, 1, steps}, Ints{1, 1, 1, target});
     }
     const EncodedCall call = tester_.Encode(
         "aten::_ctc_loss", "",

@@ -439,9 +439,8 @@ TEST_F(TrustedValuesTest, AWorkerMayAllowLongerCalls) {
   // Compiled only: the call would take a minute.
   const auto program = patient.library()->Compile(call.graph);
   ASSERT_TRUE(program.ok()) << program.status();
-  EXPECT_TRUE(static_cast<const TorchProgram&>(**program)
-                  .call(0)
-                  .call.unusable.ok());
+  EXPECT_TRUE(
+      static_cast<const TorchProgram&>(**program).call(0).call.unusable.ok());
 }
 
 TEST_F(TrustedValuesTest, DimensionsThatTransformsIndexUnchecked) {
@@ -453,10 +452,9 @@ TEST_F(TrustedValuesTest, DimensionsThatTransformsIndexUnchecked) {
   ExpectGood("_fft_c2c", {half, Ints{}, 0, true});
   ExpectGood("_fft_c2r", {half, Ints{0, 1}, 0, 4});
   ExpectGood("_fft_c2r", {half, last, 0, 5});
-  for (const Ints& bad : {Ints{1 << 30}, Ints{-(1 << 30)}, Ints{2}, Ints{-1},
-                          Ints{0, 2}}) {
-    ExpectBad("_fft_r2c", {real, last, 0, true}, 1, bad,
-              "must be from 0 to 1");
+  for (const Ints& bad :
+       {Ints{1 << 30}, Ints{-(1 << 30)}, Ints{2}, Ints{-1}, Ints{0, 2}}) {
+    ExpectBad("_fft_r2c", {real, last, 0, true}, 1, bad, "must be from 0 to 1");
     ExpectBad("_fft_c2c", {half, last, 0, true}, 1, bad, "must be from 0 to 1");
     ExpectBad("_fft_c2r", {half, last, 0, 4}, 1, bad, "must be from 0 to 1");
   }

@@ -19,9 +19,9 @@ namespace djinn::worker {
 namespace {
 
 constexpr absl::string_view kNames[] = {
-    "axis", "axis0",     "axis1",   "dim",      "dim0",       "dim1",
-    "dim2", "dimension", "dims",    "dims_other", "dims_self", "end_dim",
-    "start_dim"};
+    "axis",      "axis0",   "axis1",     "dim",  "dim0",
+    "dim1",      "dim2",    "dimension", "dims", "dims_other",
+    "dims_self", "end_dim", "start_dim"};
 
 bool NamesDimensions(const c10::FunctionSchema& schema,
                      const c10::Argument& argument) {
@@ -85,10 +85,10 @@ absl::Status CheckTransform(absl::string_view op,
   if (last.has_value() && !dims->empty()) {
     const int64_t size = self->sizes[static_cast<size_t>(dims->back())];
     if (*last < 1 || *last / 2 + 1 > size) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          op, ": argument last_dim_size is ", *last, ", ",
-          Describe("self", *self), " has ", size,
-          " frequencies in dimension ", dims->back()));
+      return absl::InvalidArgumentError(
+          absl::StrCat(op, ": argument last_dim_size is ", *last, ", ",
+                       Describe("self", *self), " has ", size,
+                       " frequencies in dimension ", dims->back()));
     }
   }
   std::sort(dims->begin(), dims->end());

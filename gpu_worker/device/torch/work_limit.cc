@@ -33,16 +33,23 @@ constexpr Rates kGpu = {0.05, 0.2, 0.00005};
 
 // Operators, without a final underscore, that models call on masks, positions
 // and tables that they expand.
-constexpr absl::string_view kSimple[] = {
-    "_log_softmax", "_safe_softmax", "_softmax",    "_to_copy",
-    "add",          "bitwise_and",   "bitwise_not", "bitwise_or",
-    "cat",          "clone",         "contiguous",  "copy",
-    "div",          "eq",            "expand_copy", "ge",
-    "gt",           "index",         "le",          "logical_and",
-    "logical_not",  "logical_or",    "lt",          "masked_fill",
-    "mul",          "ne",            "neg",         "repeat",
-    "rsub",         "softmax",       "sub",         "sum",
-    "to",           "where"};
+constexpr absl::string_view kSimple[] = {"_log_softmax", "_safe_softmax",
+                                         "_softmax",     "_to_copy",
+                                         "add",          "bitwise_and",
+                                         "bitwise_not",  "bitwise_or",
+                                         "cat",          "clone",
+                                         "contiguous",   "copy",
+                                         "div",          "eq",
+                                         "expand_copy",  "ge",
+                                         "gt",           "index",
+                                         "le",           "logical_and",
+                                         "logical_not",  "logical_or",
+                                         "lt",           "masked_fill",
+                                         "mul",          "ne",
+                                         "neg",          "repeat",
+                                         "rsub",         "softmax",
+                                         "sub",          "sum",
+                                         "to",           "where"};
 
 absl::Status TooLong(absl::string_view op, absl::string_view what,
                      double nanoseconds, absl::Duration longest) {
@@ -51,8 +58,7 @@ absl::Status TooLong(absl::string_view op, absl::string_view what,
       absl::StrCat(op, ": an operand repeats elements, and ", what,
                    ", which may keep the worker busy for ",
                    static_cast<int64_t>(nanoseconds / 1e9),
-                   " s; longest_call allows ",
-                   absl::FormatDuration(longest)));
+                   " s; longest_call allows ", absl::FormatDuration(longest)));
 }
 
 // Returns whether at least two elements of the view share memory: fewer bytes

@@ -22,8 +22,7 @@ absl::Status HandleCreate(SessionState& s, uint64_t sequence,
                                     " to ", create.version()));
     }
     if (!birth) {
-      if (existing == nullptr ||
-          existing->version != create.base_version()) {
+      if (existing == nullptr || existing->version != create.base_version()) {
         return Violation(absl::StrCat("leaves versions of storage ",
                                       create.storage(), " out from ",
                                       create.base_version()));

@@ -39,8 +39,8 @@ struct ParkedPull {
 
 class MessageHold {
  public:
-  // Tells for what the message waits, since when, and at which worker if it waits
-  // for a VALUE.
+  // Tells for what the message waits, since when, and at which worker if it
+  // waits for a VALUE.
   struct Awaited {
     v1::MessageWait::For what = v1::MessageWait::TURN;
     absl::Duration since;

@@ -1,6 +1,6 @@
 // Facts about a session's next message, which the queue for the device and
-// operators read at any moment. The message flow writes it under its lock. Each field
-// is an atomic by itself.
+// operators read at any moment. The message flow writes it under its lock. Each
+// field is an atomic by itself.
 #ifndef GPU_WORKER_SESSION_STATE_NEXT_MESSAGE_H_
 #define GPU_WORKER_SESSION_STATE_NEXT_MESSAGE_H_
 

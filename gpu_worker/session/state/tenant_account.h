@@ -1,5 +1,6 @@
-// The sums that one tenant's sessions on this worker share: device memory, the budget of
-// models, and the room for messages, which attached sessions divide equally.
+// The sums that one tenant's sessions on this worker share: device memory, the
+// budget of models, and the room for messages, which attached sessions divide
+// equally.
 //
 // Thread-safe.
 #ifndef GPU_WORKER_SESSION_STATE_TENANT_ACCOUNT_H_

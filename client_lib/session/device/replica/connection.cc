@@ -191,9 +191,9 @@ absl::Status MayTakeOver(const State& r, const v1::WorkerHello& hello)
   if (hello.limits().inline_bytes() < c.limits.inline_bytes() ||
       hello.limits().max_outstanding_bytes() <
           c.limits.max_outstanding_bytes()) {
-    return MakeError(absl::StatusCode::kUnavailable, "LIMITS_TOO_LOW",
-                     absl::StrCat("worker ", hello.worker_id(),
-                                  " takes smaller messages"));
+    return MakeError(
+        absl::StatusCode::kUnavailable, "LIMITS_TOO_LOW",
+        absl::StrCat("worker ", hello.worker_id(), " takes smaller messages"));
   }
   if (hello.generator_bytes() != c.facts.generator_bytes) {
     return MakeError(absl::StatusCode::kUnavailable, "OTHER_GENERATORS",
@@ -231,8 +231,7 @@ void Open(State& r) {
     MutexLock lock(&c.mu);
     leased = !c.lease.lease_id().empty();
     again = c.welcomed;
-    if (!c.recovery.due && c.stream.broken &&
-        IsDropped(c.stream.break_cause)) {
+    if (!c.recovery.due && c.stream.broken && IsDropped(c.stream.break_cause)) {
       const Deadline deadline(kReasonTimeout, r.context->options.clock);
       while (c.end.wanted() && !c.recovery.due && !deadline.passed()) {
         WaitUntil(&c.connection_changed, &c.mu, deadline);
@@ -351,7 +350,7 @@ void OnClosed(State& r, absl::Status status) {
       if (!c.stream.broken) c.stream.break_cause = status;
       c.stream.broken = true;
     } else if (c.end.failure.ok() && !c.end.stopped &&
-        (MayPass(status) || (c.welcomed && IsDropped(status)))) {
+               (MayPass(status) || (c.welcomed && IsDropped(status)))) {
       if (!c.stream.broken) c.stream.break_cause = status;
       c.stream.broken = true;
     } else {

@@ -64,9 +64,9 @@ void FailInCallback(State& r, absl::Status failure, bool by_itself) {
     if (c.end.failure.ok()) {
       c.end.failure = failure;
       unreachable = by_itself && (c.unreached || !c.welcomed);
-      c.end.lost_work =
-          !r.queue.empty() || r.queue.held() || !c.log.empty() || records ||
-          (c.recovery.due && c.lineage->has_unexecuted());
+      c.end.lost_work = !r.queue.empty() || r.queue.held() || !c.log.empty() ||
+                        records ||
+                        (c.recovery.due && c.lineage->has_unexecuted());
       WakeAll(c);
       r.answers.Fail(failure);
       stream = r.receiver.stream();
@@ -106,9 +106,9 @@ void OnLeaseEnded(State& r, const std::string& lease_id,
     // Other reasons, such as a reclaimed quota, would hold for the next lease,
     // too.
     lost = LeaseEnded(r, reason);
-    const absl::Status cause = MakeError(
-        absl::StatusCode::kAborted, reason,
-        absl::StrCat("the coordinator ended the lease: ", reason));
+    const absl::Status cause =
+        MakeError(absl::StatusCode::kAborted, reason,
+                  absl::StrCat("the coordinator ended the lease: ", reason));
     if (c.lineage != nullptr && MayRecover(cause)) {
       lost = LoseWorker(r, cause);
       if (lost.ok()) c.lease_given_back = true;

@@ -68,10 +68,10 @@ std::string Obstacle(const State& r)
     return "a copy between devices, or another message that cannot be sent "
            "again, was unfinished";
   }
-  return absl::StrCat(
-      "the lineage of ", storages, storages == 1 ? " storage" : " storages",
-      " is incomplete (it may take ", c.lineage->budget(),
-      " bytes, replay_memory)");
+  return absl::StrCat("the lineage of ", storages,
+                      storages == 1 ? " storage" : " storages",
+                      " is incomplete (it may take ", c.lineage->budget(),
+                      " bytes, replay_memory)");
 }
 
 // Returns the run that the worker was executing, as far as is known, or null.
@@ -125,13 +125,12 @@ void NoteDeath(State& r) ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu) {
   if (suspect == nullptr || ++suspect->deaths < RecoveryState::kMostDeaths) {
     return;
   }
-  const std::string text =
-      absl::StrCat(suspect->deaths, " workers were lost while they executed ",
-                   Describe(*KeptOf(*suspect)), "; the last one was ",
-                   c.lease.worker_id());
-  c.lineage->Taint(suspect,
-                   MakeError(absl::StatusCode::kAborted, "RUN_KILLS_WORKERS",
-                             text, {{"worker", c.lease.worker_id()}}));
+  const std::string text = absl::StrCat(
+      suspect->deaths, " workers were lost while they executed ",
+      Describe(*KeptOf(*suspect)), "; the last one was ", c.lease.worker_id());
+  c.lineage->Taint(
+      suspect, MakeError(absl::StatusCode::kAborted, "RUN_KILLS_WORKERS", text,
+                         {{"worker", c.lease.worker_id()}}));
 }
 
 // Forgets the lost worker's stream of messages.
@@ -150,8 +149,8 @@ void PrepareAnew(State& r)
   r.answers.uploads.Clear();
   for (Node& node : c.lineage->nodes()) {
     if (node.executed || node.payload == nullptr) continue;
-    const auto* const upload = std::get_if<std::shared_ptr<UploadWait>>(
-        &KeptOf(node)->registration);
+    const auto* const upload =
+        std::get_if<std::shared_ptr<UploadWait>>(&KeptOf(node)->registration);
     if (upload != nullptr) (*upload)->AskAgain();
   }
 }
@@ -220,12 +219,11 @@ absl::Status SendAgain(State& r) {
     c.connection_changed.SignalAll();
     c.progress_changed.SignalAll();
   }
-  log::Warning("goes on after the loss of a worker",
-               {{"device", r.index},
-                {"worker", worker},
-                {"replayed", count},
-                {"took", took},
-                {"cause", cause}});
+  log::Warning("goes on after the loss of a worker", {{"device", r.index},
+                                                      {"worker", worker},
+                                                      {"replayed", count},
+                                                      {"took", took},
+                                                      {"cause", cause}});
   // The coordinator receives the program's graphs again, for its new worker.
   r.context->TellAgain();
   return absl::OkStatus();
@@ -276,8 +274,8 @@ absl::Status LoseWorker(State& r, const absl::Status& cause) {
   }
   if (const std::string obstacle = Obstacle(r); !obstacle.empty()) {
     return WorkerLost(
-        r, WithText(cause, absl::StrCat("; it is not replayed, because ",
-                                        obstacle)));
+        r, WithText(cause,
+                    absl::StrCat("; it is not replayed, because ", obstacle)));
   }
   NoteDeath(r);
   c.recovery.due = true;
@@ -317,14 +315,12 @@ void Recover(State& r) {
       MutexLock lock(&c.mu);
       given_up = !c.end.wanted();
       lost = WorkerLost(
-          r, WithText(c.recovery.cause,
-                      absl::StrCat("; no other one took its place in ", tries,
-                                   tries == 1 ? " attempt" : " attempts",
-                                   " within ",
-                                   absl::FormatDuration(Now(r) -
-                                                        c.recovery.since),
-                                   ", the last time because: ",
-                                   status.message())));
+          r, WithText(
+                 c.recovery.cause,
+                 absl::StrCat("; no other one took its place in ", tries,
+                              tries == 1 ? " attempt" : " attempts", " within ",
+                              absl::FormatDuration(Now(r) - c.recovery.since),
+                              ", the last time because: ", status.message())));
       const Deadline pause(std::min(pauses.Next(), end.left()), options.clock);
       while (!given_up && !pause.passed() && c.end.wanted()) {
         WaitUntil(&c.connection_changed, &c.mu, pause);
@@ -437,9 +433,9 @@ bool TakeKept(State& r, v1::ReadReply* reply) {
                      asked.view().SerializeAsString();
         });
     if (!known && seen.size() < kMostSeen) {
-      seen.push_back({asked, reply->value().size(),
-                      HashContent(reply->value().data(),
-                                  reply->value().size())});
+      seen.push_back(
+          {asked, reply->value().size(),
+           HashContent(reply->value().data(), reply->value().size())});
       seen.back().read.clear_transfer_id();
       c.lineage->Charge(producer, kSeenBytes);
     }

@@ -123,8 +123,8 @@ class Replayer {
     request->mutable_ordered()->mutable_free();
     AddFor(node, std::move(request));
     EncodedMessage& message = replay_.messages.back();
-    if (const auto* const wait = std::get_if<std::shared_ptr<MetadataWait>>(
-            &message.registration)) {
+    if (const auto* const wait =
+            std::get_if<std::shared_ptr<MetadataWait>>(&message.registration)) {
       (*wait)->error = node->error;
       (*wait)->done = true;
       (*wait)->changed.SignalAll();
@@ -261,8 +261,8 @@ class Replayer {
     if (now == versions_.end() || now->second != seen.read.version()) return;
     const EncodedMessage& message = Add(0, std::move(request));
     Lineage::Hold(node);
-    recovery_.checks[message.request->ordered().sequence()] = {
-        node, seen.bytes, seen.hash};
+    recovery_.checks[message.request->ordered().sequence()] = {node, seen.bytes,
+                                                               seen.hash};
   }
 
   uint64_t Define(uint32_t lane,
