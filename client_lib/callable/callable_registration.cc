@@ -421,6 +421,11 @@ std::vector<uint32_t> GradientInputs(const CallableRegistration& before,
   return gradients;
 }
 
+void SendGenerator(const std::shared_ptr<VirtualDevice>& device,
+                   uint32_t lane) {
+  GeneratorOf(*device).StorageOn(device, lane);
+}
+
 absl::StatusOr<std::shared_ptr<CallableRegistration>> Register(
     const CapturedCall& ended, const Tensors& outputs) {
   const auto registration = std::make_shared<CallableRegistration>();

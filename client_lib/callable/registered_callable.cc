@@ -218,6 +218,8 @@ class RegisteredCallable::Impl {
     begun->before =
         capture::SideEffectSnapshot(arguments, begun->gradients_before);
     ClearCastCache();
+    // The failed call may have been the first one to draw after a seed.
+    if (failed_before) capture::SendGenerator(begun->device, begun->lane);
     capture::ThrowIfError(begun->device->graphs().Start(begun->lane));
     begun->observer = std::make_unique<capture::SideEffectObserver>(
         begun->device, begun->lane);

@@ -29,6 +29,11 @@ torch._dynamo.config.skip_nnmodule_hook_guards = False
 _DEVICE_TYPE = _session.device().type
 # The folders with code that is not the program's own.
 _LIBRARIES = tuple(f"{pathlib.Path(file).parent}{os.sep}" for file in (torch.__file__, __file__))
+# The packages whose functions in graphs do nothing but call operators. Dynamo does not trace
+# those of einops.
+_PURE_PACKAGES = frozenset(("_operator", "builtins", "einops", "math", "torch"))
+# Operators that PyTorch itself has.
+_NAMESPACES_OF_PYTORCH = frozenset(("aten", "prim", "prims"))
 # The number of captures in succession that are refused before a graph is not captured any more.
 _MAX_REFUSALS = 2
 # Twice the number of captured graphs of one callable.
@@ -354,7 +359,7 @@ def _refusal_of(graph):
                 return f"it calls {target.name()}, which is not known to have no other effect"
         elif not isinstance(target, types.BuiltinFunctionType):
             module = getattr(target, "__module__", None) or ""
-            if module.partition(".")[0] not in ("torch", "_operator", "math", "builtins"):
+            if module.partition(".")[0] not in _PURE_PACKAGES:
                 return f"it calls {_name_of(target)} as a whole (allow_in_graph)"
     return ""
 
@@ -362,9 +367,11 @@ def _refusal_of(graph):
 def _has_python_kernel(target):
     packet = getattr(target, "_overloadpacket", target)
     name = packet._qualified_op_name
+    namespace, _, short = name.partition("::")
+    if namespace in _NAMESPACES_OF_PYTORCH:
+        return False
     if name in torch._library.custom_ops.OPDEFS:
         return True
-    namespace, _, short = name.partition("::")
     beginning = f"{namespace}/{short}"
     return any(
         kernel.startswith(beginning)

@@ -284,6 +284,22 @@ class BackendTest(RemoteCase):
         self.assertTrue(torch.equal(compiled(x).cpu(), seeded))
 
     @torch.no_grad()
+    def test_a_seed_before_each_call(self):
+        def function(x):
+            return torch.nn.functional.scaled_dot_product_attention(x, x, x) + torch.rand_like(x)
+
+        compiled, step = _Counted(function), djinn.compile(function)
+        x = self.on(1, 2, 4, 8)
+        for seed in (1, 2, 3, 3, 2, 1, 1):
+            torch.manual_seed(seed)
+            expected = function(x).cpu()
+            for one in (compiled, step):
+                torch.manual_seed(seed)
+                self.assertTrue(torch.equal(one(x).cpu(), expected))
+        for one in (compiled, step):
+            self.assertGreaterEqual(one.statistics()["replays"], 3, one.statistics())
+
+    @torch.no_grad()
     def test_an_operator_with_a_kernel_in_python_is_called_in_each_call(self):
         compiled = _Counted(lambda x: twice(x) + 1)
         _plain_custom_calls.clear()
