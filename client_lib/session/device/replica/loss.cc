@@ -14,9 +14,9 @@ absl::Status WorkerLost(const State& r, const absl::Status& cause) {
   return LossOf(r.connection.lease, r.connection.welcomed, cause);
 }
 
-absl::Status LeaseEnded(const State& r, absl::string_view reason) {
-  return WorkerLost(r, absl::AbortedError(absl::StrCat(
-                           "the coordinator ended the lease: ", reason)));
+absl::Status EndedFor(absl::string_view reason) {
+  return absl::AbortedError(
+      absl::StrCat("the coordinator ended the lease: ", reason));
 }
 
 void Fail(State& r, absl::Status failure, bool by_itself) {
@@ -102,7 +102,12 @@ void OnLeaseEnded(State& r, const std::string& lease_id,
     if (c.ended_leases.has_value()) c.ended_leases->emplace(lease_id, reason);
     if (c.lease.lease_id().empty() || c.lease.lease_id() != lease_id) return;
     if (c.migration.going_over) return;  // another lease takes its place
-    lost = LeaseEnded(r, reason);
+    if (!c.welcomed && c.ended_leases.has_value()) {
+      // Nothing is lost, and the device requests another lease.
+      c.connection_changed.SignalAll();
+      return;
+    }
+    lost = WorkerLost(r, EndedFor(reason));
   }
   Fail(r, lost);
 }
