@@ -2,9 +2,17 @@
 
 #include <utility>
 
+#include "absl/time/time.h"
 #include "common/base/error.h"
+#include "common/base/retry_after.h"
 
 namespace djinn::worker {
+namespace {
+
+// When others may have given memory back.
+constexpr absl::Duration kRetryForMemory = absl::Seconds(1);
+
+}  // namespace
 
 Reservation& Reservation::operator=(Reservation&& other) noexcept {
   if (this == &other) return *this;
@@ -70,8 +78,10 @@ absl::Status Ledger::Take(MemoryClass memory_class, const std::string& tenant,
   MutexLock lock(&mu_);
   // used_ never exceeds limit_, so this cannot wrap.
   if (bytes > limit_ - used_) {
-    return LimitExceeded("DEVICE_MEMORY", "device memory", limit_, used_,
-                         bytes);
+    absl::Status full =
+        LimitExceeded("DEVICE_MEMORY", "device memory", limit_, used_, bytes);
+    return bytes > limit_ ? full
+                          : WithRetryAfter(std::move(full), kRetryForMemory);
   }
   used_ += bytes;
   by_class_[static_cast<size_t>(memory_class)] += bytes;

@@ -1,6 +1,7 @@
 #include <limits>
 
 #include "common/base/error.h"
+#include "common/base/retry_after.h"
 #include "gpu_worker/device/fake/fake_device.h"
 #include "gpu_worker/store/device_memory.h"
 #include "gpu_worker/store/ledger.h"
@@ -64,10 +65,13 @@ TEST(LedgerTest, RefusalsNameTheNumbersAndChangeNothing) {
   EXPECT_EQ(ErrorMetadataValue(status, "limit"), "100");
   EXPECT_EQ(ErrorMetadataValue(status, "used"), "60");
   EXPECT_EQ(ErrorMetadataValue(status, "asked"), "41");
-  EXPECT_FALSE(ledger
-                   .Reserve(MemoryClass::kStorages, "t",
-                            std::numeric_limits<uint64_t>::max())
-                   .ok());
+  EXPECT_TRUE(RetryAfter(status).has_value());
+  const absl::Status never = ledger
+                                 .Reserve(MemoryClass::kStorages, "t",
+                                          std::numeric_limits<uint64_t>::max())
+                                 .status();
+  EXPECT_EQ(ErrorReason(never), "DEVICE_MEMORY");
+  EXPECT_FALSE(RetryAfter(never).has_value());
   EXPECT_FALSE(a.Resize(101).ok());
   EXPECT_EQ(a.bytes(), 60u);
   EXPECT_TRUE(a.Resize(100).ok());
