@@ -148,6 +148,27 @@ TEST_F(ClusterRebindTest, ADeviceThatMigratesLeavesBothWorkersWhenOneIsLost) {
   EXPECT_GT(other.session_epoch(), request.to().lease().session_epoch());
 }
 
+TEST_F(ClusterRebindTest, ASilentWorkerIsReplacedBeforeItsLeaseIsGranted) {
+  const StreamId two = Join(w1_);
+  Lose(lease_);  // offers w1, which does not acknowledge it
+  clock_.Advance(config_.worker_silence);
+  Execute(one_, &w0_);  // forgets the session
+  coordinator::Tick(*cluster_);
+  EXPECT_EQ(w0_.sessions_size(), 0);
+  clock_.Advance(absl::Milliseconds(1));
+  coordinator::Tick(*cluster_);
+  // Both are avoided, so neither is.
+  Execute(one_, &w0_);
+  EXPECT_EQ(Granted().worker_id(), "w0");
+  // A report ends the silence.
+  EXPECT_EQ(workers::Report(*cluster_, two, w1_), absl::OkStatus());
+  const StreamId other = Open("red");
+  EXPECT_TRUE(requests::Request(*cluster_, other, TestLeaseRequest(0)).ok());
+  EXPECT_EQ(w1_.sessions_size(), 0);
+  Execute(two, &w1_);
+  EXPECT_EQ(w1_.sessions_size(), 1);
+}
+
 // A second worker is slower than the first.
 class ClusterUnreachedTest : public ClusterRebindTest {
  protected:

@@ -78,6 +78,7 @@ void EndOffered(ClusterState& state, const Worker& worker, Wakes* wakes)
 void Absorb(ClusterState& state, const v1::WorkerState& report, Worker* worker,
             Wakes* wakes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
   const uint64_t applied = report.applied_revision();
+  state.silent.erase(worker->id);
   Acknowledge(state, applied, worker, wakes);
   std::set<std::string> passed;
   for (const v1::HeldSession& held : report.sessions()) {
@@ -264,12 +265,23 @@ void Leave(ClusterState& state, const StreamId& id) {
   state.workers.Disconnect(worker);
   fleet::Refresh(state, *worker);
   log::Info("worker disconnected", {{"worker", worker->id}});
+  state.silent.erase(worker->id);
   if (state.stopping) return;
   EndOffered(state, *worker, &wakes);
   placement::RetryInTime(state, &wakes);
 }
 
 void LoseSilent(ClusterState& state, absl::Duration now, Wakes* wakes) {
+  for (const auto& [id, worker] : state.workers.all()) {
+    if (!worker->usable() ||
+        now - worker->last_report <= state.config.worker_silence ||
+        !state.silent.insert(id).second) {
+      continue;
+    }
+    log::Warning("worker silent; others are preferred",
+                 {{"worker", id}, {"silence", now - worker->last_report}});
+    EndOffered(state, *worker, wakes);
+  }
   for (Worker* worker : state.workers.Overdue(now)) {
     state.metrics.recoveries.Add({"worker_lost"});
     log::Warning("worker lost", {{"worker", worker->id},
@@ -282,6 +294,7 @@ void LoseSilent(ClusterState& state, absl::Duration now, Wakes* wakes) {
     }
     leases::EndAt(state, worker, "WORKER_LOST", wakes);
     wakes->Add(worker->link.waker);
+    state.silent.erase(worker->id);
     state.workers.MarkLost(worker);
     fleet::Refresh(state, *worker);
   }

@@ -272,6 +272,8 @@ absl::StatusOr<Config> ReadConfig(ConfigReader reader) {
       root.Duration("worker_timeout", config.worker_timeout);
   config.heartbeat_interval =
       root.Duration("heartbeat_interval", config.heartbeat_interval);
+  config.worker_silence =
+      root.Duration("worker_silence", 1.5 * config.heartbeat_interval);
   config.lease_valid_for =
       root.Duration("lease_valid_for", config.lease_valid_for);
   config.lease_grace_period =
@@ -316,6 +318,9 @@ absl::StatusOr<Config> ReadConfig(ConfigReader reader) {
   if (config.worker_timeout <= config.heartbeat_interval) {
     root.Error("worker_timeout", "must exceed heartbeat_interval");
   }
+  if (config.worker_silence <= config.heartbeat_interval) {
+    root.Error("worker_silence", "must exceed heartbeat_interval");
+  }
   if (config.lease_valid_for <= config.worker_timeout) {
     root.Error("lease_valid_for", "must exceed worker_timeout");
   }
@@ -352,6 +357,7 @@ std::vector<std::string> PendingSettings(const Config& running,
           read.monitoring.insecure);
   compare("session_timeout", running.session_timeout, read.session_timeout);
   compare("worker_timeout", running.worker_timeout, read.worker_timeout);
+  compare("worker_silence", running.worker_silence, read.worker_silence);
   compare("heartbeat_interval", running.heartbeat_interval,
           read.heartbeat_interval);
   compare("lease_valid_for", running.lease_valid_for, read.lease_valid_for);

@@ -251,6 +251,8 @@ struct ClusterState {
   EarlierProcess earlier ABSL_GUARDED_BY(mu);
   WaitingRequests queue ABSL_GUARDED_BY(mu);
   UnreachedWorkers unreached ABSL_GUARDED_BY(mu);
+  // Ids of connected workers that have not reported for worker_silence.
+  std::set<std::string> silent ABSL_GUARDED_BY(mu);
   Knowledge known ABSL_GUARDED_BY(mu);
   Moves moves ABSL_GUARDED_BY(mu);
   JobRecorder jobs ABSL_GUARDED_BY(mu);

@@ -134,6 +134,7 @@ scheduler::Request RequestFor(ClusterState& state, const Session& session,
   }
   request.unreached = state.unreached.AvoidedBy(session.tenant, session.id,
                                                 state.clock->Monotonic());
+  request.unreached.insert(state.silent.begin(), state.silent.end());
   state.queue.reservation.Apply(pending.ticket, line::ClassOf(session, tenant),
                                 &request);
   // A worker that still has to forget the session cannot serve it again.
