@@ -1,6 +1,7 @@
 #include <limits>
 
 #include "common/base/error.h"
+#include "common/base/retry_after.h"
 #include "gpu_worker/device/fake/fake_device.h"
 #include "gpu_worker/store/device_memory.h"
 #include "gpu_worker/store/ledger.h"
@@ -77,10 +78,13 @@ TEST(LedgerTest, RefusalsNameTheNumbersAndChangeNothing) {
                 ledger.Reserve(MemoryClass::kStorages, "v", 41).status(),
                 "used"),
             "0");
-  EXPECT_FALSE(ledger
-                   .Reserve(MemoryClass::kStorages, "t",
-                            std::numeric_limits<uint64_t>::max())
-                   .ok());
+  EXPECT_TRUE(RetryAfter(status).has_value());
+  const absl::Status never = ledger
+                                 .Reserve(MemoryClass::kStorages, "t",
+                                          std::numeric_limits<uint64_t>::max())
+                                 .status();
+  EXPECT_EQ(ErrorReason(never), "DEVICE_MEMORY");
+  EXPECT_FALSE(RetryAfter(never).has_value());
   EXPECT_FALSE(a.Resize(101).ok());
   EXPECT_EQ(a.bytes(), 60u);
   EXPECT_TRUE(a.Resize(100).ok());
