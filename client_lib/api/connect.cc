@@ -54,6 +54,23 @@ absl::StatusOr<std::string> TokenOf(const ConnectOptions& options) {
   return ReadToken(file);
 }
 
+// Returns how long a worker may be silent before its connection counts as
+// broken.
+absl::StatusOr<absl::Duration> SilenceFromEnvironment() {
+  const std::string text = FromEnvironment("DJINN_WORKER_SILENCE");
+  absl::Duration silence = kDefaultSilence;
+  if (text.empty()) return silence;
+  if (!absl::ParseDuration(text, &silence) || silence < kMinSilence ||
+      silence > absl::Hours(1)) {
+    return MakeError(
+        absl::StatusCode::kInvalidArgument, "BAD_SILENCE",
+        absl::StrCat("DJINN_WORKER_SILENCE is \"", text,
+                     "\": expected a time from ",
+                     absl::FormatDuration(kMinSilence), " to 1h, such as 5s"));
+  }
+  return silence;
+}
+
 TlsOptions TlsFromEnvironment() {
   ChannelTls tls = ChannelTlsFromEnvironment();
   return {std::move(tls.ca_file), std::move(tls.certificate_file),
@@ -171,6 +188,8 @@ absl::StatusOr<std::shared_ptr<Session>> Open(const ConnectOptions& options) {
     session_options.device_placement_policies =
         options.device_placement_policies;
   }
+  DJINN_ASSIGN_OR_RETURN(const absl::Duration silence,
+                         SilenceFromEnvironment());
   const TlsOptions tls = options.tls.value_or(TlsFromEnvironment());
   DJINN_ASSIGN_OR_RETURN(
       const ChannelSecurity security,
@@ -182,9 +201,9 @@ absl::StatusOr<std::shared_ptr<Session>> Open(const ConnectOptions& options) {
   DJINN_ASSIGN_OR_RETURN(std::unique_ptr<CoordinatorLink> link,
                          MakeGrpcCoordinatorLink(coordinator, token, security,
                                                  urgency, std::move(policy)));
-  std::unique_ptr<WorkerConnector> connector =
-      MakeGrpcWorkerConnector(security.WithServerName(tls.worker_server_name),
-                              std::max(options.bulk_channels, 1));
+  std::unique_ptr<WorkerConnector> connector = MakeGrpcWorkerConnector(
+      security.WithServerName(tls.worker_server_name),
+      std::max(options.bulk_channels, 1), WorkerChannels(), silence);
   const ChannelPool::Counts channels = WorkerChannels()->counts();
   if (options.shared_memory && FromEnvironment("DJINN_SHARED_MEMORY") != "0") {
     connector = MakeSharedMemoryConnector(std::move(connector));

@@ -16,21 +16,24 @@ namespace {
 class GrpcWorkerConnector : public WorkerConnector {
  public:
   GrpcWorkerConnector(const ChannelSecurity& security, int bulk_channels,
-                      ChannelPool* channels)
+                      ChannelPool* channels, absl::Duration silence)
       : security_(security),
         bulk_channels_(bulk_channels),
-        channels_(channels) {}
+        channels_(channels),
+        silence_(silence) {}
 
   absl::StatusOr<std::unique_ptr<ClientStream>> Connect(
       const v1::Lease& lease, const std::string& session_id) override {
     DJINN_ASSIGN_OR_RETURN(
         std::shared_ptr<grpc::Channel> control,
-        channels_->Take(lease.worker_address(), {security_, /*connection=*/0}));
+        channels_->Take(lease.worker_address(),
+                        {security_, /*connection=*/0, silence_}));
     std::vector<std::shared_ptr<grpc::Channel>> bulk;
     for (int i = 1; i <= bulk_channels_; ++i) {
-      DJINN_ASSIGN_OR_RETURN(bulk.emplace_back(),
-                             channels_->Take(lease.worker_address(),
-                                             {security_, /*connection=*/i}));
+      DJINN_ASSIGN_OR_RETURN(
+          bulk.emplace_back(),
+          channels_->Take(lease.worker_address(),
+                          {security_, /*connection=*/i, kLongSilence}));
     }
     v1::BulkHello hello;
     hello.set_session_id(session_id);
@@ -56,6 +59,7 @@ class GrpcWorkerConnector : public WorkerConnector {
   const ChannelSecurity security_;
   const int bulk_channels_;
   ChannelPool* const channels_;
+  const absl::Duration silence_;
 };
 
 }  // namespace
@@ -66,9 +70,10 @@ ChannelPool* WorkerChannels() {
 }
 
 std::unique_ptr<WorkerConnector> MakeGrpcWorkerConnector(
-    const ChannelSecurity& security, int bulk_channels, ChannelPool* channels) {
+    const ChannelSecurity& security, int bulk_channels, ChannelPool* channels,
+    absl::Duration silence) {
   return std::make_unique<GrpcWorkerConnector>(security, bulk_channels,
-                                               channels);
+                                               channels, silence);
 }
 
 }  // namespace djinn

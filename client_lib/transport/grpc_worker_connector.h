@@ -4,7 +4,9 @@
 
 #include <memory>
 
+#include "absl/time/time.h"
 #include "client_lib/session/model/links.h"
+#include "common/net/channel_options.h"
 #include "common/net/channel_pool.h"
 #include "common/net/tls.h"
 
@@ -26,11 +28,13 @@ ChannelPool* WorkerChannels();
 
 // Makes a connector, whose Connect() fails with MakeChannel()'s errors. A
 // transfer uses up to `bulk_channels` bulk connections at the same time.
-// `channels` must outlive the connector and its streams.
+// `channels` must outlive the connector and its streams. A worker that sends
+// nothing for `silence`, at least kMinSilence, breaks the stream.
 std::unique_ptr<WorkerConnector> MakeGrpcWorkerConnector(
     const ChannelSecurity& security = {},
     int bulk_channels = kDefaultBulkChannels,
-    ChannelPool* channels = WorkerChannels());
+    ChannelPool* channels = WorkerChannels(),
+    absl::Duration silence = kDefaultSilence);
 
 }  // namespace djinn
 

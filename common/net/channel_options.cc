@@ -34,9 +34,9 @@ grpc::ChannelArguments MakeChannelArguments(const ChannelOptions& options) {
   arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kStreamWindowBytes);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kMaxFrameBytes);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS,
-                   Milliseconds(kKeepaliveInterval));
+                   Milliseconds(options.silence * kPingAfter));
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
-                   Milliseconds(kKeepaliveTimeout));
+                   Milliseconds(options.silence * (1 - kPingAfter)));
   // Pings are sent without calls, too: a write stays under way after its call
   // was cancelled, and only the end of the connection releases the threads that
   // wait for it.
@@ -84,9 +84,9 @@ void ApplyServerOptions(grpc::ServerBuilder* builder) {
   builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,
                               kMaxConcurrentStreams);
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS,
-                              Milliseconds(kKeepaliveInterval));
+                              Milliseconds(kLongSilence * kPingAfter));
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
-                              Milliseconds(kKeepaliveTimeout));
+                              Milliseconds(kLongSilence * (1 - kPingAfter)));
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder->AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   builder->AddChannelArgument(

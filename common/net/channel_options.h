@@ -32,13 +32,19 @@ inline constexpr int kMaxFrameBytes = 256 << 10;
 inline constexpr int kMaxConcurrentStreams = 256;
 
 // Both sides ping every connection. A peer that does not answer is considered
-// gone after at most interval + timeout, which ends every write that it did not
-// receive.
-inline constexpr absl::Duration kKeepaliveInterval = absl::Seconds(10);
-inline constexpr absl::Duration kKeepaliveTimeout = absl::Seconds(10);
-// Servers accept pings at this interval or above.
-inline constexpr absl::Duration kMinPingInterval = absl::Seconds(5);
-static_assert(kMinPingInterval < kKeepaliveInterval);
+// gone after about this silence, which ends every write that it did not
+// receive. Clients notice a silent server soon on the connections on which they
+// wait for it. Servers, and clients on connections for bulk bytes, have time.
+inline constexpr absl::Duration kDefaultSilence = absl::Seconds(5);
+inline constexpr absl::Duration kLongSilence = absl::Seconds(20);
+// gRPC's clients ping once a second at most.
+inline constexpr absl::Duration kMinSilence = absl::Seconds(2);
+// A ping is sent after this part of the silence, and its answer has the rest:
+// three seconds by default, because a busy machine may be late.
+inline constexpr double kPingAfter = 0.4;
+// Servers accept pings at this interval or above, which is less than what the
+// shortest silence needs.
+inline constexpr absl::Duration kMinPingInterval = absl::Milliseconds(500);
 
 // Time limit of an attempt to connect, TLS handshake included.
 inline constexpr absl::Duration kConnectTimeout = absl::Seconds(5);
@@ -57,6 +63,8 @@ struct ChannelOptions {
   // Channels with different numbers never share a connection, so that bulk
   // bytes do not delay control messages.
   int connection = 0;
+  // See kDefaultSilence; at least kMinSilence.
+  absl::Duration silence = kDefaultSilence;
 };
 
 grpc::ChannelArguments MakeChannelArguments(const ChannelOptions& options);

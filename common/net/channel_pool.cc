@@ -23,6 +23,7 @@ struct ChannelPool::Entry {
 
   bool Serves(const std::string& wanted, const ChannelOptions& by) const {
     return address == wanted && options.connection == by.connection &&
+           options.silence == by.silence &&
            options.security.IsSameAs(by.security);
   }
   // Returns whether the channel is connected. Also notes a failed channel,

@@ -125,8 +125,8 @@ void PassOn(Socket socket,
             grpc::experimental::ExternalConnectionAcceptor* acceptor) {
   const int yes = 1;
   setsockopt(socket.fd(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
-  const auto timeout =
-      static_cast<int>(absl::ToInt64Milliseconds(kKeepaliveTimeout));
+  const auto timeout = static_cast<int>(
+      absl::ToInt64Milliseconds(kLongSilence * (1 - kPingAfter)));
   setsockopt(socket.fd(), IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout,
              sizeof(timeout));
   grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters

@@ -37,7 +37,9 @@ std::string PendingReason(const PendingLease& pending) {
              : "worker_acknowledgement";
 }
 
-void CollectWorker(const Worker& worker, absl::Duration now, Exposition* out) {
+void CollectWorker(const Worker& worker,
+                   const UnreachedWorkers::Summary& unreached,
+                   absl::Duration now, Exposition* out) {
   for (const auto state : {v1::WorkerInfo::ACTIVE, v1::WorkerInfo::LOST}) {
     out->Gauge(
         "djinn_worker_state", "1 for the state of the worker.",
@@ -48,6 +50,10 @@ void CollectWorker(const Worker& worker, absl::Duration now, Exposition* out) {
   out->Gauge(
       "djinn_worker_report_age_seconds", "Time since the worker's last report.",
       absl::ToDoubleSeconds(now - worker.last_report), {{"worker", worker.id}});
+  out->Gauge("djinn_worker_unreached_tenants",
+             "Tenants whose clients lately could not reach the worker; from 2 "
+             "on, all prefer other workers.",
+             static_cast<double>(unreached.tenants), {{"worker", worker.id}});
 }
 
 void CollectQuota(const Tenant& tenant, const std::string& label,
@@ -202,7 +208,7 @@ void Collect(ClusterState& state, Exposition* out) {
   MutexLock lock(&state.mu);
   const absl::Duration now = state.clock->Monotonic();
   for (const auto& [id, worker] : state.workers.all()) {
-    CollectWorker(*worker, now, out);
+    CollectWorker(*worker, state.unreached.Summarize(id, now), now, out);
   }
   out->Counter(
       "djinn_preemption_lost_device_seconds_total",

@@ -121,6 +121,15 @@ void Describe(ClusterState& state, const Worker& worker, v1::WorkerInfo* info) {
   info->set_cordoned(state.moves.Cordoned(worker.id));
   info->set_draining(state.moves.Draining(worker.id));
   info->set_busy_share(worker.load.busy_share);
+  const absl::Duration now = state.clock->Monotonic();
+  const UnreachedWorkers::Summary unreached =
+      state.unreached.Summarize(worker.id, now);
+  info->set_unreached_sessions(static_cast<uint32_t>(unreached.sessions));
+  info->set_unreached_tenants(static_cast<uint32_t>(unreached.tenants));
+  info->set_unreached_by_all(unreached.by_everyone());
+  if (unreached.sessions > 0) {
+    *info->mutable_unreached_age() = ToProtoDuration(now - unreached.last);
+  }
   if (!worker.facts.memory.has_value()) return;
   *info->mutable_memory() = *worker.facts.memory;
   *info->mutable_plan_cache() = worker.facts.plan_cache;

@@ -35,6 +35,7 @@ void Tick(ClusterState& state) {
   MutexLock lock(&state.mu);
   const absl::Duration now = state.clock->Monotonic();
   workers::LoseSilent(state, now, &wakes);
+  state.unreached.Expire(now);
   state.billing.ledger.ForgetRetired(now);
   state.keys.Update(state.clock->Now(), state.saving.saves + 1);
   if (now >= state.earlier.until) restored::GiveUp(state);

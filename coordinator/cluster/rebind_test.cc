@@ -1,7 +1,9 @@
 // Tests clients that lose a worker and bind the virtual device again.
 #include <string>
 
+#include "common/metrics/exposition.h"
 #include "coordinator/admin/operations.h"
+#include "coordinator/admin/scrape.h"
 #include "coordinator/admin/views.h"
 #include "coordinator/cluster/cluster.h"
 #include "coordinator/cluster/requests.h"
@@ -13,6 +15,7 @@ namespace djinn::coordinator {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 // A session has its virtual device at w0.
@@ -143,6 +146,81 @@ TEST_F(ClusterRebindTest, ADeviceThatMigratesLeavesBothWorkersWhenOneIsLost) {
   const v1::Lease other = Granted();
   EXPECT_EQ(other.worker_id(), "w1");
   EXPECT_GT(other.session_epoch(), request.to().lease().session_epoch());
+}
+
+TEST_F(ClusterRebindTest, ASilentWorkerIsReplacedBeforeItsLeaseIsGranted) {
+  const StreamId two = Join(w1_);
+  Lose(lease_);  // offers w1, which does not acknowledge it
+  clock_.Advance(config_.worker_silence);
+  Execute(one_, &w0_);  // forgets the session
+  coordinator::Tick(*cluster_);
+  EXPECT_EQ(w0_.sessions_size(), 0);
+  clock_.Advance(absl::Milliseconds(1));
+  coordinator::Tick(*cluster_);
+  // Both are avoided, so neither is.
+  Execute(one_, &w0_);
+  EXPECT_EQ(Granted().worker_id(), "w0");
+  // A report ends the silence.
+  EXPECT_EQ(workers::Report(*cluster_, two, w1_), absl::OkStatus());
+  const StreamId other = Open("red");
+  EXPECT_TRUE(requests::Request(*cluster_, other, TestLeaseRequest(0)).ok());
+  EXPECT_EQ(w1_.sessions_size(), 0);
+  Execute(two, &w1_);
+  EXPECT_EQ(w1_.sessions_size(), 1);
+}
+
+// A second worker is slower than the first.
+class ClusterUnreachedTest : public ClusterRebindTest {
+ protected:
+  ClusterUnreachedTest() {
+    w1_.set_queued_runs(10);
+    two_ = Join(w1_);
+  }
+
+  // Returns the worker of a new session of the tenant.
+  std::string Placed(const std::string& tenant) {
+    const StreamId session = Open(tenant);
+    EXPECT_TRUE(
+        requests::Request(*cluster_, session, TestLeaseRequest(0)).ok());
+    Execute(one_, &w0_);
+    Execute(two_, &w1_);
+    const std::optional<v1::SessionResponse> next = Next(session);
+    EXPECT_TRUE(next.has_value() && next->has_granted());
+    return next->granted().lease().worker_id();
+  }
+  // Has w0 report that a client uses its last lease.
+  void Attach() {
+    w0_.mutable_sessions(w0_.sessions_size() - 1)->set_attached(true);
+    EXPECT_EQ(workers::Report(*cluster_, one_, w0_), absl::OkStatus());
+  }
+
+  StreamId two_;
+};
+
+TEST_F(ClusterUnreachedTest, TheTenantsNextSessionsGetAnotherWorkerAtOnce) {
+  ASSERT_EQ(Placed("red"), "w0");
+  Lose(lease_);
+  EXPECT_EQ(Placed("red"), "w1");
+  // The tenant may be at fault.
+  EXPECT_EQ(Placed("blue"), "w0");
+  const v1::WorkerInfo info = *views::GetWorker(*cluster_, "w0");
+  EXPECT_EQ(info.unreached_sessions(), 1u);
+  EXPECT_EQ(info.unreached_tenants(), 1u);
+  EXPECT_FALSE(info.unreached_by_all());
+  Exposition metrics;
+  scrape::Collect(*cluster_, &metrics);
+  EXPECT_THAT(metrics.Text(),
+              HasSubstr("djinn_worker_unreached_tenants{worker=\"w0\"} 1\n"));
+  clock_.Advance(UnreachedWorkers::kReportLife);
+  coordinator::Tick(*cluster_);
+  EXPECT_EQ(views::GetWorker(*cluster_, "w0")->unreached_sessions(), 0u);
+}
+
+TEST_F(ClusterUnreachedTest, ASessionThatGetsThroughEndsThat) {
+  ASSERT_EQ(Placed("red"), "w0");
+  Lose(lease_);
+  Attach();
+  EXPECT_EQ(Placed("red"), "w0");
 }
 
 }  // namespace

@@ -30,8 +30,6 @@ constexpr size_t kMaxOutbox = 4 * kMaxVirtualDevices;
 // Most returned leases that are remembered of a session: several for each of
 // its virtual devices.
 constexpr size_t kMaxReturnedLeases = 4 * kMaxVirtualDevices;
-// How long placement considers a worker last that the client could not reach.
-constexpr absl::Duration kUnreachedTime = absl::Minutes(5);
 
 PendingLease PendingFrom(const v1::LeaseRequest& request) {
   PendingLease pending;
@@ -68,6 +66,25 @@ absl::StatusOr<PendingLease> Parse(const v1::LeaseRequest& request) {
                      " contents: at most ", kMaxContentHints, " are allowed"));
   }
   return PendingFrom(request);
+}
+
+// Notes that the lease's client could not reach the worker, and logs it when
+// that changes who avoids the worker.
+void NoteUnreached(ClusterState& state, const Lease& lease)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
+  const absl::Duration now = state.clock->Monotonic();
+  const size_t before = state.unreached.Summarize(lease.worker_id, now).tenants;
+  state.unreached.Add(lease.worker_id, lease.tenant, lease.session_id, now);
+  const UnreachedWorkers::Summary after =
+      state.unreached.Summarize(lease.worker_id, now);
+  Worker* const worker = state.workers.Find(lease.worker_id);
+  if (after.tenants == before || !worker->logged_unreached.Take(now)) return;
+  log::Warning("clients do not reach a worker; others are preferred",
+               {{"worker", worker->id},
+                {"address", worker->facts.address},
+                {"tenant", lease.tenant},
+                {"tenants", after.tenants},
+                {"for_everyone", after.by_everyone()}});
 }
 
 absl::Status CheckReturn(const v1::LeaseReturn& returned) {
@@ -147,13 +164,7 @@ absl::Status Return(ClusterState& state, const StreamId& id,
       lease->state != Lease::State::kGranted) {
     return absl::OkStatus();
   }
-  if (returned.unreachable()) {
-    const absl::Duration now = state.clock->Monotonic();
-    std::erase_if(session->devices.unreached,
-                  [&](const auto& entry) { return entry.second.until <= now; });
-    session->devices.unreached[lease->worker_id] = {lease->incarnation,
-                                                    now + kUnreachedTime};
-  }
+  if (returned.unreachable()) NoteUnreached(state, *lease);
   state.metrics.returned_leases.Add(
       {returned.unreachable() ? "unreachable" : "unused"});
   if (session->MayLog(state.clock->Monotonic())) {

@@ -63,11 +63,22 @@ void Acknowledge(ClusterState& state, uint64_t applied, Worker* worker,
   }
 }
 
+// Has the requests with an offered lease at the worker wait for another one,
+// because no client knows of these leases.
+void EndOffered(ClusterState& state, const Worker& worker, Wakes* wakes)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
+  for (Lease* lease : state.leases.OfWorker(worker.id)) {
+    if (lease->state != Lease::State::kOffered || lease->migrating()) continue;
+    leases::End(state, lease, "WORKER_LOST", wakes);
+  }
+}
+
 // Applies what a report says of leases and dropped sessions, and updates what
 // is learned from reports.
 void Absorb(ClusterState& state, const v1::WorkerState& report, Worker* worker,
             Wakes* wakes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
   const uint64_t applied = report.applied_revision();
+  state.silent.erase(worker->id);
   Acknowledge(state, applied, worker, wakes);
   std::set<std::string> passed;
   for (const v1::HeldSession& held : report.sessions()) {
@@ -87,6 +98,9 @@ void Absorb(ClusterState& state, const v1::WorkerState& report, Worker* worker,
       applied, [&](const std::string& session_id) {
         return !worker->leases.of_session.contains(session_id);
       });
+  for (const std::string& tenant : worker->leases.arrived) {
+    state.unreached.Reached(worker->id, tenant);
+  }
   const bool improved = fleet::Absorb(state, *worker);
   demand::Absorb(state, worker);
   phases::NoteUntold(state, worker, wakes);
@@ -200,6 +214,7 @@ absl::StatusOr<StreamId> Join(ClusterState& state,
              {"sessions", report.sessions_size()}});
   if (joined.restarted) {
     state.metrics.recoveries.Add({"worker_restarted"});
+    state.unreached.Forget(worker->id);
     state.metrics.worker_restarts.Observe(joined.silence);
     leases::EndAt(state, worker, "WORKER_RESTARTED", &wakes);
     // The last measurements of the worker's earlier process are lost with it.
@@ -252,16 +267,23 @@ void Leave(ClusterState& state, const StreamId& id) {
   state.workers.Disconnect(worker);
   fleet::Refresh(state, *worker);
   log::Info("worker disconnected", {{"worker", worker->id}});
-  // No client knows of an offered lease, so another worker can be found for its
-  // request at once.
-  for (Lease* lease : state.leases.OfWorker(worker->id)) {
-    if (lease->state != Lease::State::kOffered || lease->migrating()) continue;
-    leases::End(state, lease, "WORKER_LOST", &wakes);
-  }
+  state.silent.erase(worker->id);
+  if (state.stopping) return;
+  EndOffered(state, *worker, &wakes);
   placement::RetryInTime(state, &wakes);
 }
 
 void LoseSilent(ClusterState& state, absl::Duration now, Wakes* wakes) {
+  for (const auto& [id, worker] : state.workers.all()) {
+    if (!worker->usable() ||
+        now - worker->last_report <= state.config.worker_silence ||
+        !state.silent.insert(id).second) {
+      continue;
+    }
+    log::Warning("worker silent; others are preferred",
+                 {{"worker", id}, {"silence", now - worker->last_report}});
+    EndOffered(state, *worker, wakes);
+  }
   for (Worker* worker : state.workers.Overdue(now)) {
     state.metrics.recoveries.Add({"worker_lost"});
     log::Warning("worker lost", {{"worker", worker->id},
@@ -274,6 +296,7 @@ void LoseSilent(ClusterState& state, absl::Duration now, Wakes* wakes) {
     }
     leases::EndAt(state, worker, "WORKER_LOST", wakes);
     wakes->Add(worker->link.waker);
+    state.silent.erase(worker->id);
     state.workers.MarkLost(worker);
     fleet::Refresh(state, *worker);
   }

@@ -39,8 +39,10 @@ absl::Status Report(ClusterState& state, const StreamId& worker,
 void Leave(ClusterState& state, const StreamId& worker)
     ABSL_LOCKS_EXCLUDED(state.mu);
 
-// Marks workers that have not reported for too long as lost, and ends their
-// leases. Forgets workers that were lost long ago.
+// Notes workers that have not reported for worker_silence, so that others are
+// preferred to them, and has the requests with an offered lease there try
+// others. Marks workers that have not reported for worker_timeout as lost, and
+// ends their leases. Forgets workers that were lost long ago.
 void LoseSilent(ClusterState& state, absl::Duration now, Wakes* wakes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 

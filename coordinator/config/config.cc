@@ -31,6 +31,9 @@ constexpr double kMinWeight = 0.001;
 constexpr double kMaxWeight = 1000;
 
 constexpr absl::Duration kMinCreditPeriod = absl::Minutes(1);
+// Default of worker_silence, unless the heartbeats are slower. Shorter ones do
+// not make a busy machine quicker.
+constexpr absl::Duration kLeastDefaultSilence = absl::Seconds(3);
 
 // Reads the limits of the parts of the memory in `limits`.
 template <typename Limits>
@@ -293,6 +296,9 @@ absl::StatusOr<Config> ReadConfig(ConfigReader reader) {
       root.Duration("worker_timeout", config.worker_timeout);
   config.heartbeat_interval =
       root.Duration("heartbeat_interval", config.heartbeat_interval);
+  config.worker_silence = root.Duration(
+      "worker_silence",
+      std::max(1.5 * config.heartbeat_interval, kLeastDefaultSilence));
   config.lease_valid_for =
       root.Duration("lease_valid_for", config.lease_valid_for);
   config.lease_grace_period =
@@ -340,6 +346,9 @@ absl::StatusOr<Config> ReadConfig(ConfigReader reader) {
   if (config.worker_timeout <= config.heartbeat_interval) {
     root.Error("worker_timeout", "must exceed heartbeat_interval");
   }
+  if (config.worker_silence <= config.heartbeat_interval) {
+    root.Error("worker_silence", "must exceed heartbeat_interval");
+  }
   if (config.lease_valid_for <= config.worker_timeout) {
     root.Error("lease_valid_for", "must exceed worker_timeout");
   }
@@ -376,6 +385,7 @@ std::vector<std::string> PendingSettings(const Config& running,
           read.monitoring.insecure);
   compare("session_timeout", running.session_timeout, read.session_timeout);
   compare("worker_timeout", running.worker_timeout, read.worker_timeout);
+  compare("worker_silence", running.worker_silence, read.worker_silence);
   compare("heartbeat_interval", running.heartbeat_interval,
           read.heartbeat_interval);
   compare("lease_valid_for", running.lease_valid_for, read.lease_valid_for);

@@ -12,6 +12,9 @@
 //     insecure: false               # other hosts
 //   session_timeout: 30s            # life of a session without a stream
 //   worker_timeout: 10s             # silence after which a worker is lost
+//   worker_silence: 3s              # silence after which other workers are
+//                                   # preferred; absent: one and a half times
+//                                   # heartbeat_interval, and at least 3s
 //   heartbeat_interval: 2s          # to workers; they should do the same
 //   lease_valid_for: 1m             # validity of a lease without renewal
 //   lease_grace_period: 10m         # extension for sessions that run while the
@@ -129,6 +132,7 @@ struct Config {
   absl::Duration session_timeout = absl::Seconds(30);
   absl::Duration worker_timeout = absl::Seconds(10);
   absl::Duration heartbeat_interval = absl::Seconds(2);
+  absl::Duration worker_silence = 1.5 * heartbeat_interval;
   absl::Duration lease_valid_for = absl::Minutes(1);
   absl::Duration lease_grace_period = absl::Minutes(10);
   absl::Duration lease_key_lifetime = absl::Hours(720);

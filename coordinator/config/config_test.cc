@@ -287,6 +287,7 @@ tenants:
 )");
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(config->heartbeat_interval, absl::Milliseconds(500));
+  EXPECT_EQ(config->worker_silence, absl::Seconds(3));
   EXPECT_EQ(config->reclaim_spares_for, absl::Seconds(20));
   EXPECT_EQ(config->reclaim_loss_limit, absl::Seconds(90));
   EXPECT_EQ(config->state_file, testing::TempDir() + "/state.db");
@@ -302,6 +303,8 @@ TEST_F(ConfigTest, SaysWhatIsWrong) {
               HasSubstr("not on the loopback"));
   EXPECT_THAT(Complaint(std::string(kMinimal) + "worker_timeout: 1s\n"),
               HasSubstr("must exceed heartbeat_interval"));
+  EXPECT_THAT(Complaint(std::string(kMinimal) + "worker_silence: 2s\n"),
+              HasSubstr("worker_silence: must exceed heartbeat_interval"));
   EXPECT_THAT(Complaint(std::string(kMinimal) + "reclaim_loss_limit: 0s\n"),
               HasSubstr("reclaim_loss_limit: must be at least 1s"));
   EXPECT_THAT(Complaint("join_token_file: join\nadmin_token_file: admin\n"),

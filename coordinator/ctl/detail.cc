@@ -253,6 +253,17 @@ std::vector<Row> NodeRows(const v1::GraphInfo& info) {
   return rows;
 }
 
+// Returns who lately could not reach the worker.
+std::string Reach(const v1::WorkerInfo& info) {
+  if (info.unreached_sessions() == 0) return "reach it";
+  return absl::StrCat(
+      info.unreached_sessions(), " did not reach it, the last ",
+      FormatDuration(info.unreached_age()), " ago; ",
+      info.unreached_by_all()
+          ? "all tenants prefer other workers"
+          : absl::StrCat(info.unreached_tenants(), " prefer other workers"));
+}
+
 }  // namespace
 
 std::string Detail(const v1::WorkerInfo& info) {
@@ -273,6 +284,7 @@ std::string Detail(const v1::WorkerInfo& info) {
       {"new leases", info.draining()   ? "none: drained"
                      : info.cordoned() ? "none: cordoned"
                                        : "yes"},
+      {"clients", Reach(info)},
       {"speed", Describe(info.speed())},
       {"price", absl::StrCat(info.price_per_hour(), " an hour")},
       {"link",

@@ -242,9 +242,10 @@ Row WideHeader(const v1::WorkerInfo&) {
           "CAPABILITIES", "CONNECTION", "FAILED"};
 }
 Row WideCells(const v1::WorkerInfo& info) {
-  return {info.draining()   ? "drained"
-          : info.cordoned() ? "cordoned"
-                            : "yes",
+  return {info.draining()           ? "drained"
+          : info.cordoned()         ? "cordoned"
+          : info.unreached_by_all() ? "not reached"
+                                    : "yes",
           absl::StrFormat("%.0f%%", 100 * info.busy_share()),
           absl::StrCat(info.price_per_hour()),
           OrDash(absl::StrJoin(info.capabilities(), ",")),

@@ -33,6 +33,7 @@
 #include "coordinator/tables/queue_stops.h"
 #include "coordinator/tables/run_inquiries.h"
 #include "coordinator/tables/session_table.h"
+#include "coordinator/tables/unreached_workers.h"
 #include "coordinator/tables/waker.h"
 #include "coordinator/tables/work_table.h"
 #include "coordinator/tables/worker_registry.h"
@@ -266,6 +267,9 @@ struct ClusterState {
   Saving saving ABSL_GUARDED_BY(mu);
   EarlierProcess earlier ABSL_GUARDED_BY(mu);
   WaitingRequests queue ABSL_GUARDED_BY(mu);
+  UnreachedWorkers unreached ABSL_GUARDED_BY(mu);
+  // Ids of connected workers that have not reported for worker_silence.
+  std::set<std::string> silent ABSL_GUARDED_BY(mu);
   Knowledge known ABSL_GUARDED_BY(mu);
   Moves moves ABSL_GUARDED_BY(mu);
   JobRecorder jobs ABSL_GUARDED_BY(mu);

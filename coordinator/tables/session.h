@@ -138,13 +138,6 @@ struct SessionDevices {
   // The last few leases that the client returned, the newest last. A worker may
   // report them until it has learned of the end.
   std::deque<std::string> returned;
-  // Processes of workers that the client could not reach, by worker id. Others
-  // are preferred until the monotonic time.
-  struct Unreached {
-    uint64_t incarnation = 0;
-    absl::Duration until;
-  };
-  std::map<std::string, Unreached> unreached;
   // True when the saved leases of the session are all that it has, because the
   // coordinator never learned of the session from a client or a worker alone.
   bool all_leases_known = false;

@@ -132,6 +132,8 @@ struct HeldLeases {
   absl::flat_hash_map<std::string, Held> held;
   // The leases that the last report named.
   std::vector<std::string> changed;
+  // The tenants of those among them that a client's stream has begun to use.
+  absl::flat_hash_set<std::string> arrived;
   // Indices of `held`: the leases of each session, those whose runs wait for
   // credit, and those with queued runs.
   absl::flat_hash_map<std::string, absl::btree_set<std::string>> of_session;
@@ -219,6 +221,8 @@ struct Worker {
   absl::Duration serves_until;
   // Limits the log line that leases cannot leave the worker.
   TokenBucket logged_drains{2, 1.0 / 60};
+  // Limits the log line that clients do not reach the worker.
+  TokenBucket logged_unreached{4, 1.0 / 60};
 
   ReportedFacts facts;
   ReportedContents cache;

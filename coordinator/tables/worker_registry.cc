@@ -314,6 +314,7 @@ void WorkerRegistry::Unlist(const std::string& fingerprint, Worker* worker) {
 
 void WorkerRegistry::ApplyHeld(const v1::WorkerState& report, Worker* worker) {
   worker->leases.changed.clear();
+  worker->leases.arrived.clear();
   absl::flat_hash_set<std::string> released(report.released_lease_ids().begin(),
                                             report.released_lease_ids().end());
   if (report.complete()) {
@@ -343,8 +344,12 @@ void WorkerRegistry::ApplyHeld(const v1::WorkerState& report, Worker* worker) {
 void WorkerRegistry::SetHeld(const std::string& lease_id, Worker::Held held,
                              Worker* worker) {
   held.grown = FromProtoDuration(held.lease_use.device_time());
-  if (const auto before = worker->leases.held.find(lease_id);
-      before != worker->leases.held.end()) {
+  const auto before = worker->leases.held.find(lease_id);
+  const bool known = before != worker->leases.held.end();
+  if (held.attached && !(known && before->second.attached)) {
+    worker->leases.arrived.insert(held.tenant);
+  }
+  if (known) {
     held.grown -= FromProtoDuration(before->second.lease_use.device_time());
     RemoveHeld(lease_id, worker);
   }

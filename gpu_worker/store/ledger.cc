@@ -2,9 +2,17 @@
 
 #include <utility>
 
+#include "absl/time/time.h"
 #include "common/base/error.h"
+#include "common/base/retry_after.h"
 
 namespace djinn::worker {
+namespace {
+
+// When others may have given memory back.
+constexpr absl::Duration kRetryForMemory = absl::Seconds(1);
+
+}  // namespace
 
 Reservation& Reservation::operator=(Reservation&& other) noexcept {
   if (this == &other) return *this;
@@ -72,9 +80,11 @@ absl::Status Ledger::Take(MemoryClass memory_class, const std::string& tenant,
   if (bytes > limit_ - used_) {
     // Names what the tenant uses, because the sum would tell it about others.
     const auto own = by_tenant_.find(tenant);
-    return LimitExceeded("DEVICE_MEMORY",
-                         "device memory (used: by this tenant)", limit_,
-                         own == by_tenant_.end() ? 0 : own->second, bytes);
+    absl::Status full =
+        LimitExceeded("DEVICE_MEMORY", "device memory (used: by this tenant)",
+                      limit_, own == by_tenant_.end() ? 0 : own->second, bytes);
+    return bytes > limit_ ? full
+                          : WithRetryAfter(std::move(full), kRetryForMemory);
   }
   used_ += bytes;
   by_class_[static_cast<size_t>(memory_class)] += bytes;

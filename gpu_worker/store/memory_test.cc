@@ -1,6 +1,7 @@
 #include <limits>
 
 #include "common/base/error.h"
+#include "common/base/retry_after.h"
 #include "gpu_worker/device/fake/fake_device.h"
 #include "gpu_worker/store/device_memory.h"
 #include "gpu_worker/store/ledger.h"
@@ -73,6 +74,7 @@ TEST(LedgerTest, RefusalsNameTheNumbersAndChangeNothing) {
             "device memory (used: by this tenant): limit 100 bytes, used 7, "
             "asked 41");
   b.Release();
+<<<<<<< HEAD
   EXPECT_EQ(
       ErrorMetadataValue(
           ledger.Reserve(MemoryClass::kStorages, "v", 41).status(), "used"),
@@ -81,6 +83,19 @@ TEST(LedgerTest, RefusalsNameTheNumbersAndChangeNothing) {
                    .Reserve(MemoryClass::kStorages, "t",
                             std::numeric_limits<uint64_t>::max())
                    .ok());
+=======
+  EXPECT_EQ(
+      ErrorMetadataValue(
+          ledger.Reserve(MemoryClass::kStorages, "v", 41).status(), "used"),
+      "0");
+  EXPECT_TRUE(RetryAfter(status).has_value());
+  const absl::Status never = ledger
+                                 .Reserve(MemoryClass::kStorages, "t",
+                                          std::numeric_limits<uint64_t>::max())
+                                 .status();
+  EXPECT_EQ(ErrorReason(never), "DEVICE_MEMORY");
+  EXPECT_FALSE(RetryAfter(never).has_value());
+>>>>>>> h/merge
   EXPECT_FALSE(a.Resize(101).ok());
   EXPECT_EQ(a.bytes(), 60u);
   EXPECT_TRUE(a.Resize(100).ok());

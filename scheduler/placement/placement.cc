@@ -214,7 +214,7 @@ Decision Place(const Request& request, const Fleet& fleet, const Policy& policy,
     passed += decision.considered.back().dropped_by.empty();
   }
   decision.looked_at = decision.considered.size();
-  Avoid(request.unreached, "reach", "was not reached by this session's client",
+  Avoid(request.unreached, "reach", "was lately not reached by clients",
         &decision.considered);
   // Two virtual devices of a session get different workers when there are two.
   Avoid(request.session_leases, "spread", "has another device of this session",

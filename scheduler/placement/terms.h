@@ -35,7 +35,8 @@ struct Request {
   std::vector<std::string> required;
   // Number of leases of the session, by worker.
   absl::flat_hash_map<std::string, uint32_t> session_leases;
-  // Workers that the session's client recently could not reach.
+  // Workers that the session's client, or those of others, lately could not
+  // reach.
   absl::flat_hash_set<std::string> unreached;
   // Returns why a worker cannot take this session now regardless of its room,
   // such as "has to forget the session first"; empty when it can. May be unset.

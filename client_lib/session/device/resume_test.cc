@@ -248,10 +248,10 @@ TEST_F(ResumeTest, AnEndedLeaseEndsTheAttempts) {
   EXPECT_NE(status.message().find("EXPIRED"), std::string::npos) << status;
 }
 
-TEST_F(ResumeTest, TheFirstConnectionIsTriedAgain) {
+TEST_F(ResumeTest, TheFirstConnectionIsTriedAgainUnderAnotherLease) {
   cluster_.worker().Set(&FakeScript::break_streams, 5);
   WhileTimePasses(&clock_, [&] { EXPECT_TRUE(device_->Placement().ok()); });
-  EXPECT_EQ(cluster_.coordinator().lease_requests().size(), 1u);
+  EXPECT_EQ(cluster_.coordinator().lease_requests().size(), 6u);
 }
 
 TEST_F(ResumeTest, TheFirstConnectionIsGivenUpAfterItsTimeOut) {

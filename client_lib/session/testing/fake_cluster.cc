@@ -79,6 +79,10 @@ class FakeCoordinatorLink : public CoordinatorLink {
     coordinator_->requests_.push_back(request);
     coordinator_->changed_.SignalAll();
     if (!coordinator_->refusal_.ok()) return coordinator_->refusal_;
+    const size_t returned = coordinator_->returned_.size();
+    if (returned > 0 && !coordinator_->refusal_after_return_.ok()) {
+      return coordinator_->refusal_after_return_;
+    }
     if (request.member() >= coordinator_->members_) {
       return MakeError(absl::StatusCode::kResourceExhausted, "NO_CAPACITY",
                        "no worker has room");
@@ -106,6 +110,10 @@ class FakeCoordinatorLink : public CoordinatorLink {
     lease->set_worker_incarnation(FakeWorker::kIncarnation +
                                   coordinator_->restarts_);
     lease->set_worker_address("in-process");
+    if (coordinator_->elsewhere_ && returned > 0) {
+      lease->set_worker_id(absl::StrCat("w", returned));
+      lease->set_lease_id(absl::StrCat("lease-0.away-", returned));
+    }
     return granted;
   }
 
@@ -251,6 +259,16 @@ void FakeCoordinator::RefuseContents(absl::Status refusal) {
 void FakeCoordinator::LetSpan(int members) {
   MutexLock lock(&mu_);
   members_ = static_cast<uint32_t>(members);
+}
+
+void FakeCoordinator::PlaceElsewhere() {
+  MutexLock lock(&mu_);
+  elsewhere_ = true;
+}
+
+void FakeCoordinator::RefuseAfterReturn(absl::Status refusal) {
+  MutexLock lock(&mu_);
+  refusal_after_return_ = std::move(refusal);
 }
 
 void FakeCoordinator::HoldLeases() {

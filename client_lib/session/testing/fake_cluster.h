@@ -36,6 +36,12 @@ class FakeCoordinator {
   // Allows `members` replicas for each virtual device; initially 1. Replica I
   // of a device has the worker of device I, and the lease "lease-DEVICE.I".
   void LetSpan(int members);
+  // Makes each later lease of device 0 lead to the worker after the one whose
+  // lease the client returned as unreachable, under the lease "lease-0.away-N"
+  // for the worker N.
+  void PlaceElsewhere();
+  // Refuses the lease requests that follow the first return.
+  void RefuseAfterReturn(absl::Status refusal);
   // Makes lease requests wait until they are cancelled.
   void HoldLeases();
   // Ends the lease as the coordinator would.
@@ -76,7 +82,9 @@ class FakeCoordinator {
   std::vector<v1::GraphNotes> notes_ ABSL_GUARDED_BY(mu_);
   absl::Status refusal_ ABSL_GUARDED_BY(mu_);
   absl::Status contents_refusal_ ABSL_GUARDED_BY(mu_);
+  absl::Status refusal_after_return_ ABSL_GUARDED_BY(mu_);
   uint32_t members_ ABSL_GUARDED_BY(mu_) = 1;
+  bool elsewhere_ ABSL_GUARDED_BY(mu_) = false;
   // Why the next lease ends at once; empty if it does not.
   std::string next_lease_ends_ ABSL_GUARDED_BY(mu_);
   uint64_t restarts_ ABSL_GUARDED_BY(mu_) = 0;

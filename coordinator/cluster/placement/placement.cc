@@ -132,15 +132,9 @@ scheduler::Request RequestFor(ClusterState& state, const Session& session,
   for (const Lease* lease : state.leases.OfSession(session.id)) {
     ++request.session_leases[lease->worker_id];
   }
-  const absl::Duration now = state.clock->Monotonic();
-  for (const auto& [worker_id, unreached] : session.devices.unreached) {
-    const Worker* const worker = state.workers.Find(worker_id);
-    // Nothing is known yet of a process that took the place of the other.
-    if (worker != nullptr && worker->incarnation == unreached.incarnation &&
-        now < unreached.until) {
-      request.unreached.insert(worker_id);
-    }
-  }
+  request.unreached = state.unreached.AvoidedBy(session.tenant, session.id,
+                                                state.clock->Monotonic());
+  request.unreached.insert(state.silent.begin(), state.silent.end());
   state.queue.reservation.Apply(pending.ticket, line::ClassOf(session, tenant),
                                 &request);
   // A worker that still has to forget the session cannot serve it again.

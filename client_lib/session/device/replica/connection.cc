@@ -25,6 +25,9 @@ constexpr int kMaxHints = 64;
 // kMinAttempt.
 constexpr int kAttemptShare = 3;
 constexpr absl::Duration kMinAttempt = absl::Seconds(1);
+// Longest attempt to connect to a worker that has nothing of the session yet.
+// Then another worker may be better.
+constexpr absl::Duration kFirstAttempt = absl::Seconds(3);
 // Time that a stream may take to end.
 constexpr absl::Duration kEndTimeout = absl::Seconds(5);
 // Time by which the coordinator may report the reason for a session's end later
@@ -36,7 +39,14 @@ constexpr int kMostRefusals = 2;
 
 }  // namespace
 
-absl::Status RequestLease(State& r) {
+absl::Status EndOfLease(const ConnectionState& c) {
+  if (!c.ended_leases.has_value()) return absl::OkStatus();
+  const auto end = c.ended_leases->find(c.lease.lease_id());
+  return end == c.ended_leases->end() ? absl::OkStatus()
+                                      : EndedFor(end->second);
+}
+
+absl::Status RequestLease(State& r, absl::Duration timeout) {
   ConnectionState& c = r.connection;
   v1::LeaseRequest request;
   request.set_virtual_device(static_cast<uint32_t>(r.index));
@@ -61,15 +71,14 @@ absl::Status RequestLease(State& r) {
     MutexLock lock(&c.mu);
     c.ended_leases.emplace();
   }
-  absl::StatusOr<v1::LeaseGranted> granted = r.context->link->RequestLease(
-      request, r.context->options.connect_timeout);
+  absl::StatusOr<v1::LeaseGranted> granted =
+      r.context->link->RequestLease(request, timeout);
   if (ErrorReason(granted.status()) == "TOO_LARGE" &&
       request.contents_size() > 0) {
     // If no worker can hold the contents, their upload fails with limit and
     // use. That need not cost the session its device.
     request.clear_contents();
-    granted = r.context->link->RequestLease(request,
-                                            r.context->options.connect_timeout);
+    granted = r.context->link->RequestLease(request, timeout);
   }
   if (granted.ok()) {
     log::Debug("device has a lease", {{"device", r.index},
@@ -77,14 +86,12 @@ absl::Status RequestLease(State& r) {
                                       {"reason", granted->placement_reason()}});
   }
   MutexLock lock(&c.mu);
-  const auto ended = *std::exchange(c.ended_leases, std::nullopt);
   DJINN_RETURN_IF_ERROR(granted.status());
   c.lease = granted->lease();
   c.lease_given_back = false;
   c.placement.worker_id = c.lease.worker_id();
   c.placement.reason = granted->placement_reason();
-  const auto end = ended.find(c.lease.lease_id());
-  return end == ended.end() ? absl::OkStatus() : LeaseEnded(r, end->second);
+  return absl::OkStatus();
 }
 
 absl::Status TryOpen(State& r, absl::Duration timeout) {
@@ -105,6 +112,7 @@ absl::Status TryOpen(State& r, absl::Duration timeout) {
   {
     MutexLock lock(&c.mu);
     if (!c.end.wanted()) return absl::CancelledError("given up");
+    DJINN_RETURN_IF_ERROR(EndOfLease(c));
     if (c.welcomed && !c.recovery.due) {
       hello->mutable_resume()->set_sent_sequence(c.log.sent());
       hello->mutable_resume()->set_acknowledged_reply(c.replies.handled());
@@ -120,10 +128,12 @@ absl::Status TryOpen(State& r, absl::Duration timeout) {
   {
     MutexLock lock(&c.mu);
     while (c.end.wanted() && !r.receiver.connected() && !c.stream.broken &&
-           c.recovery.unsuitable.ok() && !deadline.passed()) {
+           EndOfLease(c).ok() && c.recovery.unsuitable.ok() &&
+           !deadline.passed()) {
       WaitUntil(&c.connection_changed, &c.mu, deadline);
     }
     if (!c.end.wanted()) return absl::CancelledError("given up");
+    DJINN_RETURN_IF_ERROR(EndOfLease(c));
     DJINN_RETURN_IF_ERROR(c.recovery.unsuitable);
     if (c.stream.broken) return c.stream.break_cause;
     if (!r.receiver.connected()) {
@@ -143,45 +153,174 @@ bool IsRefused(const absl::Status& status) {
          absl::StrContains(status.message(), "No such file or directory");
 }
 
-// Opens streams until the worker answers on one, or gives it up after
-// `timeout`.
-void Reach(State& r, absl::Duration timeout) {
+// Waits before the next attempt. Returns false when the device is not wanted
+// any more, or recovers.
+bool Pause(State& r, const Deadline& end, Backoff* pauses)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu) {
   ConnectionState& c = r.connection;
-  Clock* const clock = r.context->options.clock;
-  const Deadline end(timeout, clock);
+  const Deadline pause(std::min(pauses->Next(), end.left()),
+                       r.context->options.clock);
+  while (c.end.wanted() && !c.recovery.due && !pause.passed()) {
+    WaitUntil(&c.connection_changed, &c.mu, pause);
+  }
+  return c.end.wanted() && !c.recovery.due;
+}
+
+// Opens streams until the worker answers on one, or the device is not wanted
+// any more, or recovers. Returns the error of the last attempt if another one
+// cannot succeed or `end` has passed; for a `fresh` worker, which has nothing
+// of the session yet, also if it was not reached. An attempt takes at most
+// `longest`.
+absl::Status Reach(State& r, const Deadline& end, bool fresh,
+                   absl::Duration longest = absl::InfiniteDuration()) {
+  ConnectionState& c = r.connection;
   Backoff pauses(r.context->options.random);
-  absl::Status why;
   int refusals = 0;
   for (;;) {
-    if (!DropStream(r)) return;
-    absl::Status status =
-        TryOpen(r, std::max(end.left() / kAttemptShare, kMinAttempt));
+    if (!DropStream(r)) return absl::OkStatus();
+    absl::Status status = TryOpen(
+        r,
+        std::min(longest, std::max(end.left() / kAttemptShare, kMinAttempt)));
     MutexLock lock(&c.mu);
-    if (!c.end.wanted() || c.recovery.due || status.ok()) return;
-    why = status;
-    if (!MayPass(status)) break;
+    if (!c.end.wanted() || c.recovery.due || status.ok()) {
+      return absl::OkStatus();
+    }
+    if (!MayPass(status) || (fresh && ErrorReason(status).empty())) {
+      return status;
+    }
     refusals = IsRefused(status) ? refusals + 1 : 0;
     // A process that is gone does not come back as the same incarnation.
-    if (refusals == kMostRefusals && c.welcomed && c.lineage != nullptr) break;
-    const Deadline pause(std::min(pauses.Next(), end.left()), clock);
-    while (c.end.wanted() && !c.recovery.due && !pause.passed()) {
-      WaitUntil(&c.connection_changed, &c.mu, pause);
+    if (refusals == kMostRefusals && !fresh && c.lineage != nullptr) {
+      return status;
     }
-    if (!c.end.wanted() || c.recovery.due) return;
-    if (!end.passed()) continue;
-    why = absl::Status(status.code(),
-                       absl::StrCat(status.message(), " (tried again for ",
-                                    absl::FormatDuration(timeout), ")"));
-    break;
+    if (!Pause(r, end, &pauses)) return absl::OkStatus();
+    if (end.passed()) return status;
   }
+}
+
+// Adds how long it was tried, unless the error is a worker's refusal.
+absl::Status AfterTrying(const absl::Status& status, absl::Duration time) {
+  if (!ErrorReason(status).empty()) return status;
+  return absl::Status(status.code(),
+                      absl::StrCat(status.message(), " (tried again for ",
+                                   absl::FormatDuration(time), ")"));
+}
+
+// Opens streams to the worker that has the session until it answers on one.
+// After resume_timeout, the device recovers or fails.
+void ReachAgain(State& r) {
+  ConnectionState& c = r.connection;
+  const absl::Duration timeout = r.context->options.resume_timeout;
+  const Deadline end(timeout, r.context->options.clock);
+  absl::Status status = Reach(r, end, /*fresh=*/false);
+  if (status.ok()) return;
+  if (end.passed()) status = AfterTrying(status, timeout);
   absl::Status lost;
   {
     MutexLock lock(&c.mu);
-    lost = LoseWorker(r, why);
+    lost = LoseWorker(r, status);
     if (lost.ok()) return;
     c.unreached = true;
   }
   Fail(r, std::move(lost));
+}
+
+// A worker that the device left before it had anything there.
+struct LeftWorker {
+  // An empty lease when there is none.
+  v1::Lease lease;
+  absl::Status cause;
+  // The worker, or another one at its address, refused the session.
+  bool refused = false;
+
+  bool any() const { return !lease.lease_id().empty(); }
+  // Returns whether the lease is of the same process of the worker.
+  bool IsOf(const v1::Lease& other) const {
+    return any() && lease.worker_id() == other.worker_id() &&
+           lease.worker_incarnation() == other.worker_incarnation();
+  }
+  absl::Status Loss() const { return LossOf(lease, /*welcomed=*/false, cause); }
+  absl::Status LossAfter(absl::Duration time) const {
+    return LossOf(lease, /*welcomed=*/false, AfterTrying(cause, time));
+  }
+};
+
+// Leaves the worker of the lease for `cause`, and gives the lease back, so that
+// the coordinator can choose again. Returns false if there is no more to do:
+// the worker answered after all, or the device failed, recovers or is not
+// wanted.
+bool Leave(State& r, const absl::Status& cause, LeftWorker* left) {
+  ConnectionState& c = r.connection;
+  if (!DropStream(r)) return false;
+  absl::Status failure;
+  {
+    MutexLock lock(&c.mu);
+    if (!c.end.wanted() || c.recovery.due) return false;
+    const absl::Status ended = EndOfLease(c);
+    if (c.welcomed) {
+      // The sender resumes, unless the lease has ended.
+      if (ended.ok()) return false;
+      failure = LoseLease(r, c.ended_leases->at(c.lease.lease_id()));
+      if (failure.ok()) return false;
+    }
+    *left = {c.lease, cause, !MayPass(cause) && ended.ok()};
+  }
+  if (failure.ok() && r.role.member > 0) failure = left->Loss();
+  if (!failure.ok()) {
+    Fail(r, std::move(failure));
+    return false;
+  }
+  log::Warning("a worker was not reached; another lease is requested",
+               {{"device", r.index}, {"error", left->Loss()}});
+  GiveLeaseBack(r, /*unreachable=*/true);
+  MutexLock lock(&c.mu);
+  c.lease.Clear();
+  return true;
+}
+
+// Requests one lease after the other until a worker answers, for at most
+// connect_timeout after the first lease. Fails the device if none does.
+void Bind(State& r) {
+  ConnectionState& c = r.connection;
+  const absl::Duration timeout = r.context->options.connect_timeout;
+  Deadline end(timeout, r.context->options.clock);
+  Backoff pauses(r.context->options.random);
+  LeftWorker left;
+  for (;;) {
+    absl::Status refused = RequestLease(r, std::max(end.left(), kMinAttempt));
+    if (!refused.ok()) {
+      const bool may_pass = absl::IsUnavailable(refused) ||
+                            absl::IsResourceExhausted(refused) ||
+                            absl::IsDeadlineExceeded(refused);
+      if (!left.any() || !may_pass) return Fail(r, std::move(refused));
+      // The worker that was left may return.
+      if (end.passed()) return Fail(r, left.LossAfter(timeout));
+      MutexLock lock(&c.mu);
+      if (!Pause(r, end, &pauses)) return;
+      continue;
+    }
+    bool failed, same;
+    {
+      MutexLock lock(&c.mu);
+      failed = !c.end.failure.ok();
+      same = left.IsOf(c.lease);
+    }
+    // The device failed while it had no lease to return.
+    if (failed) return GiveLeaseBack(r, /*unreachable=*/false);
+    if (!left.any()) end = Deadline(timeout, r.context->options.clock);
+    if (same) {
+      // The coordinator has no other worker.
+      if (left.refused) return Fail(r, left.Loss());
+      if (end.passed()) return Fail(r, left.LossAfter(timeout));
+      MutexLock lock(&c.mu);
+      if (!Pause(r, end, &pauses)) return;
+    }
+    // A worker that is only slow gets more time if there is no other one.
+    const absl::Status status =
+        Reach(r, end, /*fresh=*/true,
+              left.any() ? absl::InfiniteDuration() : kFirstAttempt);
+    if (status.ok() || !Leave(r, status, &left)) return;
+  }
 }
 
 // Returns an error if the worker cannot take over what was sent to a lost one.
@@ -223,13 +362,11 @@ absl::Status ResumeFrom(State& r, const v1::WorkerHello& hello)
 
 void Open(State& r) {
   ConnectionState& c = r.connection;
-  bool leased;
   bool again;
   bool recovers;
   absl::Status dropped;
   {
     MutexLock lock(&c.mu);
-    leased = !c.lease.lease_id().empty();
     again = c.welcomed;
     if (!c.recovery.due && c.stream.broken && IsDropped(c.stream.break_cause)) {
       const Deadline deadline(kReasonTimeout, r.context->options.clock);
@@ -243,22 +380,10 @@ void Open(State& r) {
   if (recovers) return Recover(r);
   // Does nothing if OnLeaseEnded() has reported a more precise failure.
   if (!dropped.ok()) return Fail(r, std::move(dropped));
-  if (!leased) {
-    absl::Status status = RequestLease(r);
-    if (!status.ok()) {
-      Fail(r, std::move(status));
-      return;
-    }
-    bool failed;
-    {
-      MutexLock lock(&c.mu);
-      failed = !c.end.failure.ok();
-    }
-    // The device failed while it had no lease to return.
-    if (failed) return GiveLeaseBack(r, /*unreachable=*/false);
-  }
-  Reach(r, again ? r.context->options.resume_timeout
-                 : r.context->options.connect_timeout);
+  if (again) return ReachAgain(r);
+  Bind(r);
+  MutexLock lock(&c.mu);
+  c.ended_leases.reset();
 }
 
 bool DropStream(State& r, const absl::Status& why) {
@@ -346,12 +471,25 @@ void OnClosed(State& r, absl::Status status) {
     c.progress_changed.SignalAll();
     // The worker's last message has arrived.
     if (c.end.cancelled || c.migration.going_over) return;
+<<<<<<< HEAD
     if (c.recovery.due) {
       if (!c.stream.broken) c.stream.break_cause = status;
       c.stream.broken = true;
     } else if (c.end.failure.ok() && !c.end.stopped &&
                (MayPass(status) || (c.welcomed && IsDropped(status)))) {
       if (!c.stream.broken) c.stream.break_cause = status;
+=======
+    // Before the worker's first answer, and during a recovery, the device may
+    // choose another one.
+    if (c.recovery.due ||
+        (c.end.failure.ok() && !c.end.stopped &&
+         (MayPass(status) || !c.welcomed || IsDropped(status)))) {
+      if (!c.stream.broken) {
+        c.stream.break_cause =
+            status.ok() ? absl::UnavailableError("it ended the stream")
+                        : status;
+      }
+>>>>>>> h/merge
       c.stream.broken = true;
     } else {
       lost = c.end.stopped ? WorkerLost(r, status) : LoseWorker(r, status);

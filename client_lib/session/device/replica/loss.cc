@@ -14,9 +14,21 @@ absl::Status WorkerLost(const State& r, const absl::Status& cause) {
   return LossOf(r.connection.lease, r.connection.welcomed, cause);
 }
 
-absl::Status LeaseEnded(const State& r, absl::string_view reason) {
-  return WorkerLost(r, absl::AbortedError(absl::StrCat(
-                           "the coordinator ended the lease: ", reason)));
+absl::Status EndedFor(absl::string_view reason) {
+  return absl::AbortedError(
+      absl::StrCat("the coordinator ended the lease: ", reason));
+}
+
+absl::Status LoseLease(State& r, absl::string_view reason) {
+  ConnectionState& c = r.connection;
+  const absl::Status ended = EndedFor(reason);
+  const absl::Status cause = MakeError(ended.code(), reason, ended.message());
+  // Other reasons, such as a reclaimed quota, would hold for the next lease,
+  // too.
+  if (c.lineage == nullptr || !MayRecover(cause)) return WorkerLost(r, ended);
+  absl::Status lost = LoseWorker(r, cause);
+  if (lost.ok()) c.lease_given_back = true;
+  return lost;
 }
 
 void Fail(State& r, absl::Status failure, bool by_itself) {
@@ -103,6 +115,7 @@ void OnLeaseEnded(State& r, const std::string& lease_id,
     if (c.ended_leases.has_value()) c.ended_leases->emplace(lease_id, reason);
     if (c.lease.lease_id().empty() || c.lease.lease_id() != lease_id) return;
     if (c.migration.going_over) return;  // another lease takes its place
+<<<<<<< HEAD
     // Other reasons, such as a reclaimed quota, would hold for the next lease,
     // too.
     lost = LeaseEnded(r, reason);
@@ -113,6 +126,13 @@ void OnLeaseEnded(State& r, const std::string& lease_id,
       lost = LoseWorker(r, cause);
       if (lost.ok()) c.lease_given_back = true;
     }
+=======
+    // TryOpen() may wait for the worker's answer.
+    c.connection_changed.SignalAll();
+    // Nothing is lost yet, and the device requests another lease.
+    if (!c.welcomed && c.ended_leases.has_value()) return;
+    lost = LoseLease(r, reason);
+>>>>>>> h/merge
   }
   if (!lost.ok()) Fail(r, lost);
   r.sender.wakeup.Set();

@@ -212,6 +212,8 @@ absl::Status SendAgain(State& r) {
   absl::Status cause;
   {
     MutexLock lock(&c.mu);
+    DJINN_RETURN_IF_ERROR(EndOfLease(c));
+    c.ended_leases.reset();
     c.recovery.due = false;
     took = Now(r) - c.recovery.since;
     worker = c.lease.worker_id();
@@ -233,7 +235,7 @@ absl::Status SendAgain(State& r) {
 absl::Status TryRecover(State& r, const Deadline& end) {
   ConnectionState& c = r.connection;
   GiveLeaseBack(r, /*unreachable=*/true);
-  DJINN_RETURN_IF_ERROR(RequestLease(r));
+  DJINN_RETURN_IF_ERROR(RequestLease(r, std::max(end.left(), kMinAttempt)));
   {
     MutexLock lock(&c.mu);
     MutexLock answers_lock(&r.answers.mu);

@@ -69,11 +69,17 @@ void EncodeForgottenModels(State& r, EncodedMessages* messages);
 
 // --- connection.cc: lease, streams, and resume.
 
-// Requests the lease if there is none, and opens streams until the worker
-// answers on one. Called by the device's own thread.
+// Opens streams until the worker answers on one. Requests the lease if the
+// device has nothing on a worker yet, and another lease if that worker is not
+// reached or refuses the session. Called by the device's own thread.
 void Open(State& r);
-// Requests a lease and takes it as the device's.
-absl::Status RequestLease(State& r);
+// Requests a lease and takes it as the device's. From then on, the device notes
+// which leases end (ended_leases).
+absl::Status RequestLease(State& r, absl::Duration timeout);
+// Returns the cause if the coordinator has ended the lease since the device
+// requested it.
+absl::Status EndOfLease(const ConnectionState& c)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(c.mu);
 // Opens a stream and waits for the worker's answer to the hello.
 absl::Status TryOpen(State& r, absl::Duration timeout);
 // Ends and destroys the stream. Returns false when it cannot be destroyed.
@@ -180,15 +186,19 @@ void OnBulk(State& r, uint64_t transfer_id, uint64_t offset,
 //   succeeds in time (Open()), or the stream does not end (DropStream());
 // - the worker makes no progress (SenderLoop()) or breaks the protocol
 //   (OnMessage(), OnBulk(), SendNow());
-// - the lease is refused (Open()), or ends before the grant arrives (Open()),
-//   under the device (OnLeaseEnded()) or during a migration (Migrate());
+// - the lease is refused (Open()), or ends under the device (OnLeaseEnded()) or
+//   during a migration (Migrate());
 // - a message is too large (Append()).
 
 // Returns the error of a device that loses its worker.
 absl::Status WorkerLost(const State& r, const absl::Status& cause)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu);
-// Returns the same if the coordinator ended the lease for `reason`.
-absl::Status LeaseEnded(const State& r, absl::string_view reason)
+// Returns the cause of a loss where the coordinator ended the lease for
+// `reason`.
+absl::Status EndedFor(absl::string_view reason);
+// Handles the end of the lease of a worker that has the session. Returns OK if
+// the device recovers, and otherwise the error to fail with.
+absl::Status LoseLease(State& r, absl::string_view reason)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu);
 // Fails the device. The first failure counts, and every wait wakes with it.
 // `by_itself` is false if another replica, and with it the virtual device,

@@ -69,7 +69,7 @@ struct ConnectionState {
   v1::Lease lease ABSL_GUARDED_BY(mu);
   bool lease_given_back ABSL_GUARDED_BY(mu) = false;
   // Leases that ended since the device requested one, and why, because the end
-  // may arrive before the grant. Null while no request is out.
+  // may arrive before the grant. Null unless the device looks for a worker.
   std::optional<absl::flat_hash_map<std::string, std::string>> ended_leases
       ABSL_GUARDED_BY(mu);
   DevicePlacement placement ABSL_GUARDED_BY(mu);

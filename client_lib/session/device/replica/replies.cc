@@ -223,6 +223,11 @@ void OnMessage(State& r, v1::ControlResponse response) {
     if (ErrorReason(violation) == kProtocolViolation ||
         (response.has_hello() && c.welcomed && !violation.ok())) {
       violation = WorkerLost(r, violation);
+    } else if (response.has_hello() && !violation.ok()) {
+      // The device may choose another worker.
+      c.stream.broken = true;
+      c.stream.break_cause = std::exchange(violation, absl::OkStatus());
+      c.connection_changed.SignalAll();
     }
     wake = MigrationDue(r) || !c.needed.empty() || c.log.Next() != nullptr ||
            c.replies.Due() || r.answers.table.reads().has_due();
