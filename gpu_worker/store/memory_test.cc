@@ -74,16 +74,6 @@ TEST(LedgerTest, RefusalsNameTheNumbersAndChangeNothing) {
             "device memory (used: by this tenant): limit 100 bytes, used 7, "
             "asked 41");
   b.Release();
-<<<<<<< HEAD
-  EXPECT_EQ(
-      ErrorMetadataValue(
-          ledger.Reserve(MemoryClass::kStorages, "v", 41).status(), "used"),
-      "0");
-  EXPECT_FALSE(ledger
-                   .Reserve(MemoryClass::kStorages, "t",
-                            std::numeric_limits<uint64_t>::max())
-                   .ok());
-=======
   EXPECT_EQ(
       ErrorMetadataValue(
           ledger.Reserve(MemoryClass::kStorages, "v", 41).status(), "used"),
@@ -95,7 +85,6 @@ TEST(LedgerTest, RefusalsNameTheNumbersAndChangeNothing) {
                                  .status();
   EXPECT_EQ(ErrorReason(never), "DEVICE_MEMORY");
   EXPECT_FALSE(RetryAfter(never).has_value());
->>>>>>> h/merge
   EXPECT_FALSE(a.Resize(101).ok());
   EXPECT_EQ(a.bytes(), 60u);
   EXPECT_TRUE(a.Resize(100).ok());

@@ -471,14 +471,6 @@ void OnClosed(State& r, absl::Status status) {
     c.progress_changed.SignalAll();
     // The worker's last message has arrived.
     if (c.end.cancelled || c.migration.going_over) return;
-<<<<<<< HEAD
-    if (c.recovery.due) {
-      if (!c.stream.broken) c.stream.break_cause = status;
-      c.stream.broken = true;
-    } else if (c.end.failure.ok() && !c.end.stopped &&
-               (MayPass(status) || (c.welcomed && IsDropped(status)))) {
-      if (!c.stream.broken) c.stream.break_cause = status;
-=======
     // Before the worker's first answer, and during a recovery, the device may
     // choose another one.
     if (c.recovery.due ||
@@ -489,7 +481,6 @@ void OnClosed(State& r, absl::Status status) {
             status.ok() ? absl::UnavailableError("it ended the stream")
                         : status;
       }
->>>>>>> h/merge
       c.stream.broken = true;
     } else {
       lost = c.end.stopped ? WorkerLost(r, status) : LoseWorker(r, status);

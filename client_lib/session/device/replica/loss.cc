@@ -115,24 +115,11 @@ void OnLeaseEnded(State& r, const std::string& lease_id,
     if (c.ended_leases.has_value()) c.ended_leases->emplace(lease_id, reason);
     if (c.lease.lease_id().empty() || c.lease.lease_id() != lease_id) return;
     if (c.migration.going_over) return;  // another lease takes its place
-<<<<<<< HEAD
-    // Other reasons, such as a reclaimed quota, would hold for the next lease,
-    // too.
-    lost = LeaseEnded(r, reason);
-    const absl::Status cause =
-        MakeError(absl::StatusCode::kAborted, reason,
-                  absl::StrCat("the coordinator ended the lease: ", reason));
-    if (c.lineage != nullptr && MayRecover(cause)) {
-      lost = LoseWorker(r, cause);
-      if (lost.ok()) c.lease_given_back = true;
-    }
-=======
     // TryOpen() may wait for the worker's answer.
     c.connection_changed.SignalAll();
     // Nothing is lost yet, and the device requests another lease.
     if (!c.welcomed && c.ended_leases.has_value()) return;
     lost = LoseLease(r, reason);
->>>>>>> h/merge
   }
   if (!lost.ok()) Fail(r, lost);
   r.sender.wakeup.Set();
