@@ -55,6 +55,7 @@ void FakeWorker::Link::OnClosed(absl::Status status) {
 }
 
 void FakeWorker::EndLink(absl::Status status) {
+  if (link_ == nullptr) return;
   link_->over = true;
   link_->stream->Close(std::move(status));
 }
