@@ -27,10 +27,6 @@ namespace djinn {
 struct ServerOptions {
   // Address "host:port" (port 0: any free one) or "unix:PATH".
   std::string address;
-  // A socket that listens at `address` already, which outlives the server. The
-  // server then binds nothing, and accepts from Accept() on. -1:
-  // none.
-  int listener = -1;
   // Allows an address that is not local without TLS; see CheckAddress().
   bool insecure = false;
   // The services, which must outlive the server.
@@ -47,6 +43,10 @@ struct ServerOptions {
   unsigned tls_refresh_seconds = kTlsRefreshSeconds;
   // Counter of calls, which outlives the server. Null: calls are not counted.
   CallMetrics* call_metrics = nullptr;
+  // A socket that listens at `address` already, which outlives the server. The
+  // server then binds nothing, and accepts from Accept() on. -1:
+  // none.
+  int listener = -1;
 };
 
 // A server that accepts calls until Shutdown(). Not thread-safe, SetServing()
