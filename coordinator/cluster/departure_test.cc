@@ -1,6 +1,7 @@
 // Tests workers that say that they are about to stop.
 #include "coordinator/cluster/departure.h"
 
+#include <optional>
 #include <string>
 
 #include "common/base/error.h"
@@ -96,6 +97,7 @@ TEST_F(DepartureTest, ItIsOverTenSecondsAfterTheLastCall) {
 
 TEST_F(DepartureTest, TheNextProcessUnderTheIdTakesLeases) {
   ASSERT_TRUE(Leave(w0_).ok());
+  workers::Leave(*cluster_, here_);
   w0_.set_incarnation(w0_.incarnation() + 1);
   Join(w0_);
   coordinator::Tick(*cluster_);
@@ -105,6 +107,7 @@ TEST_F(DepartureTest, TheNextProcessUnderTheIdTakesLeases) {
 TEST_F(DepartureTest, AnOperatorsCordonStays) {
   ASSERT_TRUE(operations::Cordon(*cluster_, "w0", true, false).ok());
   ASSERT_TRUE(Leave(w0_).ok());
+  workers::Leave(*cluster_, here_);
   w0_.set_incarnation(w0_.incarnation() + 1);
   Join(w0_);
   coordinator::Tick(*cluster_);
