@@ -62,7 +62,7 @@ class Walls {
  public:
   explicit Walls(const std::string& isolation) {
     folder_ =
-        absl::StrCat(testing::TempDir(), "/walls-", getpid(), "-", ++clusters_);
+        absl::StrCat("/tmp/djinn-walls-", getpid(), "-", ++clusters_);
     std::filesystem::remove_all(folder_);
     std::filesystem::create_directory(folder_);
     EXPECT_EQ(pipe2(lifeline_, O_CLOEXEC), 0);
