@@ -86,6 +86,8 @@ class Walls {
                        coordinator_address_,
                        "\njoin_token_file: join.token"
                        "\ndevice: {kind: cpu, memory: 512MiB, threads: 1, "
+                       // Lets a node in that NODE_LIMIT must end.
+                       "longest_call: 1h, "
                        "calibrate: false}"
                        "\nheartbeat_interval: 100ms"
                        "\nisolation: ",
