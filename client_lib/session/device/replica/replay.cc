@@ -19,6 +19,9 @@
 #include "client_lib/session/device/replica/replica_state.h"
 #include "common/base/error.h"
 #include "common/base/status_macros.h"
+#include "common/srg/graph.h"
+#include "common/srg/proto_codec.h"
+#include "common/srg/size_hole.h"
 
 namespace djinn::replica {
 namespace {
@@ -27,6 +30,34 @@ using Node = Lineage::Node;
 
 KeptMessage* KeptOf(const Node& node) {
   return static_cast<KeptMessage*>(node.payload.get());
+}
+
+// Returns the bytes that the run's views of each slot need. A program may have
+// shrunk a storage after it recorded the run and before the run was encoded, so
+// the storage's size at that time may be less.
+absl::StatusOr<std::vector<uint64_t>> ViewedBytes(const KeptRun& kept) {
+  v1::DefineGraph define;
+  if (!define.ParseFromString(kept.graph->message)) {
+    return absl::InternalError("a kept graph cannot be parsed");
+  }
+  DJINN_ASSIGN_OR_RETURN(srg::Graph graph, srg::FromProto(define.graph()));
+  DJINN_ASSIGN_OR_RETURN(graph, srg::AtSize(std::move(graph), kept.size));
+  std::vector<uint64_t> bytes(graph.slots.size());
+  const auto visit = [&](const srg::TensorView& view) {
+    const absl::StatusOr<uint64_t> extent = srg::ExtentBytes(view);
+    if (extent.ok() && view.slot < bytes.size()) {
+      bytes[view.slot] = std::max(bytes[view.slot], *extent);
+    }
+  };
+  for (const srg::Node& node : graph.nodes) {
+    srg::ForEachOperand(node, visit);
+    for (const srg::Result& result : node.results) {
+      if (const auto* view = std::get_if<srg::TensorView>(&result)) {
+        visit(*view);
+      }
+    }
+  }
+  return bytes;
 }
 
 class Replayer {
@@ -134,10 +165,18 @@ class Replayer {
   }
 
   absl::Status EncodeRun(Node* node, const KeptRun& kept) {
-    for (const Lineage::Use& use : node->uses) {
+    std::vector<uint64_t> viewed;
+    for (size_t slot = 0; slot < node->uses.size(); ++slot) {
+      Lineage::Use use = node->uses[slot];
       const uint64_t now = versions_[use.storage];
       if (now == use.base_version) continue;
       if (use.depends() || now > use.base_version) return Inconsistent(use);
+      if (viewed.empty()) {
+        DJINN_ASSIGN_OR_RETURN(viewed, ViewedBytes(kept));
+      }
+      if (slot < viewed.size()) {
+        use.size_bytes = std::max(use.size_bytes, viewed[slot]);
+      }
       SetVersion(use, now, use.base_version);
     }
     const uint64_t graph = Define(KeptOf(*node)->lane, kept.graph);
