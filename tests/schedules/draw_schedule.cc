@@ -338,7 +338,9 @@ class Drawer {
     // A refused call must be alone in its run. On a multi-worker device, the
     // previous read seals the lane on one worker, and the call may go to
     // another one.
-    if (spans_ && step->action == Action::kRefused) return false;
+    // After a loss, a storage that a refused call left without a size exists
+    // again once it is overwritten in whole, because the call is not replayed.
+    if ((spans_ || losses_) && step->action == Action::kRefused) return false;
     if (step->action == Action::kFailInPlace) {
       std::swap(step->operand, step->storage);
       return true;
