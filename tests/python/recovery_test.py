@@ -71,6 +71,10 @@ def encode(device, at_step):
 
 
 class RecoveryTest(unittest.TestCase):
+    def setUp(self):
+        os.environ["DJINN_RECOVERY"] = "replay"
+        self.addCleanup(os.environ.pop, "DJINN_RECOVERY", None)
+
     def _results(self, program, kill_at):
         """Runs the program on a cluster of its own, and kills its worker before a step."""
         with djinn.local(workers=2, worker_threads=1) as cluster:
@@ -105,7 +109,6 @@ class RecoveryTest(unittest.TestCase):
 
     def test_without_recovery_the_loss_is_an_error(self):
         os.environ["DJINN_RECOVERY"] = "off"
-        self.addCleanup(os.environ.pop, "DJINN_RECOVERY")
         with self.assertRaises(djinn.Error) as raised:
             self._results(encode, (5,))
         self.assertEqual(raised.exception.reason, "WORKER_LOST")

@@ -51,9 +51,9 @@ def connect(
     operation_timeout: the longest wait for a worker without any progress.
     resume_timeout: how long the client tries to reach a worker again after a connection
         broke. After that the worker is lost.
-    recovery: "replay" (the default, or DJINN_RECOVERY) makes a device that loses its worker
-        go on at another one, which computes the same values again; "off" makes its calls
-        raise djinn.Error with the reason WORKER_LOST.
+    recovery: "replay" makes a device that loses its worker go on at another one, which
+        computes the same values again; "off" makes its calls raise djinn.Error with the
+        reason WORKER_LOST. The default is DJINN_RECOVERY, or "off".
     replay_memory: the bytes that each device may keep for that, 256 MiB by default.
     bulk_channels: the number of connections to each worker that carry tensors.
     strict_devices: if True or a text, a copy between two virtual devices raises PyTorch's
