@@ -234,7 +234,7 @@ def local(
         worker_threads,
         worker_device,
         [os.path.abspath(path) for path in operator_libraries],
-        # Those that the program has loaded, for operators as torchvision's.
+        # The cluster's workers load the libraries that the program has loaded.
         sorted(os.path.abspath(path) for path in torch.ops.loaded_libraries),
         start_timeout,
     )

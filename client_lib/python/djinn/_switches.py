@@ -1,7 +1,7 @@
 """Warns of switches of this process that would change results and do not reach the workers.
 
 They are PyTorch's global settings of numerics. A worker computes as PyTorch does by default.
-What djinn itself honours is not here: the choices of attention, the default dtype and autocast.
+The list leaves out what djinn itself honours: the choices of attention, the default dtype and autocast.
 """
 
 import functools
@@ -31,7 +31,7 @@ _SWITCHES = {
     "torch.backends.cuda.preferred_linalg_library": "linalg_preferred_backend",
     "torch.backends.cuda.preferred_blas_library": "blas_preferred_backend",
 }
-# Those of single backends and operators, which torch.backends.*.fp32_precision sets.
+# The precisions of single backends and operators, which torch.backends.*.fp32_precision sets.
 _PRECISIONS = [
     (backend, operator)
     for backend in ("generic", "cuda", "mkldnn")

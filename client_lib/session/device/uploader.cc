@@ -190,7 +190,7 @@ absl::Status Uploader::Finish(UploadWait* wait, SharedBytes source) {
     return wait->refusal;
   };
   UploadProgress progress(source.bytes.size());
-  // A worker that takes the place of a lost one decides anew.
+  // After a loss, the next worker decides again whether it needs the bytes.
   for (;;) {
     DJINN_RETURN_IF_ERROR(await_decision());
     if (state == State::kOver) break;

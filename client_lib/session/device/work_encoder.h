@@ -61,7 +61,7 @@ using Registration =
                  std::shared_ptr<UploadWait>, std::shared_ptr<MeterWait>,
                  std::shared_ptr<ModelWait>, std::shared_ptr<ProfileWait>>;
 
-// What it takes to send a message again to another worker (replica/replay.cc).
+// The data from which replica/replay.cc sends a message to another worker.
 struct KeptMessage : Lineage::Payload {
   // Null for other messages.
   std::unique_ptr<KeptRun> run;

@@ -118,7 +118,7 @@ void Lineage::Strip(Node* node) {
   if (std::exchange(node->incomplete, true)) return;
   ++incomplete_nodes_;
   node->payload = nullptr;
-  // What it would have been computed from is not needed for it any more.
+  // Its value is not computed again, so it needs its operands no more.
   for (Node* const operand : std::exchange(node->operands, {})) {
     Release(operand);
   }

@@ -35,12 +35,12 @@ namespace djinn {
 
 class Lineage {
  public:
-  // What it takes to send a message again.
+  // The data from which a message is sent again.
   struct Payload {
     virtual ~Payload() = default;
   };
 
-  // What a message does to one storage.
+  // The effect of a message on one storage.
   struct Use {
     uint64_t storage = 0;
     // The version before the message; 0 if the message creates the storage.
