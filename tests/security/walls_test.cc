@@ -61,8 +61,7 @@ std::string FieldOf(absl::string_view line, const std::string& key) {
 class Walls {
  public:
   explicit Walls(const std::string& isolation) {
-    folder_ =
-        absl::StrCat("/tmp/djinn-walls-", getpid(), "-", ++clusters_);
+    folder_ = absl::StrCat("/tmp/djinn-walls-", getpid(), "-", ++clusters_);
     std::filesystem::remove_all(folder_);
     std::filesystem::create_directory(folder_);
     EXPECT_EQ(pipe2(lifeline_, O_CLOEXEC), 0);

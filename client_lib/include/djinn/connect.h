@@ -105,10 +105,10 @@ struct ConnectOptions {
   // workers than asked for, the device gets all of them. A device that is not
   // listed has one worker while that worker has room.
   std::map<int, int> device_workers;
-  // Decides what follows when a virtual device loses its worker. "replay": the device
-  // goes on at another worker, which computes the same values again from the
-  // messages that this process keeps. "off": calls on the device fail. Empty
-  // means DJINN_RECOVERY, and if that is not set, "off".
+  // Decides what follows when a virtual device loses its worker. "replay": the
+  // device goes on at another worker, which computes the same values again from
+  // the messages that this process keeps. "off": calls on the device fail.
+  // Empty means DJINN_RECOVERY, and if that is not set, "off".
   std::string recovery;
   // The bytes that each virtual device may keep for that, copies of uploads
   // included. If they do not suffice, the loss of the worker is an error.
