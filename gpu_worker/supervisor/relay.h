@@ -66,7 +66,6 @@ class ExecutorReport {
   bool Names(const std::string& lease_id) const {
     return held_.contains(lease_id) || ended_.contains(lease_id);
   }
-  bool holds_leases() const { return !held_.empty(); }
   uint64_t used_bytes() const;
   const v1::ExecutionUse& executed() const { return last_.executed(); }
 
