@@ -28,7 +28,7 @@ void Require(bool condition, const std::string& what) {
   std::exit(1);
 }
 
-// Calls a method that the server lacks: the answer comes from the server.
+// Calls a method that the server lacks. The answer comes from the server.
 void CallOwnServer(const std::string& address) {
   auto channel =
       grpc::CreateChannel(address, grpc::InsecureChannelCredentials());
@@ -94,6 +94,10 @@ int main() {
   builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(),
                            &port);
   grpc::EnableDefaultHealthCheckService(true);
+  // Answers every call with UNIMPLEMENTED. gRPC refuses to start a server that
+  // has neither a service nor a queue that somebody polls.
+  grpc::CallbackGenericService no_method;
+  builder.RegisterCallbackGenericService(&no_method);
   const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   Require(server != nullptr, "the host's own server");
   const std::string address = "127.0.0.1:" + std::to_string(port);
