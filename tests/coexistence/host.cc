@@ -5,6 +5,7 @@
 // both worked.
 #include <ATen/ATen.h>
 #include <google/protobuf/util/json_util.h>
+#include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
