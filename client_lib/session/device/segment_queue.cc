@@ -102,6 +102,7 @@ ReplayWork SegmentQueue::StampReplay(
       storage->version_ += slot.writes;
     }
     if (binding.storage == nullptr) continue;
+    binding.size_bytes = binding.storage->size_bytes();
     binding.uses = 1;
     binding.storage->unsent_uses_.fetch_add(1, std::memory_order_relaxed);
     work.held.emplace_back(binding.storage);

@@ -33,6 +33,22 @@ std::vector<uint32_t> SitesOf(const Segment& segment) {
   return sites;
 }
 
+// Returns the size that a storage has after the message.
+uint64_t SizeOf(const v1::Install& install) {
+  switch (install.source_case()) {
+    case v1::Install::kInlineValue:
+      return install.inline_value().size();
+    case v1::Install::kContent:
+      return install.content().size();
+    case v1::Install::kTransfer:
+      return install.transfer().size_bytes();
+    case v1::Install::kPull:
+      return install.pull().size_bytes();
+    default:
+      return 0;  // a generator's seed
+  }
+}
+
 // Returns whether the work may need room on the worker.
 bool NeedsRoom(const Work& work) {
   return work.storage && !std::holds_alternative<ReadWork>(work.action);
@@ -160,7 +176,7 @@ void WorkEncoder::Keep(const Work& work, EncodedMessage* message) {
     case v1::Ordered::kInstall:
       again = !ordered.install().has_pull();
       names(ordered.install().storage(), ordered.install().base_version(), 1,
-            /*reads=*/false);
+            /*reads=*/false, SizeOf(ordered.install()));
       break;
     case v1::Ordered::kCreateStorage: {
       const v1::CreateStorage& create = ordered.create_storage();

@@ -48,7 +48,8 @@ class Lineage {
     uint32_t writes = 0;
     // Whether the contents before the message matter.
     bool reads = false;
-    // The storage's size, as far as it is known.
+    // The storage's size before the message, or after one that creates or
+    // resizes it.
     uint64_t size_bytes = 0;
     // Whether the storage must have its memory, although its contents do not
     // matter, because its size is not known here.

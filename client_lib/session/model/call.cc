@@ -440,7 +440,7 @@ uint32_t Call::TouchIndex(RemoteStorage* storage, uint8_t access) {
       return static_cast<uint32_t>(i);
     }
   }
-  touches_.push_back({StoragePtr(storage), access, 0});
+  touches_.push_back({StoragePtr(storage), access});
   return static_cast<uint32_t>(touches_.size() - 1);
 }
 

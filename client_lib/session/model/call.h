@@ -54,8 +54,9 @@ inline bool IgnoresContents(uint8_t access) {
 struct Touch {
   StoragePtr storage;
   uint8_t access = 0;
-  // Version before the call; stamped by the device.
+  // Version and size before the call; stamped by the device.
   uint64_t base_version = 0;
+  uint64_t size_bytes = 0;
 };
 
 // A tensor operand as capture sees it.

@@ -50,6 +50,7 @@ const Segment* SegmentRecorder::Record(uint32_t lane, Call* call,
     const bool changes = ChangesVersion(touch.access);
     Name(&storage, own, changes || !storage.born_, sealed);
     touch.base_version = storage.version_;
+    touch.size_bytes = storage.size_bytes();
     if (ABSL_PREDICT_FALSE(!storage.born_)) {
       GiveBirth(&storage);
       if ((touch.access & kBirth) == 0) {

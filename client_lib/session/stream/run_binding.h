@@ -22,6 +22,8 @@ struct RunBinding {
   RemoteStorage* storage = nullptr;
   uint64_t id = 0;
   uint64_t base_version = 0;
+  // Size when the run was recorded; 0 without a storage.
+  uint64_t size_bytes = 0;
   uint32_t writes = 0;
   // Number of times that the storage was counted as used by the run.
   uint32_t uses = 0;

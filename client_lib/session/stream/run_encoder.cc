@@ -201,6 +201,7 @@ void RunEncoder::AssignSlots(const Segment& segment) {
       bindings_.push_back({.storage = storage,
                            .id = storage->id(),
                            .base_version = touch.base_version,
+                           .size_bytes = touch.size_bytes,
                            .writes = created ? 1u : 0u,
                            .reads = ReadsBefore(kind, touch.access),
                            .born = created || (touch.access & kBirth) != 0});
@@ -278,10 +279,9 @@ void RunEncoder::Keep(absl::Span<const RunBinding> bindings,
   encoded->kept_uses.reserve(bindings.size());
   for (const RunBinding& binding : bindings) {
     const bool known = binding.storage != nullptr;
-    encoded->kept_uses.push_back({binding.id, binding.base_version,
-                                  binding.writes, binding.reads,
-                                  known ? binding.storage->size_bytes() : 0,
-                                  !known && binding.base_version > 0});
+    encoded->kept_uses.push_back(
+        {binding.id, binding.base_version, binding.writes, binding.reads,
+         binding.size_bytes, !known && binding.base_version > 0});
   }
 }
 

@@ -27,8 +27,10 @@ absl::Status HandleCreate(SessionState& s, uint64_t sequence,
                                       create.storage(), " out from ",
                                       create.base_version()));
       }
-      existing->version = create.version();
-      return absl::OkStatus();
+      if (existing->generator || existing->size_bytes == create.size_bytes()) {
+        existing->version = create.version();
+        return absl::OkStatus();
+      }
     }
   }
   if (!birth && existing != nullptr && existing->generator) {
