@@ -68,8 +68,7 @@ class Drawer {
   }
 
   void DrawSetup() {
-    // Devices that several threads used are not recovered.
-    setup().threads = losses_ ? 1 : Between(1, 3);
+    setup().threads = Between(1, 3);
     if (OneIn(3))
       setup().sessions = OneIn(2) ? std::vector{0, 0} : std::vector{0, 1};
     setup().two_tenants = OneIn(4);

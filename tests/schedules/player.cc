@@ -388,7 +388,7 @@ void Player::ReadEverything() {
     }
     if (!readable || step.count == 0) continue;
     step.storage = i;
-    step.thread = schedule_.setup.recovers ? 0 : i % 2;
+    step.thread = i % 2;
     for (size_t d = 0; d < devices_.size(); ++d) {
       if (devices_[d] == handles_[i]->device())
         step.device = static_cast<int>(d);

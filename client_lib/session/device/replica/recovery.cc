@@ -2,7 +2,6 @@
 // stream, and sends the kept messages again.
 #include <algorithm>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -61,15 +60,6 @@ std::string Obstacle(const State& r)
   if (c.recovery.losses >= RecoveryState::kMostLosses) {
     return absl::StrCat(c.recovery.losses,
                         " workers were lost one after the other");
-  }
-  std::optional<uint32_t> lane;
-  for (const Node& node : c.lineage->nodes()) {
-    if (node.payload == nullptr) continue;
-    // The order of replayed messages of several lanes is not kept yet.
-    if (lane.value_or(KeptOf(node)->lane) != KeptOf(node)->lane) {
-      return "several threads of the program used it";
-    }
-    lane = KeptOf(node)->lane;
   }
   if (c.lineage->complete()) return "";
   const size_t storages = c.lineage->incomplete_storages();

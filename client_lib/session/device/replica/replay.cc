@@ -19,9 +19,6 @@
 #include "client_lib/session/device/replica/replica_state.h"
 #include "common/base/error.h"
 #include "common/base/status_macros.h"
-#include "common/srg/graph.h"
-#include "common/srg/proto_codec.h"
-#include "common/srg/size_hole.h"
 
 namespace djinn::replica {
 namespace {
@@ -30,34 +27,6 @@ using Node = Lineage::Node;
 
 KeptMessage* KeptOf(const Node& node) {
   return static_cast<KeptMessage*>(node.payload.get());
-}
-
-// Returns the bytes that the run's views of each slot need. A program may have
-// shrunk a storage after it recorded the run and before the run was encoded, so
-// the storage's size at that time may be less.
-absl::StatusOr<std::vector<uint64_t>> ViewedBytes(const KeptRun& kept) {
-  v1::DefineGraph define;
-  if (!define.ParseFromString(kept.graph->message)) {
-    return absl::InternalError("a kept graph cannot be parsed");
-  }
-  DJINN_ASSIGN_OR_RETURN(srg::Graph graph, srg::FromProto(define.graph()));
-  DJINN_ASSIGN_OR_RETURN(graph, srg::AtSize(std::move(graph), kept.size));
-  std::vector<uint64_t> bytes(graph.slots.size());
-  const auto visit = [&](const srg::TensorView& view) {
-    const absl::StatusOr<uint64_t> extent = srg::ExtentBytes(view);
-    if (extent.ok() && view.slot < bytes.size()) {
-      bytes[view.slot] = std::max(bytes[view.slot], *extent);
-    }
-  };
-  for (const srg::Node& node : graph.nodes) {
-    srg::ForEachOperand(node, visit);
-    for (const srg::Result& result : node.results) {
-      if (const auto* view = std::get_if<srg::TensorView>(&result)) {
-        visit(*view);
-      }
-    }
-  }
-  return bytes;
 }
 
 class Replayer {
@@ -106,7 +75,8 @@ class Replayer {
     lineage_.Resent(node, message.request->ordered().sequence());
   }
 
-  // Creates the storage with this version, or takes it from `from` to it.
+  // Creates the storage with this version, or takes it from `from` to it. Its
+  // contents do not matter.
   void SetVersion(const Lineage::Use& use, uint64_t from, uint64_t version) {
     auto request = std::make_shared<v1::ControlRequest>();
     v1::CreateStorage* const create =
@@ -117,6 +87,16 @@ class Replayer {
     create->set_version(version);
     Add(0, std::move(request));
     versions_[use.storage] = version;
+  }
+
+  // Adds a message without an effect in place of the node's own, because
+  // threads of the program wait until the worker has executed it.
+  // Returns the thread that waited for the node's answer.
+  Registration AddEmpty(Node* node) {
+    auto request = std::make_shared<v1::ControlRequest>();
+    request->mutable_ordered()->mutable_free();
+    AddFor(node, std::move(request));
+    return std::exchange(replay_.messages.back().registration, {});
   }
 
   absl::Status Encode(Node* node) {
@@ -149,34 +129,21 @@ class Replayer {
       freed.push_back(node->uses[slot].storage);
     }
     Free(freed);
-    // The program waits for the whole run by the number of a message.
-    auto request = std::make_shared<v1::ControlRequest>();
-    request->mutable_ordered()->mutable_free();
-    AddFor(node, std::move(request));
-    EncodedMessage& message = replay_.messages.back();
+    const Registration waiting = AddEmpty(node);
     if (const auto* const wait =
-            std::get_if<std::shared_ptr<MetadataWait>>(&message.registration)) {
+            std::get_if<std::shared_ptr<MetadataWait>>(&waiting)) {
       (*wait)->error = node->error;
       (*wait)->done = true;
       (*wait)->changed.SignalAll();
       answered_.push_back(node->sequence);
     }
-    message.registration = {};
   }
 
   absl::Status EncodeRun(Node* node, const KeptRun& kept) {
-    std::vector<uint64_t> viewed;
-    for (size_t slot = 0; slot < node->uses.size(); ++slot) {
-      Lineage::Use use = node->uses[slot];
+    for (const Lineage::Use& use : node->uses) {
       const uint64_t now = versions_[use.storage];
       if (now == use.base_version) continue;
       if (use.depends() || now > use.base_version) return Inconsistent(use);
-      if (viewed.empty()) {
-        DJINN_ASSIGN_OR_RETURN(viewed, ViewedBytes(kept));
-      }
-      if (slot < viewed.size()) {
-        use.size_bytes = std::max(use.size_bytes, viewed[slot]);
-      }
       SetVersion(use, now, use.base_version);
     }
     const uint64_t graph = Define(KeptOf(*node)->lane, kept.graph);
@@ -236,6 +203,11 @@ class Replayer {
             node->uses.front().base_version) {
           return Inconsistent(node->uses.front());
         }
+        // The program has the value, and its destination may be gone.
+        if (!node->awaits_answer) {
+          AddEmpty(node);
+          return absl::OkStatus();
+        }
         ResetRead(kept);
         break;
       default:
@@ -259,12 +231,14 @@ class Replayer {
       std::string bytes = std::move(*install->mutable_content());
       install->set_inline_value(std::move(bytes));
     }
+    // No thread of the program has the bytes any more.
+    const bool orphaned =
+        install->has_transfer() && (node->executed || IsOver(kept));
     if (install->has_transfer()) {
       install->mutable_transfer()->set_provable(kept.source != nullptr ||
-                                                !node->executed);
+                                                !orphaned);
     }
-    const bool transfers = install->has_transfer();
-    if (transfers && node->executed) {
+    if (orphaned) {
       // The thread that uploaded it may still be about to forget the old id.
       install->mutable_transfer()->set_transfer_id(encoder_.NextTransferId());
     }
@@ -273,7 +247,7 @@ class Replayer {
     if (std::holds_alternative<InlinedUpload>(message.registration)) {
       message.registration = {};
     }
-    if (transfers && node->executed) {
+    if (orphaned) {
       auto wait = std::make_shared<UploadWait>();
       wait->uploaded_before = true;
       message.registration = wait;
@@ -281,6 +255,13 @@ class Replayer {
     }
     if (now + 1 != after) SetVersion(use, now + 1, after);
     return absl::OkStatus();
+  }
+
+  // Returns whether the thread that uploads the bytes has nothing left to do.
+  static bool IsOver(const KeptMessage& kept) {
+    const auto* const wait =
+        std::get_if<std::shared_ptr<UploadWait>>(&kept.registration);
+    return wait != nullptr && (*wait)->state == UploadWait::State::kOver;
   }
 
   static void ResetRead(const KeptMessage& kept) {
