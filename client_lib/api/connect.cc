@@ -120,8 +120,8 @@ Urgency FromProto(const v1::Urgency& proto) {
 absl::StatusOr<bool> Recovers(const ConnectOptions& options) {
   std::string mode = options.recovery;
   if (mode.empty()) mode = FromEnvironment("DJINN_RECOVERY");
-  if (mode == "replay") return true;
-  if (mode.empty() || mode == "off") return false;
+  if (mode.empty() || mode == "replay") return true;
+  if (mode == "off") return false;
   return MakeError(absl::StatusCode::kInvalidArgument, "BAD_RECOVERY",
                    absl::StrCat("there is no recovery \"", mode,
                                 "\": use \"replay\" or \"off\""));

@@ -108,7 +108,8 @@ struct ConnectOptions {
   // Decides what follows when a virtual device loses its worker. "replay": the
   // device goes on at another worker, which computes the same values again from
   // the messages that this process keeps. "off": calls on the device fail.
-  // Empty means DJINN_RECOVERY, and if that is not set, "off".
+  // Empty means DJINN_RECOVERY, and if that is not set,
+  // "replay".
   std::string recovery;
   // The bytes that each virtual device may keep for that, copies of uploads
   // included. If they do not suffice, the loss of the worker is an error.

@@ -53,7 +53,7 @@ def connect(
         broke. After that the worker is lost.
     recovery: "replay" makes a device that loses its worker go on at another one, which
         computes the same values again; "off" makes its calls raise djinn.Error with the
-        reason WORKER_LOST. The default is DJINN_RECOVERY, or "off".
+        reason WORKER_LOST. The default is DJINN_RECOVERY, or "replay".
     replay_memory: the bytes that each device may keep for that, 256 MiB by default.
     bulk_channels: the number of connections to each worker that carry tensors.
     strict_devices: if True or a text, a copy between two virtual devices raises PyTorch's
