@@ -116,9 +116,16 @@ void FakeWorker::WaitWaiting(size_t count) {
 
 void FakeWorker::WaitForRead() {
   MutexLock lock(&mu_);
-  for (Patience patience;
-       flow_.waiting.empty() || !flow_.waiting.back().has_read();)
-    patience.Wait(&changed_, &mu_);
+  for (Patience patience; !HoldsReadLocked();) patience.Wait(&changed_, &mu_);
+}
+
+bool FakeWorker::HoldsRead() {
+  MutexLock lock(&mu_);
+  return HoldsReadLocked();
+}
+
+bool FakeWorker::HoldsReadLocked() const {
+  return !flow_.waiting.empty() && flow_.waiting.back().has_read();
 }
 
 void FakeWorker::WaitEntering() {

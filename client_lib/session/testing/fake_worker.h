@@ -82,6 +82,8 @@ class FakeWorker {
   void WaitWaiting(size_t count);
   // Waits until a read waits to be executed.
   void WaitForRead();
+  // Returns whether a read waits to be executed.
+  bool HoldsRead();
   // Waits until a session enters.
   void WaitEntering();
   // Waits for the end of the stream.
@@ -130,6 +132,7 @@ class FakeWorker {
   template <typename Out>
   void Pass(Out send) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Work() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool HoldsReadLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Prepares for another session, because this one has ended.
   void Reset() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Violation(std::string what) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
