@@ -149,6 +149,9 @@ absl::Status StateKeeper::Renew() {
   const absl::Time now = clock_->Now();
   const absl::StatusOr<Store::Lease> lease =
       store_->Acquire(kLeader, owner_, now, ttl_);
+  if (ErrorReason(lease.status()) == "STORE_LEASE_HELD") {
+    Lose(lease.status().message()).IgnoreError();
+  }
   DJINN_RETURN_IF_ERROR(lease.status());
   if (lease->term != term_) {
     return Lose(absl::StrCat("term ", term_, " has ended"));
