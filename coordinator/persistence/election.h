@@ -39,7 +39,7 @@ class Election {
     uint64_t term = 0;
     // Address of the leader, this process included; empty when not known.
     std::string leader;
-    // Why the store does not answer; empty when it does.
+    // Why the store does not answer, or has not yet; empty when it does.
     std::string failure;
   };
 
@@ -82,7 +82,7 @@ class Election {
   absl::Duration valid_until_ ABSL_GUARDED_BY(mu_);
   absl::Duration renew_at_ ABSL_GUARDED_BY(mu_);
   std::string leader_ ABSL_GUARDED_BY(mu_);
-  std::string failure_ ABSL_GUARDED_BY(mu_);
+  std::string failure_ ABSL_GUARDED_BY(mu_) = "the store was not asked yet";
   std::thread thread_;
 };
 

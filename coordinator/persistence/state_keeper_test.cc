@@ -152,7 +152,8 @@ TEST_F(StateKeeperTest, TheNextProcessHasAnotherTerm) {
   EXPECT_EQ((*StateKeeper::Open(&store_, &clock_, "b"))->term(), 2u);
   // A process that lost the lease no longer writes.
   Start();
-  EXPECT_EQ(ErrorReason(keeper_->Write()), "STORE_LEASE_HELD");
+  EXPECT_FALSE(keeper_->Write().ok());
+  EXPECT_TRUE(keeper_->lost());
 }
 
 TEST_F(StateKeeperTest, ALateWriteOfASupersededProcessChangesNothing) {
@@ -179,7 +180,8 @@ TEST_F(StateKeeperTest, AWriteWhoseAnswerWasLostIsNoConflict) {
   ASSERT_TRUE(keeper_->Write().ok());
   store_.answers_lost = true;
   Set("a", "2");
-  EXPECT_EQ(ErrorReason(keeper_->Write()), "STORE_UNREACHABLE");
+  keeper_->Write().IgnoreError();
+  EXPECT_EQ(store_.Get("a")->at(0).value, "2");
   store_.answers_lost = false;
   Set("b", "1");
   ASSERT_TRUE(keeper_->Write().ok());

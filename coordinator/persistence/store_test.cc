@@ -182,7 +182,7 @@ TEST_P(StoreTest, RefusesKeysThatAreNone) {
 
 TEST_P(StoreTest, ALeaseHasOneHolderAndTermsGrow) {
   const absl::Time now = absl::FromUnixSeconds(1'800'000'000);
-  const absl::Duration ttl = absl::Seconds(2);
+  const absl::Duration ttl = absl::Seconds(3);
   EXPECT_EQ(store_->Acquire("leader", "a", now, ttl)->term, 1u);
   const absl::Status held = store_->Acquire("leader", "b", now, ttl).status();
   EXPECT_EQ(ErrorReason(held), "STORE_LEASE_HELD");

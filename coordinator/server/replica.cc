@@ -78,7 +78,10 @@ Replica::~Replica() { Stop(); }
 
 Election::View Replica::view() {
   MutexLock lock(&mu_);
-  return election_ == nullptr ? Election::View() : election_->view();
+  if (election_ != nullptr) return election_->view();
+  Election::View none;
+  none.failure = "the store was not asked yet";
+  return none;
 }
 
 void Replica::Run() {
@@ -167,7 +170,6 @@ absl::Status Replica::Follow() {
   options.health_services = {"djinn.v1.Session", "djinn.v1.WorkerRegistry",
                              "djinn.v1.WorkerDeparture", "djinn.v1.Admin"};
   options.serving = false;
-  options.call_metrics = &follower_->call_metrics;
   DJINN_ASSIGN_OR_RETURN(follower_->server, Server::Start(options));
   follower_->readiness = std::make_unique<Readiness>(
       [this] {
@@ -195,7 +197,6 @@ absl::Status Replica::StartMonitoring(Follower* follower) {
         out->Gauge("djinn_coordinator_leader",
                    "1 while this process is the leader.", 0);
       },
-      [follower](Exposition* out) { follower->call_metrics.Collect(out); },
       [follower](Exposition* out) { follower->readiness->Collect(out); },
       CertificateMetrics({{"tls", config_.tls.certificate_file}})};
   options.readiness = [follower] { return follower->readiness->Evaluate(); };

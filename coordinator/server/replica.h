@@ -20,7 +20,6 @@
 #include "common/base/clock.h"
 #include "common/base/mutex.h"
 #include "common/base/random.h"
-#include "common/net/call_metrics.h"
 #include "common/net/monitoring_port.h"
 #include "common/net/readiness.h"
 #include "common/net/server.h"
@@ -70,7 +69,6 @@ class Replica {
     Follower(const Config& config, std::function<std::string()> leader);
 
     Credentials credentials;
-    CallMetrics call_metrics;
     std::unique_ptr<grpc::CallbackGenericService> service;
     std::unique_ptr<Server> server;
     std::unique_ptr<Readiness> readiness;
