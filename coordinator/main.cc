@@ -68,9 +68,9 @@ int Main(int argc, char** argv) {
       DJINN_ASSIGN_OR_RETURN(std::unique_ptr<Store> store,
                              MakeSharedStore(config.etcd));
       DJINN_ASSIGN_OR_RETURN(
-          replica, Replica::Start(std::move(config), std::move(store),
-                                  Clock::Real(), RandomSource::Real(),
-                                  &ReadConfigAgain));
+          replica,
+          Replica::Start(std::move(config), std::move(store), Clock::Real(),
+                         RandomSource::Real(), &ReadConfigAgain));
       return replica->address();
     }
     DJINN_ASSIGN_OR_RETURN(

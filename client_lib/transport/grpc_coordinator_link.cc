@@ -394,8 +394,7 @@ bool GrpcCoordinatorLink::Pause(bool at_once, absl::Duration* backoff) {
       1 + static_cast<double>(RandomSource::Real()->NonZero64() % 1024) / 2048;
   const Deadline pause(*backoff * jitter);
   const bool elected = channels_->size() > 1 || term_.known() > 0;
-  *backoff =
-      std::min(*backoff * 2, elected ? kMaxElectedBackoff : kMaxBackoff);
+  *backoff = std::min(*backoff * 2, elected ? kMaxElectedBackoff : kMaxBackoff);
   const std::shared_ptr<grpc::Channel> channel = channels_->current().channel;
   for (;;) {
     {

@@ -84,8 +84,8 @@ int Ask(const Command& command) {
                         {.print = Write,
                          .sleep = absl::SleepFor,
                          .clears = isatty(STDOUT_FILENO) != 0});
-    next = absl::IsUnavailable(status) &&
-           (*channels)->NoteFailure(target, status);
+    next =
+        absl::IsUnavailable(status) && (*channels)->NoteFailure(target, status);
   }
   // The coordinator was not called.
   if (absl::IsInvalidArgument(status) && ErrorReason(status).empty()) {

@@ -128,22 +128,20 @@ absl::StatusOr<bool> EtcdClient::ExtendLease(int64_t id) {
   etcdserverpb::LeaseKeepAliveRequest request;
   request.set_id(id);
   etcdserverpb::LeaseKeepAliveResponse response;
-  DJINN_RETURN_IF_ERROR(
-      Call(static_cast<int>(servers_.size()),
-           [&](Server& server, grpc::ClientContext* context) {
-             const auto stream = server.lease->LeaseKeepAlive(context);
-             const bool answered = stream->Write(request) &&
-                                   stream->WritesDone() &&
-                                   stream->Read(&response);
-             // A stream that was answered has served its purpose.
-             if (answered) context->TryCancel();
-             const grpc::Status status = stream->Finish();
-             if (answered) return grpc::Status::OK;
-             return status.ok()
-                        ? grpc::Status(grpc::StatusCode::UNAVAILABLE,
-                                       "the stream ended without an answer")
-                        : status;
-           }));
+  DJINN_RETURN_IF_ERROR(Call(
+      static_cast<int>(servers_.size()),
+      [&](Server& server, grpc::ClientContext* context) {
+        const auto stream = server.lease->LeaseKeepAlive(context);
+        const bool answered = stream->Write(request) && stream->WritesDone() &&
+                              stream->Read(&response);
+        // A stream that was answered has served its purpose.
+        if (answered) context->TryCancel();
+        const grpc::Status status = stream->Finish();
+        if (answered) return grpc::Status::OK;
+        return status.ok() ? grpc::Status(grpc::StatusCode::UNAVAILABLE,
+                                          "the stream ended without an answer")
+                           : status;
+      }));
   return response.ttl() > 0;
 }
 

@@ -199,10 +199,10 @@ absl::StatusOr<uint64_t> EtcdStore::PutIf(absl::Span<const Write> writes) {
           absl::StrCat("\"", write.key, "\" is empty or written twice"));
     }
     if (SizeOf(write) > kMaxBytes) {
-      return MakeError(absl::StatusCode::kResourceExhausted, "STORE_FULL",
-                       absl::StrCat("etcd: \"", write.key, "\" has ",
-                                    SizeOf(write), " bytes: at most ",
-                                    kMaxBytes, " are allowed"));
+      return MakeError(
+          absl::StatusCode::kResourceExhausted, "STORE_FULL",
+          absl::StrCat("etcd: \"", write.key, "\" has ", SizeOf(write),
+                       " bytes: at most ", kMaxBytes, " are allowed"));
     }
     bytes += SizeOf(write);
     if (write.expected.has_value()) {

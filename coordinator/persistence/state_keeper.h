@@ -8,7 +8,8 @@
 //
 // Every write carries a fence, an entry that names the writer's term and that
 // must be as this writer left it. So a writer that was superseded changes
-// nothing any more, however late its write arrives, and knows that from then on.
+// nothing any more, however late its write arrives, and knows that from then
+// on.
 //
 // Thread-safe.
 #ifndef COORDINATOR_PERSISTENCE_STATE_KEEPER_H_

@@ -1,8 +1,9 @@
 // Stores what must outlive a coordinator's process.
 //
-// Four verbs: get, put-if, acquire, release. Keys are text, ordered bytewise, with parts
-// divided by "/"; values are bytes. Every change makes a new revision of the
-// whole store. The version of a key is the revision that changed it last.
+// Four verbs: get, put-if, acquire, release. Keys are text, ordered bytewise,
+// with parts divided by "/"; values are bytes. Every change makes a new
+// revision of the whole store. The version of a key is the revision that
+// changed it last.
 //
 // Thread-safe. Calls may wait for a disk or a network, so the path of messages
 // must not make them. Every verb may return:
@@ -73,9 +74,9 @@ class Store {
   // version of every key that was written with an expected version. A store
   // that has to split many writes may give the others lower versions, but no
   // reader sees a part of them. At most 100 writes may expect a version.
-  // Returns Aborted (STORE_CONFLICT), which names the first key that has another
-  // version than expected, or InvalidArgument (STORE_BAD_KEY) for an empty key
-  // or one that is written twice.
+  // Returns Aborted (STORE_CONFLICT), which names the first key that has
+  // another version than expected, or InvalidArgument (STORE_BAD_KEY) for an
+  // empty key or one that is written twice.
   virtual absl::StatusOr<uint64_t> PutIf(absl::Span<const Write> writes) = 0;
 
   // Makes `owner` the holder of the lease until `now + ttl`, or extends its

@@ -66,8 +66,8 @@ EtcdServer* Etcd() {
   static const std::unique_ptr<EtcdServer>* const server = [] {
     auto started = EtcdServer::Start();
     EXPECT_TRUE(started.ok()) << started.status();
-    return new std::unique_ptr<EtcdServer>(
-        started.ok() ? *std::move(started) : nullptr);
+    return new std::unique_ptr<EtcdServer>(started.ok() ? *std::move(started)
+                                                        : nullptr);
   }();
   return server->get();
 }
@@ -338,10 +338,10 @@ TEST(EtcdStoreTest, AnAbsentServerIsAnErrorAndAnotherOneIsAsked) {
   EXPECT_EQ(ErrorReason(store->Get("").status()), "STORE_UNREACHABLE");
   EXPECT_EQ(ErrorReason(Put(store.get(), "a", "1").status()),
             "STORE_UNREACHABLE");
-  EXPECT_EQ(ErrorReason(
-                store->Acquire("leader", "a", absl::Now(), absl::Seconds(5))
-                    .status()),
-            "STORE_UNREACHABLE");
+  EXPECT_EQ(
+      ErrorReason(store->Acquire("leader", "a", absl::Now(), absl::Seconds(5))
+                      .status()),
+      "STORE_UNREACHABLE");
   ASSERT_NE(Etcd(), nullptr);
   options.client.endpoints.push_back(Etcd()->endpoint());
   options.client.timeout = absl::Seconds(10);

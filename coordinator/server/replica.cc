@@ -40,9 +40,9 @@ Replica::Replica(Config config, std::unique_ptr<Store> store, Clock* clock,
 absl::StatusOr<std::unique_ptr<Replica>> Replica::Start(
     Config config, std::unique_ptr<Store> store, Clock* clock,
     RandomSource* random, Coordinator::ReadConfigFunction read_config) {
-  auto replica = absl::WrapUnique(
-      new Replica(std::move(config), std::move(store), clock, random,
-                  std::move(read_config)));
+  auto replica =
+      absl::WrapUnique(new Replica(std::move(config), std::move(store), clock,
+                                   random, std::move(read_config)));
   {
     MutexLock lock(&replica->roles_mu_);
     DJINN_RETURN_IF_ERROR(replica->Follow());
@@ -100,9 +100,9 @@ void Replica::Run() {
 
 void Replica::Obey(const Election::View& view) {
   if (leader_ != nullptr && (leader_->lost() || view.term != term_)) {
-    log::Warning("leadership lost", {{"term", term_},
-                                     {"leader", view.leader},
-                                     {"store", view.failure}});
+    log::Warning(
+        "leadership lost",
+        {{"term", term_}, {"leader", view.leader}, {"store", view.failure}});
     leader_->Stop();
     leader_.reset();
     term_ = 0;
@@ -159,8 +159,8 @@ absl::Status Replica::Lead(uint64_t term) {
 }
 
 absl::Status Replica::Follow() {
-  follower_ = std::make_unique<Follower>(
-      config_, [this] { return view().leader; });
+  follower_ =
+      std::make_unique<Follower>(config_, [this] { return view().leader; });
   ServerOptions options;
   options.address = config_.listen;
   options.tls = config_.tls;

@@ -80,7 +80,8 @@ class Replica {
 
   void Run();
   // Follows or leads as `view` says.
-  void Obey(const Election::View& view) ABSL_EXCLUSIVE_LOCKS_REQUIRED(roles_mu_);
+  void Obey(const Election::View& view)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(roles_mu_);
   absl::Status Follow() ABSL_EXCLUSIVE_LOCKS_REQUIRED(roles_mu_);
   absl::Status Lead(uint64_t term) ABSL_EXCLUSIVE_LOCKS_REQUIRED(roles_mu_);
   // Returns the configuration for the next leadership.

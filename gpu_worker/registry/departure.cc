@@ -24,27 +24,28 @@ absl::StatusOr<LeaveFunction> MakeGrpcLeave(GrpcRegistryOptions options) {
   DJINN_ASSIGN_OR_RETURN(
       std::shared_ptr<CoordinatorChannels> channels,
       CoordinatorChannels::Make(options.coordinator, options.security));
-  return [channels = std::move(channels),
-          token = std::move(options.join_token)](
-             const v1::LeaveRequest& request)
-             -> absl::StatusOr<v1::LeaveProgress> {
-    for (;;) {
-      const CoordinatorChannels::Target target = channels->current();
-      grpc::ClientContext context;
-      context.set_deadline(std::chrono::system_clock::now() + kCallTimeout);
-      PutBearer(token(), &context);
-      v1::LeaveProgress progress;
-      const absl::Status status =
-          FromGrpcStatus(v1::WorkerDeparture::NewStub(target.channel)
-                             ->Leave(&context, request, &progress));
-      if (status.ok()) return progress;
-      // Only a coordinator that is away or follows is worth another address.
-      if (!absl::IsUnavailable(status) ||
-          !channels->NoteFailure(target, status)) {
-        return status;
-      }
-    }
-  };
+  return
+      [channels = std::move(channels),
+       token = std::move(options.join_token)](const v1::LeaveRequest& request)
+          -> absl::StatusOr<v1::LeaveProgress> {
+        for (;;) {
+          const CoordinatorChannels::Target target = channels->current();
+          grpc::ClientContext context;
+          context.set_deadline(std::chrono::system_clock::now() + kCallTimeout);
+          PutBearer(token(), &context);
+          v1::LeaveProgress progress;
+          const absl::Status status =
+              FromGrpcStatus(v1::WorkerDeparture::NewStub(target.channel)
+                                 ->Leave(&context, request, &progress));
+          if (status.ok()) return progress;
+          // Only a coordinator that is away or follows is worth another
+          // address.
+          if (!absl::IsUnavailable(status) ||
+              !channels->NoteFailure(target, status)) {
+            return status;
+          }
+        }
+      };
 }
 
 std::string AwaitDeparture(const v1::LeaveRequest& request,

@@ -74,9 +74,9 @@ void Synchronizer::Run() {
     const double jitter =
         0.5 + 0.5 * static_cast<double>(random_->NonZero64() % 1024) / 1024;
     Backoff(backoff * jitter);
-    backoff = std::min(backoff * 1.6, term_.known() > 0
-                                          ? options_.max_elected_backoff
-                                          : options_.max_backoff);
+    backoff =
+        std::min(backoff * 1.6, term_.known() > 0 ? options_.max_elected_backoff
+                                                  : options_.max_backoff);
   }
 }
 

@@ -21,9 +21,11 @@
 #include "client_lib/transport/grpc_coordinator_link.h"
 #include "client_lib/transport/grpc_worker_connector.h"
 #include "common/base/error.h"
+#include "common/base/random.h"
 #include "common/net/bearer.h"
 #include "common/net/channel_options.h"
 #include "common/net/grpc_status.h"
+#include "coordinator/persistence/etcd_store.h"
 #include "coordinator/testing/etcd_server.h"
 #include "djinn/v1/admin.grpc.pb.h"
 #include "gtest/gtest.h"
@@ -66,7 +68,7 @@ class LeaderChangeTest : public testing::Test {
                          R"(
 worker_timeout: 5s
 heartbeat_interval: 500ms
-lease_request_timeout: 2s
+lease_request_timeout: 5s
 join_token_file: join.token
 admin_token_file: admin.token
 tenants:
@@ -92,8 +94,9 @@ drain_timeout: 0s
 heartbeat_interval: 500ms
 device: {kind: fake, memory: 4GiB, calibrate: false}
 )"));
-    const absl::Status worker = worker_.Start(
-        programs_.worker, Arguments("worker"), lifeline_[0], Path("worker.log"));
+    const absl::Status worker =
+        worker_.Start(programs_.worker, Arguments("worker"), lifeline_[0],
+                      Path("worker.log"));
     ASSERT_TRUE(worker.ok()) << worker;
     ASSERT_TRUE(Eventually([&] { return Workers().value_or(0) == 1; }))
         << Logs();
@@ -214,8 +217,17 @@ TEST_F(LeaderChangeTest, AfterAKilledLeaderSessionsQuotasAndLimitsAreKept) {
   const auto other = *second->Device(0);
   AddOne(*other, Upload(*other, {5}), 6);
   const uint64_t term = Version(0).term();
-  // The state is saved within a fraction of a second.
-  absl::SleepFor(absl::Seconds(1));
+  // The state is written within a fraction of a second.
+  coordinator::EtcdOptions etcd;
+  etcd.client.endpoints = {etcd_->endpoint()};
+  const auto store =
+      coordinator::EtcdStore::Make(etcd, RandomSource::Real()).value();
+  ASSERT_TRUE(Eventually([&] {
+    const auto sessions = store->Get("session/");
+    const auto leases = store->Get("lease/");
+    return sessions.ok() && sessions->size() == 2 && leases.ok() &&
+           leases->size() == 2;
+  }));
 
   const absl::Time killed = absl::Now();
   coordinators_[0].Signal(SIGKILL);

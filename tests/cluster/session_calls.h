@@ -22,7 +22,8 @@ inline std::shared_ptr<std::string> Floats(const std::vector<float>& values) {
       values.size() * sizeof(float));
 }
 
-inline StoragePtr Upload(VirtualDevice& device, const std::vector<float>& values) {
+inline StoragePtr Upload(VirtualDevice& device,
+                         const std::vector<float>& values) {
   const auto bytes = Floats(values);
   const StoragePtr storage = device.NewStorage(bytes->size());
   const absl::Status status = device.Upload(0, storage.get(), {*bytes, bytes});
@@ -35,8 +36,9 @@ inline int64_t Count(uint64_t bytes) {
 }
 
 // name(x, 1.0) -> result
-inline absl::StatusOr<StoragePtr> Apply(VirtualDevice& device, const std::string& name,
-                                 const StoragePtr& x) {
+inline absl::StatusOr<StoragePtr> Apply(VirtualDevice& device,
+                                        const std::string& name,
+                                        const StoragePtr& x) {
   const StoragePtr result = device.NewStorage(x->size_bytes());
   const int64_t count = Count(x->size_bytes());
   schedules::FakeCall call(name);
@@ -49,11 +51,11 @@ inline absl::StatusOr<StoragePtr> Apply(VirtualDevice& device, const std::string
 }
 
 inline absl::StatusOr<std::vector<float>> Read(VirtualDevice& device,
-                                        const StoragePtr& storage) {
+                                               const StoragePtr& storage) {
   std::vector<float> values(storage->size_bytes() / sizeof(float));
-  const absl::Status status =
-      device.Read(0, storage.get(), schedules::FloatView(Count(storage->size_bytes())),
-                  values.data(), storage->size_bytes());
+  const absl::Status status = device.Read(
+      0, storage.get(), schedules::FloatView(Count(storage->size_bytes())),
+      values.data(), storage->size_bytes());
   if (!status.ok()) return status;
   return values;
 }
