@@ -9,9 +9,9 @@
 //
 // etcd limits the number of operations and bytes of a transaction. More writes
 // than that go to a journal first. One transaction commits the journal, and the
-// writes are then applied in parts. Whoever finds a committed journal finishes
-// it before it reads or writes anything, so that a writer that ends halfway
-// leaves all of its writes or none.
+// writes are then applied in parts. A process that finds a committed journal
+// finishes it before it reads or writes anything, so that a writer that ends
+// halfway leaves all of its writes or none.
 //
 // A lease's time is counted by etcd. The term is kept apart from the lease, so
 // it grows for as long as etcd keeps its data.
