@@ -20,33 +20,28 @@ constexpr absl::Duration kSilence = absl::Seconds(20);
 
 absl::Status ToStatus(const grpc::Status& status, const std::string& address) {
   if (status.ok()) return absl::OkStatus();
-  absl::StatusCode code = absl::StatusCode::kUnavailable;
-  const char* reason = "STORE_IO";
+  const auto error = [&](absl::StatusCode code, const char* reason) {
+    return MakeError(
+        code, reason,
+        absl::StrCat("etcd at ", address, ": ", status.error_message()),
+        {{"endpoint", address}});
+  };
   switch (status.error_code()) {
     case grpc::StatusCode::UNAVAILABLE:
     case grpc::StatusCode::DEADLINE_EXCEEDED:
     case grpc::StatusCode::CANCELLED:
-      reason = "STORE_UNREACHABLE";
-      break;
+      return error(absl::StatusCode::kUnavailable, "STORE_UNREACHABLE");
     case grpc::StatusCode::RESOURCE_EXHAUSTED:
-      code = absl::StatusCode::kResourceExhausted;
-      reason = "STORE_FULL";
-      break;
-    // The servers demand a user, or allow less than etcd does by default.
-    case grpc::StatusCode::INVALID_ARGUMENT:
+      return error(absl::StatusCode::kResourceExhausted, "STORE_FULL");
     case grpc::StatusCode::UNAUTHENTICATED:
     case grpc::StatusCode::PERMISSION_DENIED:
     case grpc::StatusCode::UNIMPLEMENTED:
-      code = absl::StatusCode::kFailedPrecondition;
-      reason = "STORE_UNUSABLE";
-      break;
+    // The servers demand a user, or allow less than etcd does by default.
+    case grpc::StatusCode::INVALID_ARGUMENT:
+      return error(absl::StatusCode::kFailedPrecondition, "STORE_UNUSABLE");
     default:
-      break;
+      return error(absl::StatusCode::kUnavailable, "STORE_IO");
   }
-  return MakeError(
-      code, reason,
-      absl::StrCat("etcd at ", address, ": ", status.error_message()),
-      {{"endpoint", address}});
 }
 
 }  // namespace
