@@ -12,6 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "common/base/status_macros.h"
+#include "common/net/server_address.h"
 #include "common/net/tls_config.h"
 
 namespace djinn::worker {
@@ -159,8 +160,10 @@ absl::StatusOr<WorkerConfig> ReadWorkerConfig(ConfigReader reader) {
     CheckConfigAddress(&root, "advertise", config.advertise, serves_others);
   }
   if (!config.coordinator.empty()) {
-    CheckConfigAddress(&root, "coordinator", config.coordinator,
-                       config.insecure || config.coordinator_tls.enabled());
+    for (const std::string& address : SplitAddresses(config.coordinator)) {
+      CheckConfigAddress(&root, "coordinator", address,
+                         config.insecure || config.coordinator_tls.enabled());
+    }
   }
   ConfigMap device = root.Map("device");
   config.device_kind = device.String("kind", "cpu");

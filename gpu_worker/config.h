@@ -11,7 +11,8 @@
 //     certificate_file: worker.crt    # PEM, with its chain
 //     private_key_file: worker.key
 //     client_ca_file: ca.crt          # requires certificates of clients
-//   coordinator: 127.0.0.1:7070       # required
+//   coordinator: 127.0.0.1:7070       # required; several coordinators that
+//                                     # share a store: "HOST:PORT,HOST:PORT"
 //   coordinator_tls:                  # default: no encryption
 //     ca_file: ca.crt                 # issuer of the coordinator's certificate
 //     certificate_file: worker.crt    # shown to the coordinator

@@ -44,6 +44,22 @@ TEST_F(ConfigTest, ContentsAreKeptOnDiskWhereItSaysSo) {
               HasSubstr("needs a directory"));
 }
 
+TEST_F(ConfigTest, EveryAddressOfACoordinatorIsChecked) {
+  const auto read = [](const std::string& coordinator) {
+    return ReadWorkerConfig(ConfigReader::FromText(
+        "worker_id: w0\njoin_token_file: join\ncoordinator: \"" + coordinator +
+            "\"\n",
+        "w.yaml", testing::TempDir()));
+  };
+  const auto config = read("127.0.0.1:1, unix:/run/c.sock");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->coordinator, "127.0.0.1:1, unix:/run/c.sock");
+  EXPECT_THAT(std::string(read("127.0.0.1:1,").status().message()),
+              HasSubstr("coordinator: "));
+  EXPECT_THAT(std::string(read("127.0.0.1:1,10.0.0.1:1").status().message()),
+              HasSubstr("10.0.0.1:1"));
+}
+
 TEST_F(ConfigTest, BothSocketsPathsFit) {
   const std::string longest = "/" + std::string(101, 's');
   const absl::StatusOr<WorkerConfig> config =

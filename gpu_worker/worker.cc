@@ -321,6 +321,7 @@ void Worker::Drain(const WaitFunction& wait) {
   const absl::Duration timeout = settings_->drain_timeout();
   if (timeout == absl::ZeroDuration()) return;
   log::Info("draining", {{"timeout", timeout}});
+  leave_request_.set_known_term(synchronizer_->known_term());
   const std::string end = AwaitDeparture(leave_request_, leave_, wait, timeout);
   log::Info("drained", {{"end", end}});
 }

@@ -9,9 +9,10 @@
 
 namespace djinn {
 
-// Returns the number of workers that sessions can get now. Returns the Admin
-// service's errors, and Unavailable while the coordinator does not listen.
-absl::StatusOr<int> CountActiveWorkers(const std::string& coordinator_address,
+// Returns the number of workers that sessions can get now, as the leader among
+// the coordinators at the addresses, divided by commas, knows them. Returns the
+// Admin service's errors, and Unavailable while no leader answers.
+absl::StatusOr<int> CountActiveWorkers(const std::string& coordinator_addresses,
                                        const std::string& admin_token,
                                        absl::Duration timeout);
 

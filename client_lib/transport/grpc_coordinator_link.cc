@@ -20,10 +20,11 @@
 #include "common/base/random.h"
 #include "common/base/retry_after.h"
 #include "common/base/status_macros.h"
+#include "common/lease/leader_term.h"
 #include "common/log/log.h"
 #include "common/net/bearer.h"
 #include "common/net/bounded_call.h"
-#include "common/net/channel_options.h"
+#include "common/net/coordinator_channels.h"
 #include "common/net/grpc_status.h"
 #include "common/net/protocol_version.h"
 #include "common/net/tls_probe.h"
@@ -41,6 +42,8 @@ constexpr size_t kMaxReturnedLeases = 256;
 
 constexpr absl::Duration kMinBackoff = absl::Milliseconds(50);
 constexpr absl::Duration kMaxBackoff = absl::Seconds(2);
+// Another coordinator may lead within seconds of a failure.
+constexpr absl::Duration kMaxElectedBackoff = absl::Milliseconds(300);
 // Interval at which a thread that waits for a connection checks whether the
 // connection is still wanted.
 constexpr absl::Duration kConnectingSlice = absl::Milliseconds(50);
@@ -56,12 +59,12 @@ bool IsFinal(const absl::Status& status) {
 
 class GrpcCoordinatorLink : public CoordinatorLink {
  public:
-  GrpcCoordinatorLink(std::shared_ptr<grpc::Channel> channel,
+  GrpcCoordinatorLink(std::unique_ptr<CoordinatorChannels> channels,
                       std::string address, std::string token,
                       const ChannelSecurity& security,
                       std::shared_ptr<SessionUrgency> urgency,
                       std::string placement_policy)
-      : channel_(std::move(channel)),
+      : channels_(std::move(channels)),
         address_(std::move(address)),
         token_(std::move(token)),
         security_(security),
@@ -108,7 +111,8 @@ class GrpcCoordinatorLink : public CoordinatorLink {
   // Runs on the attaching thread.
   void KeepAttached();
   // Returns when the stream ended. Sets `attached` if the session was attached.
-  absl::Status AttachOnce(bool* attached);
+  absl::Status AttachOnce(const CoordinatorChannels::Target& target,
+                          bool* attached);
   // Returns OK if the stream ended without a fault of the coordinator,
   // otherwise the coordinator's breach of the protocol.
   absl::Status ServeCall(BoundedCall* call, bool* attached);
@@ -121,8 +125,9 @@ class GrpcCoordinatorLink : public CoordinatorLink {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Returns true when the link must end.
   bool OnDetached(const absl::Status& status);
-  // Pauses, and returns true when the link must end.
-  bool Pause(absl::Duration* backoff);
+  // Pauses, unless the next address is to be tried at once, and returns true
+  // when the link must end.
+  bool Pause(bool at_once, absl::Duration* backoff);
 
   // Runs on the writing thread.
   void WriteRequests();
@@ -130,12 +135,14 @@ class GrpcCoordinatorLink : public CoordinatorLink {
   std::optional<v1::SessionRequest> NextRequest()
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  const std::shared_ptr<grpc::Channel> channel_;
+  const std::unique_ptr<CoordinatorChannels> channels_;
+  // All addresses, as the program gave them.
   const std::string address_;
   const std::string token_;
   const ChannelSecurity security_;
   const std::shared_ptr<SessionUrgency> urgency_;
   const std::string placement_policy_;
+  LeaderTerm term_;
   std::string program_;
   CoordinatorEvents* events_ = nullptr;
 
@@ -331,9 +338,11 @@ void GrpcCoordinatorLink::KeepAttached() {
   absl::Duration backoff = kMinBackoff;
   for (;;) {
     bool attached = false;
-    const absl::Status status = AttachOnce(&attached);
+    const CoordinatorChannels::Target target = channels_->current();
+    const absl::Status status = AttachOnce(target, &attached);
+    const bool at_once = channels_->NoteFailure(target, status);
     if (attached) backoff = kMinBackoff;
-    if (OnDetached(status) || Pause(&backoff)) break;
+    if (OnDetached(status) || Pause(at_once, &backoff)) break;
   }
   MutexLock lock(&mu_);
   detached_ = true;
@@ -374,13 +383,19 @@ bool GrpcCoordinatorLink::OnDetached(const absl::Status& status) {
   return false;
 }
 
-bool GrpcCoordinatorLink::Pause(absl::Duration* backoff) {
+bool GrpcCoordinatorLink::Pause(bool at_once, absl::Duration* backoff) {
+  if (at_once) {
+    MutexLock lock(&mu_);
+    return stopped_ || closing_;
+  }
   // Adds up to one half to the pause, so that the clients of a restarted
   // coordinator do not all return at the same time.
   const double jitter =
       1 + static_cast<double>(RandomSource::Real()->NonZero64() % 1024) / 2048;
   const Deadline pause(*backoff * jitter);
-  *backoff = std::min(*backoff * 2, kMaxBackoff);
+  const bool elected = channels_->size() > 1 || term_.known() > 0;
+  *backoff = std::min(*backoff * 2, elected ? kMaxElectedBackoff : kMaxBackoff);
+  const std::shared_ptr<grpc::Channel> channel = channels_->current().channel;
   for (;;) {
     {
       MutexLock lock(&mu_);
@@ -389,7 +404,7 @@ bool GrpcCoordinatorLink::Pause(absl::Duration* backoff) {
     }
     // The thread waits in gRPC, which advances a connection at once only while
     // a thread waits for it, and otherwise every few seconds.
-    const bool connected = channel_->WaitForConnected(absl::ToChronoTime(
+    const bool connected = channel->WaitForConnected(absl::ToChronoTime(
         absl::Now() + std::min(pause.left(), kConnectingSlice)));
     if (!connected) continue;
     MutexLock lock(&mu_);
@@ -399,13 +414,15 @@ bool GrpcCoordinatorLink::Pause(absl::Duration* backoff) {
   }
 }
 
-absl::Status GrpcCoordinatorLink::AttachOnce(bool* attached) {
-  BoundedCall call(channel_, kMethod, {BearerMetadata(token_)});
+absl::Status GrpcCoordinatorLink::AttachOnce(
+    const CoordinatorChannels::Target& target, bool* attached) {
+  BoundedCall call(target.channel, kMethod, {BearerMetadata(token_)});
   v1::SessionRequest request;
   v1::OpenSession* const open = request.mutable_open();
   open->set_protocol_version(kProtocolVersion);
   open->set_program(program_);
   open->set_placement_policy(placement_policy_);
+  open->set_known_term(term_.known());
   {
     MutexLock lock(&mu_);
     if (stopped_) return absl::CancelledError("closed");
@@ -431,8 +448,10 @@ absl::Status GrpcCoordinatorLink::AttachOnce(bool* attached) {
     call_ = nullptr;
   }
   if (!broken.ok()) return broken;
-  return *attached ? status
-                   : ExplainTlsFailure(std::move(status), address_, security_);
+  // A coordinator that gives a reason was reached.
+  return *attached || !ErrorReason(status).empty()
+             ? status
+             : ExplainTlsFailure(std::move(status), target.address, security_);
 }
 
 absl::Status GrpcCoordinatorLink::CheckOpened(
@@ -457,6 +476,7 @@ absl::Status GrpcCoordinatorLink::ServeCall(BoundedCall* call, bool* attached) {
   v1::SessionResponse response;
   absl::Status broken;
   if (!call->ReadMessage(&response, &broken)) return broken;
+  DJINN_RETURN_IF_ERROR(term_.Note(response.term()));
   bool again = false;
   {
     MutexLock lock(&mu_);
@@ -482,7 +502,10 @@ absl::Status GrpcCoordinatorLink::ServeCall(BoundedCall* call, bool* attached) {
     for (Returned& returned : returned_) returned.sent = false;
     changed_.SignalAll();
   }
-  while (call->ReadMessage(&response, &broken)) OnResponse(std::move(response));
+  while (call->ReadMessage(&response, &broken)) {
+    DJINN_RETURN_IF_ERROR(term_.Note(response.term()));
+    OnResponse(std::move(response));
+  }
   return broken;
 }
 
@@ -613,10 +636,10 @@ absl::StatusOr<std::unique_ptr<CoordinatorLink>> MakeGrpcCoordinatorLink(
     const ChannelSecurity& security, std::shared_ptr<SessionUrgency> urgency,
     std::string placement_policy) {
   if (urgency == nullptr) urgency = std::make_shared<SessionUrgency>();
-  DJINN_ASSIGN_OR_RETURN(std::shared_ptr<grpc::Channel> channel,
-                         MakeChannel(address, {security, /*connection=*/0}));
+  DJINN_ASSIGN_OR_RETURN(std::unique_ptr<CoordinatorChannels> channels,
+                         CoordinatorChannels::Make(address, security));
   return std::make_unique<GrpcCoordinatorLink>(
-      std::move(channel), address, token, security, std::move(urgency),
+      std::move(channels), address, token, security, std::move(urgency),
       std::move(placement_policy));
 }
 

@@ -12,13 +12,15 @@
 
 namespace djinn {
 
-// Makes a link to the coordinator at `address` ("host:port" or "unix:PATH")
-// with the tenant's token. The link attaches when it is opened. When the stream
-// breaks, the link attaches again under the same session, with growing pauses,
-// until it is closed. Lease requests survive a break. Graphs sent just before a
-// break may be lost, which is why CoordinatorEvents reports each new
-// attachment. After the errors that session.proto calls final, the link gives
-// up and lease requests fail with that error.
+// Makes a link to the coordinator at `address` ("host:port" or "unix:PATH", or
+// several of them, divided by commas) with the tenant's token. The link
+// attaches when it is opened. When the stream breaks, the link attaches again
+// under the same session, at each address in turn, with growing pauses after
+// each round, until it is closed. It ignores coordinators whose term has
+// passed. Lease requests survive a break. Graphs sent just before a break may
+// be lost, which is why CoordinatorEvents reports each new attachment. After
+// the errors that session.proto calls final, the link gives up and lease
+// requests fail with that error.
 //
 // If `urgency` is not null, the link sends its priority now and after each
 // change. If `placement_policy` is not empty, the link sends it; if it is

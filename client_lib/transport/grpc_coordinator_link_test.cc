@@ -48,6 +48,9 @@ class TestSessions : public v1::Session::Service {
           urgencies_.push_back(request.open().urgency());
           changed_.SignalAll();
           if (!refusal_.ok()) return ToGrpcStatus(refusal_);
+          known_terms_.push_back(request.open().known_term());
+          changed_.SignalAll();
+          response.set_term(term_);
           response.mutable_opened()->set_session_id(session_id_);
           response.mutable_opened()->set_tenant("tenant");
           response.mutable_opened()->set_max_priority_class(
@@ -135,6 +138,17 @@ class TestSessions : public v1::Session::Service {
     MutexLock lock(&mu_);
     refusal_ = std::move(refusal);
   }
+  void SetTerm(uint64_t term) {
+    MutexLock lock(&mu_);
+    term_ = term;
+  }
+  // Returns the terms that clients knew when they attached.
+  std::vector<uint64_t> WaitForKnownTerms(size_t count) {
+    MutexLock lock(&mu_);
+    for (Patience patience; known_terms_.size() < count;)
+      patience.Wait(&changed_, &mu_);
+    return known_terms_;
+  }
   void OpenAs(const std::string& session_id) {
     MutexLock lock(&mu_);
     session_id_ = session_id;
@@ -190,6 +204,8 @@ class TestSessions : public v1::Session::Service {
   std::vector<v1::Urgency> urgencies_ ABSL_GUARDED_BY(mu_);
   std::string policy_ ABSL_GUARDED_BY(mu_);
   std::string session_id_ ABSL_GUARDED_BY(mu_) = "session";
+  uint64_t term_ ABSL_GUARDED_BY(mu_) = 0;
+  std::vector<uint64_t> known_terms_ ABSL_GUARDED_BY(mu_);
   bool silent_ ABSL_GUARDED_BY(mu_) = false;
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
   int lease_requests_ ABSL_GUARDED_BY(mu_) = 0;
@@ -294,6 +310,55 @@ TEST_F(GrpcCoordinatorLinkTest, OpensAsksAndCloses) {
   // The link sends queued graphs before the farewell.
   service_.WaitForGraphs(1);
   EXPECT_TRUE(service_.closed());
+}
+
+// Another coordinator, at an address of its own.
+class SecondCoordinator {
+ public:
+  explicit SecondCoordinator(const std::string& address)
+      : server_(*Server::Start({address, false, {&service_}, {}})) {}
+  ~SecondCoordinator() { server_->Shutdown(absl::ZeroDuration()); }
+  TestSessions* operator->() { return &service_; }
+
+ private:
+  TestSessions service_;
+  const std::unique_ptr<Server> server_;
+};
+
+absl::Status NotLeader(const std::string& leader) {
+  return MakeError(absl::StatusCode::kUnavailable, "NOT_LEADER", "follows",
+                   {{"leader", leader}});
+}
+
+TEST_F(GrpcCoordinatorLinkTest, GoesOnWithTheCoordinatorThatLeads) {
+  const std::string other = "unix:" + folder_ + "/other.sock";
+  SecondCoordinator second(other);
+  service_.RefuseToOpen(NotLeader(other));
+  link_ = *MakeGrpcCoordinatorLink(address() + ", " + other, "secret");
+  ASSERT_TRUE(link_->Open("program", absl::Seconds(20), &events_).ok());
+  EXPECT_EQ(Request(10)->lease().lease_id(), "l10");
+  EXPECT_EQ(second->resumes(), std::vector<std::string>{""});
+  // A link that knows one follower only cannot open.
+  EXPECT_EQ(ErrorReason(Open("secret", absl::Milliseconds(200))),
+            "COORDINATOR_UNREACHABLE");
+}
+
+TEST_F(GrpcCoordinatorLinkTest, ALinkAttachesElsewhereAndIgnoresEarlierTerms) {
+  const std::string other = "unix:" + folder_ + "/other.sock";
+  service_.SetTerm(7);
+  auto second = std::make_unique<SecondCoordinator>(other);
+  link_ = *MakeGrpcCoordinatorLink(address() + "," + other, "secret");
+  ASSERT_TRUE(link_->Open("program", absl::Seconds(20), &events_).ok());
+  // The second one led before the first one did.
+  (*second)->SetTerm(6);
+  Kill();
+  EXPECT_EQ((*second)->WaitForKnownTerms(2).back(), 7u);
+  EXPECT_EQ(events_.attached_again, 0);
+  // Elected again, it is believed.
+  (*second)->SetTerm(8);
+  EXPECT_EQ(Request(10)->lease().lease_id(), "l10");
+  EXPECT_EQ(events_.attached_again, 1);
+  link_.reset();
 }
 
 TEST_F(GrpcCoordinatorLinkTest, GivesLeasesBackOnEveryStream) {

@@ -188,6 +188,9 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(
   for (grpc::Service* service : options.services) {
     builder.RegisterService(service);
   }
+  if (options.other_calls != nullptr) {
+    builder.RegisterCallbackGenericService(options.other_calls);
+  }
   server->address_ = listener.address;
   server->server_ = builder.BuildAndStart();
   if (server->server_ == nullptr) {
@@ -210,6 +213,10 @@ Server::~Server() {
 
 void Server::SetServing(bool serving) {
   server_->GetHealthCheckService()->SetServingStatus(serving);
+}
+
+void Server::SetServing(const std::string& service, bool serving) {
+  server_->GetHealthCheckService()->SetServingStatus(service, serving);
 }
 
 void Server::Accept() {

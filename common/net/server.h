@@ -18,6 +18,7 @@
 #include "common/net/socket.h"
 #include "common/net/tls.h"
 #include "common/net/tls_files.h"
+#include "grpcpp/generic/async_generic_service.h"
 #include "grpcpp/impl/codegen/service_type.h"
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
@@ -47,6 +48,9 @@ struct ServerOptions {
   // server then binds nothing, and accepts from Accept() on. -1:
   // none.
   int listener = -1;
+  // Answers the calls of all methods that `services` do not have. It must
+  // outlive the server. Null: those calls are UNIMPLEMENTED.
+  grpc::CallbackGenericService* other_calls = nullptr;
 };
 
 // A server that accepts calls until Shutdown(). Not thread-safe, SetServing()
@@ -69,6 +73,8 @@ class Server {
   // Sets what health v1 says of all services; Watch calls hear of it. Any
   // thread may call it until the server is destroyed.
   void SetServing(bool serving);
+  // Sets what health v1 says of one service; "" is the process as a whole.
+  void SetServing(const std::string& service, bool serving);
   // Accepts from ServerOptions.listener from now on. Call it once, if there is
   // one: from other addresses Start() accepts by itself.
   void Accept();

@@ -5,9 +5,11 @@
 
 #include <string>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "common/base/error.h"
 
@@ -73,6 +75,14 @@ absl::Status CheckAddress(absl::string_view address, bool other_hosts) {
         {{"address", std::string(address)}});
   }
   return absl::OkStatus();
+}
+
+std::vector<std::string> SplitAddresses(absl::string_view list) {
+  std::vector<std::string> addresses;
+  for (const absl::string_view address : absl::StrSplit(list, ',')) {
+    addresses.emplace_back(absl::StripAsciiWhitespace(address));
+  }
+  return addresses;
 }
 
 }  // namespace djinn

@@ -1,10 +1,12 @@
 // Counts the messages between workers and the cluster: one event causes one
 // message that names one lease, however many leases there are.
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/error.h"
 #include "coordinator/admin/views.h"
 #include "coordinator/cluster/requests.h"
 #include "coordinator/cluster/sessions.h"
@@ -239,6 +241,42 @@ TEST_F(ClusterChangesTest, FirstReportOfAStreamMustBeComplete) {
                 .status()
                 .code(),
             absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(ClusterTest, EveryMessageCarriesTheTermAndLaterOnesAreKnownToBeLater) {
+  {
+    MutexLock lock(&cluster_->mu);
+    cluster_->term = 7;
+  }
+  v1::WorkerState state = TestWorker("w7");
+  state.set_known_term(7);
+  const StreamId worker = Join(state);
+  EXPECT_EQ(Desired(worker)->term(), 7u);
+  const StreamId session = *Attach("red");
+  EXPECT_EQ(Next(session)->term(), 7u);
+  EXPECT_EQ(requests::Request(*cluster_, session, TestLeaseRequest(0)),
+            absl::OkStatus());
+  Execute(worker, &state);
+  const auto granted = Next(session);
+  ASSERT_TRUE(granted.has_value());
+  EXPECT_EQ(granted->term(), 7u);
+  // A peer that has seen a later leader knows better than this process.
+  v1::WorkerState other = TestWorker("w8");
+  other.set_known_term(8);
+  EXPECT_EQ(ErrorReason(workers::Join(*cluster_, other,
+                                      std::make_shared<CountingWaker>())
+                            .status()),
+            "NOT_LEADER");
+  v1::OpenSession open = TestOpen();
+  open.set_known_term(8);
+  EXPECT_EQ(ErrorReason(sessions::Attach(*cluster_, *tenants_.Find("red"), open,
+                                         std::make_shared<CountingWaker>())
+                            .status()),
+            "NOT_LEADER");
+  // A process that was not elected is the only one, whatever came before.
+  MutexLock lock(&cluster_->mu);
+  cluster_->term = 0;
+  EXPECT_EQ(cluster_->CheckTerm(8), absl::OkStatus());
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "common/base/status_macros.h"
 #include "common/log/log.h"
 #include "coordinator/cluster/leases/fleet.h"
 #include "coordinator/cluster/placement/moves.h"
@@ -30,6 +31,7 @@ absl::StatusOr<v1::LeaveProgress> Leave(ClusterState& state,
                                         const v1::LeaveRequest& request) {
   Wakes wakes;
   MutexLock lock(&state.mu);
+  DJINN_RETURN_IF_ERROR(state.CheckTerm(request.known_term()));
   const std::string& id = request.worker_id();
   const Worker* const worker = state.workers.Find(id);
   if (worker == nullptr || worker->incarnation != request.incarnation() ||

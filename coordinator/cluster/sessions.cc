@@ -159,6 +159,7 @@ absl::StatusOr<StreamId> Attach(ClusterState& state, const Tenant& owner,
   MutexLock lock(&state.mu);
   const std::string& resume = open.resume_session_id();
   if (state.stopping) return Stopping();
+  DJINN_RETURN_IF_ERROR(state.CheckTerm(open.known_term()));
   // Looks the tenant up again: the stream may have begun before a change.
   const std::shared_ptr<const Tenant> tenant = state.tenants->Find(owner.name);
   if (tenant == nullptr) {
@@ -341,6 +342,7 @@ absl::StatusOr<std::optional<v1::SessionResponse>> NextResponse(
     return end;
   }
   v1::SessionResponse response;
+  response.set_term(state.term);
   if (!session->link.greeted) {
     session->link.greeted = true;
     v1::SessionOpened* const opened = response.mutable_opened();
@@ -354,6 +356,7 @@ absl::StatusOr<std::optional<v1::SessionResponse>> NextResponse(
   if (session->link.outbox.empty()) return std::nullopt;
   response = std::move(session->link.outbox.front());
   session->link.outbox.pop_front();
+  response.set_term(state.term);
   return response;
 }
 

@@ -199,6 +199,7 @@ absl::StatusOr<StreamId> Join(ClusterState& state,
     return MakeError(absl::StatusCode::kUnavailable, "COORDINATOR_STOPPING",
                      "the coordinator stops; dial again");
   }
+  DJINN_RETURN_IF_ERROR(state.CheckTerm(report.known_term()));
   const uint64_t stream = ++state.last_stream;
   DJINN_ASSIGN_OR_RETURN(
       WorkerRegistry::Joined joined,
@@ -328,6 +329,7 @@ absl::StatusOr<std::optional<v1::DesiredState>> NextDesiredState(
   worker->link.last_sent = now;
   v1::DesiredState desired;
   desired.set_revision(++worker->link.revision);
+  desired.set_term(state.term);
   state.keys.List(&desired);
   IssueDue(state, now, worker);
   AddLeases(state, worker, &desired);

@@ -175,6 +175,30 @@ Config::Scaler ReadScaler(ConfigMap map, bool encrypted) {
   return scaler;
 }
 
+Config::Etcd ReadEtcd(ConfigMap* root) {
+  Config::Etcd etcd;
+  if (!root->Has("etcd")) return etcd;
+  ConfigMap map = root->Map("etcd");
+  etcd.endpoints = map.Strings("endpoints");
+  etcd.prefix = map.String("prefix", etcd.prefix);
+  etcd.lease = map.Duration("lease", etcd.lease);
+  etcd.insecure = map.Bool("insecure", false);
+  etcd.tls = ReadChannelTls(&map, "tls", etcd.insecure);
+  if (etcd.endpoints.empty()) map.Error("endpoints", "needs at least one");
+  for (const std::string& endpoint : etcd.endpoints) {
+    CheckConfigAddress(&map, "endpoints", endpoint,
+                       etcd.insecure || etcd.tls.enabled());
+  }
+  if (etcd.prefix.empty() || etcd.prefix.back() == '/') {
+    map.Error("prefix", "must not be empty or end with a slash");
+  }
+  if (etcd.lease < absl::Seconds(1) ||
+      etcd.lease != absl::Floor(etcd.lease, absl::Seconds(1))) {
+    map.Error("lease", "must be whole seconds, at least 1s");
+  }
+  return etcd;
+}
+
 // Reads the quotas of a tenant or a cohort.
 template <typename Holder>
 void ReadAllQuotas(ConfigMap map, const scheduler::QuotaOwner& owner,
@@ -323,6 +347,18 @@ absl::StatusOr<Config> ReadConfig(ConfigReader reader) {
   config.recorded_jobs =
       root.UInt("recorded_jobs", config.recorded_jobs, 0, kMaxRecordedJobs);
   config.state_file = root.Path("state_file");
+  config.etcd = ReadEtcd(&root);
+  if (config.etcd.enabled() && !config.state_file.empty()) {
+    root.Error("state_file", "not together with etcd, which keeps the state");
+  }
+  config.advertise = root.String("advertise", "");
+  if (!config.advertise.empty()) {
+    CheckConfigAddress(&root, "advertise", config.advertise,
+                       config.insecure || config.tls.enabled());
+    if (!config.etcd.enabled()) {
+      root.Error("advertise", "has no effect without etcd");
+    }
+  }
   config.join_token = root.RequiredSecret("join_token_file");
   config.admin_token = root.RequiredSecret("admin_token_file");
   for (ConfigMap& one : root.Maps("operators")) {
@@ -411,6 +447,18 @@ std::vector<std::string> PendingSettings(const Config& running,
   compare("placement_policy", running.placement_policy, read.placement_policy);
   compare("recorded_jobs", running.recorded_jobs, read.recorded_jobs);
   compare("state_file", running.state_file, read.state_file);
+  compare("etcd.endpoints", running.etcd.endpoints, read.etcd.endpoints);
+  compare("etcd.prefix", running.etcd.prefix, read.etcd.prefix);
+  compare("etcd.lease", running.etcd.lease, read.etcd.lease);
+  compare("etcd.insecure", running.etcd.insecure, read.etcd.insecure);
+  compare("etcd.tls.ca_file", running.etcd.tls.ca_file, read.etcd.tls.ca_file);
+  compare("etcd.tls.certificate_file", running.etcd.tls.certificate_file,
+          read.etcd.tls.certificate_file);
+  compare("etcd.tls.private_key_file", running.etcd.tls.private_key_file,
+          read.etcd.tls.private_key_file);
+  compare("etcd.tls.server_name", running.etcd.tls.server_name,
+          read.etcd.tls.server_name);
+  compare("advertise", running.advertise, read.advertise);
   return names;
 }
 

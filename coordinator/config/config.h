@@ -39,7 +39,21 @@
 //   placement_policy: minimize_latency  # or maximize_throughput,
 //                                   # minimize_cost, load_balance
 //   automatic_migration: false      # migrate where that pays
-//   state_file: coordinator.db      # absent: no state outlives the process
+//   state_file: coordinator.db      # absent: no state outlives the process,
+//                                   # unless there is etcd
+//   etcd:                           # absent: this coordinator is the only one
+//     endpoints: [127.0.0.1:2379]   # servers of one etcd cluster; required
+//     prefix: djinn                 # first part of the keys
+//     lease: 5s                     # after which another coordinator leads if
+//                                   # the leader is silent; whole seconds
+//     tls:                          # of the servers; absent: not encrypted
+//       ca_file: etcd-ca.crt
+//       certificate_file: etcd.crt  # if the servers demand one
+//       private_key_file: etcd.key
+//       server_name: etcd           # absent: the endpoint's host
+//     insecure: false               # other hosts without TLS
+//   advertise: 10.0.0.1:7070        # where clients and workers reach this
+//                                   # coordinator, with etcd; absent: listen
 //   join_token_file: join.token     # paths are relative to this file
 //   admin_token_file: admin.token
 //   operators:                      # besides the bearer of the admin token
@@ -155,6 +169,21 @@ struct Config {
   size_t recorded_jobs = 0;
   // Empty for none.
   std::string state_file;
+  // The store that several coordinators share.
+  struct Etcd {
+    // Empty for none.
+    std::vector<std::string> endpoints;
+    std::string prefix = "djinn";
+    absl::Duration lease = absl::Seconds(5);
+    ChannelTls tls;
+    bool insecure = false;
+
+    bool enabled() const { return !endpoints.empty(); }
+  };
+  Etcd etcd;
+  // The address that other coordinators name while this one leads. Empty: the
+  // address on which it listens.
+  std::string advertise;
   // Secrets.
   std::string join_token;
   std::string admin_token;

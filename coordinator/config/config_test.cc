@@ -296,6 +296,35 @@ tenants:
   EXPECT_EQ(config->tenants[0].limits.max_graphs(), 9u);
 }
 
+TEST_F(ConfigTest, EtcdIsOffUnlessThereAreServers) {
+  const std::string minimal = kMinimal;
+  EXPECT_FALSE(Read(minimal)->etcd.enabled());
+  const absl::StatusOr<Config> config =
+      Read(minimal +
+           "etcd: {endpoints: [127.0.0.1:2379, 127.0.0.1:2380], lease: 3s}\n"
+           "advertise: 127.0.0.1:7071\n");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_TRUE(config->etcd.enabled());
+  EXPECT_EQ(config->etcd.endpoints.size(), 2u);
+  EXPECT_EQ(config->etcd.prefix, "djinn");
+  EXPECT_EQ(config->etcd.lease, absl::Seconds(3));
+  EXPECT_EQ(config->advertise, "127.0.0.1:7071");
+  EXPECT_THAT(Complaint(minimal + "etcd: {lease: 1500ms, prefix: a/}\n"),
+              AllOf(HasSubstr("etcd.endpoints: needs at least one"),
+                    HasSubstr("etcd.lease: must be whole seconds"),
+                    HasSubstr("etcd.prefix: must not be empty")));
+  EXPECT_THAT(Complaint(minimal + "etcd: {endpoints: [10.0.0.1:2379]}\n"),
+              HasSubstr("etcd.endpoints: "));
+  EXPECT_TRUE(
+      Read(minimal + "etcd: {endpoints: [10.0.0.1:2379], insecure: true}\n")
+          .ok());
+  EXPECT_THAT(Complaint(minimal + "etcd: {endpoints: [127.0.0.1:2379]}\n"
+                                  "state_file: state.db\n"),
+              HasSubstr("state_file: not together with etcd"));
+  EXPECT_THAT(Complaint(minimal + "advertise: 127.0.0.1:1\n"),
+              HasSubstr("advertise: has no effect without etcd"));
+}
+
 TEST_F(ConfigTest, SaysWhatIsWrong) {
   EXPECT_THAT(Complaint(std::string(kMinimal) + "lisen: x\n"),
               HasSubstr("c.yaml:4: lisen: unknown key"));

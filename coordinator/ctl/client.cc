@@ -499,6 +499,15 @@ class Client {
     DJINN_RETURN_IF_ERROR(
         Call(&Stub::GetVersion, v1::GetVersionRequest(), &info));
     terminal_.print(absl::StrCat("coordinator  ", info.version(), "\n"));
+    if (info.follows()) {
+      terminal_.print(absl::StrCat("follows      ",
+                                   info.leader_address().empty()
+                                       ? "nobody: there is no leader"
+                                       : info.leader_address(),
+                                   "\n"));
+    } else if (info.term() > 0) {
+      terminal_.print(absl::StrCat("leads        in term ", info.term(), "\n"));
+    }
     return absl::OkStatus();
   }
 

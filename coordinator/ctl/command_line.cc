@@ -141,7 +141,7 @@ void AddCommonFlags(CLI::App* app, Command* command) {
         return std::string(absl::StripPrefix(value, "="));
       });
   add("coordinator", &command->coordinator, "DJINN_COORDINATOR",
-      "address of the coordinator");
+      "address of the coordinator, or several, divided by commas");
   add("token-file", &command->token_file, "DJINN_ADMIN_TOKEN_FILE",
       "file with the admin token");
   add("tls-ca-file", &command->tls.ca_file, "DJINN_TLS_CA_FILE",

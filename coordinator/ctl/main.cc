@@ -17,7 +17,7 @@
 #include "common/config/config_reader.h"
 #include "common/io/read_file.h"
 #include "common/io/secret_file.h"
-#include "common/net/channel_options.h"
+#include "common/net/coordinator_channels.h"
 #include "common/net/tls.h"
 #include "common/net/tls_probe.h"
 #include "coordinator/ctl/client.h"
@@ -70,14 +70,23 @@ int Ask(const Command& command) {
   const absl::StatusOr<ChannelSecurity> security =
       ChannelSecurity::Make(command.tls, command.insecure);
   if (!security.ok()) return Refuse(security.status().message());
-  const std::string& address = command.coordinator;
-  const auto channel = MakeChannel(address, {*security, /*connection=*/0});
-  if (!channel.ok()) return Refuse(channel.status().message());
-  const absl::Status status =
-      RunCommand(command, *channel, *token,
-                 {.print = Write,
-                  .sleep = absl::SleepFor,
-                  .clears = isatty(STDOUT_FILENO) != 0});
+  const auto channels =
+      CoordinatorChannels::Make(command.coordinator, *security);
+  if (!channels.ok()) return Refuse(channels.status().message());
+  // Goes on to other addresses until the leader answers.
+  std::string address;
+  absl::Status status;
+  bool next = true;
+  while (next) {
+    const CoordinatorChannels::Target target = (*channels)->current();
+    address = target.address;
+    status = RunCommand(command, target.channel, *token,
+                        {.print = Write,
+                         .sleep = absl::SleepFor,
+                         .clears = isatty(STDOUT_FILENO) != 0});
+    next =
+        absl::IsUnavailable(status) && (*channels)->NoteFailure(target, status);
+  }
   // The coordinator was not called.
   if (absl::IsInvalidArgument(status) && ErrorReason(status).empty()) {
     return Refuse(status.message());

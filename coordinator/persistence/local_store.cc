@@ -10,32 +10,31 @@
 #include "common/base/status_macros.h"
 
 namespace djinn::coordinator {
-namespace {
 
 // A lease as an entry, encoded as "TERM EXPIRY OWNER", with the expiry in
 // nanoseconds since 1970.
-struct StoredLease {
+struct LocalStore::StoredLease {
   uint64_t term = 0;
   int64_t expiry = 0;
   std::string owner;
-};
 
-std::string Encode(const StoredLease& lease) {
-  return absl::StrCat(lease.term, " ", lease.expiry, " ", lease.owner);
-}
-
-bool Decode(absl::string_view text, StoredLease* lease) {
-  const std::vector<std::string> parts =
-      absl::StrSplit(text, absl::MaxSplits(' ', 2));
-  if (parts.size() != 3 || !absl::SimpleAtoi(parts[0], &lease->term) ||
-      !absl::SimpleAtoi(parts[1], &lease->expiry)) {
-    return false;
+  std::string Encode() const {
+    return absl::StrCat(term, " ", expiry, " ", owner);
   }
-  lease->owner = parts[2];
-  return true;
-}
 
-}  // namespace
+  static absl::StatusOr<StoredLease> Decode(const Entry& entry) {
+    StoredLease lease;
+    const std::vector<std::string> parts =
+        absl::StrSplit(entry.value, absl::MaxSplits(' ', 2));
+    if (parts.size() != 3 || !absl::SimpleAtoi(parts[0], &lease.term) ||
+        !absl::SimpleAtoi(parts[1], &lease.expiry)) {
+      return MakeError(absl::StatusCode::kDataLoss, "STORE_CORRUPT",
+                       absl::StrCat("\"", entry.key, "\" is no lease"));
+    }
+    lease.owner = parts[2];
+    return lease;
+  }
+};
 
 absl::Status LocalStore::CheckVersion(const Write& write, uint64_t version) {
   if (!write.expected.has_value() || *write.expected == version) {
@@ -74,16 +73,24 @@ absl::Status LocalStore::EndLeases() {
   DJINN_ASSIGN_OR_RETURN(const std::vector<Entry> entries, Read("held/"));
   std::vector<Write> writes;
   for (const Entry& entry : entries) {
-    StoredLease lease;
-    if (!Decode(entry.value, &lease)) {
-      return MakeError(absl::StatusCode::kDataLoss, "STORE_CORRUPT",
-                       absl::StrCat("\"", entry.key, "\" is no lease"));
-    }
+    DJINN_ASSIGN_OR_RETURN(StoredLease lease, StoredLease::Decode(entry));
     lease.expiry = 0;
-    writes.push_back({entry.key, Encode(lease), {}});
+    writes.push_back({entry.key, lease.Encode(), {}});
   }
   if (writes.empty()) return absl::OkStatus();
   return PutLocked(writes).status();
+}
+
+absl::StatusOr<LocalStore::StoredLease> LocalStore::ReadLease(
+    const std::string& key, uint64_t* version) {
+  DJINN_ASSIGN_OR_RETURN(const std::vector<Entry> entries, Read(key));
+  *version = 0;
+  for (const Entry& entry : entries) {
+    if (entry.key != key) continue;
+    *version = entry.version;
+    return StoredLease::Decode(entry);
+  }
+  return StoredLease();
 }
 
 absl::StatusOr<Store::Lease> LocalStore::Acquire(absl::string_view name,
@@ -92,32 +99,38 @@ absl::StatusOr<Store::Lease> LocalStore::Acquire(absl::string_view name,
                                                  absl::Duration ttl) {
   const std::string key = absl::StrCat("held/", name);
   MutexLock lock(&mu_);
-  DJINN_ASSIGN_OR_RETURN(const std::vector<Entry> entries, Read(key));
-  StoredLease lease;
   uint64_t version = 0;
-  for (const Entry& entry : entries) {
-    if (entry.key != key) continue;
-    version = entry.version;
-    if (!Decode(entry.value, &lease)) {
-      return MakeError(absl::StatusCode::kDataLoss, "STORE_CORRUPT",
-                       absl::StrCat("\"", key, "\" is no lease"));
-    }
-  }
+  DJINN_ASSIGN_OR_RETURN(StoredLease lease, ReadLease(key, &version));
   const absl::Time expiry = absl::FromUnixNanos(lease.expiry);
   if (lease.owner != owner) {
     if (!lease.owner.empty() && now < expiry) {
       return MakeError(
           absl::StatusCode::kAborted, "STORE_LEASE_HELD",
           absl::StrCat("\"", name, "\" is held by ", lease.owner, " until ",
-                       absl::FormatTime(expiry, absl::UTCTimeZone())));
+                       absl::FormatTime(expiry, absl::UTCTimeZone())),
+          {{"owner", lease.owner}});
     }
     ++lease.term;
     lease.owner = std::string(owner);
   }
   lease.expiry = absl::ToUnixNanos(now + ttl);
-  const Write write = {key, Encode(lease), version};
+  const Write write = {key, lease.Encode(), version};
   DJINN_RETURN_IF_ERROR(PutLocked({&write, 1}).status());
   return Lease{lease.term, now + ttl};
+}
+
+absl::Status LocalStore::Release(absl::string_view name,
+                                 absl::string_view owner) {
+  const std::string key = absl::StrCat("held/", name);
+  MutexLock lock(&mu_);
+  uint64_t version = 0;
+  DJINN_ASSIGN_OR_RETURN(StoredLease lease, ReadLease(key, &version));
+  if (lease.owner != owner || lease.owner.empty()) return absl::OkStatus();
+  lease.expiry = 0;
+  // The next holder gets another term, even if it is the same one.
+  lease.owner.clear();
+  const Write write = {key, lease.Encode(), version};
+  return PutLocked({&write, 1}).status();
 }
 
 }  // namespace djinn::coordinator

@@ -18,6 +18,8 @@ class LocalStore : public Store {
   absl::StatusOr<uint64_t> PutIf(absl::Span<const Write> writes) override;
   absl::StatusOr<Lease> Acquire(absl::string_view name, absl::string_view owner,
                                 absl::Time now, absl::Duration ttl) override;
+  absl::Status Release(absl::string_view name,
+                       absl::string_view owner) override;
 
  protected:
   // Read() and Commit() are called one at a time.
@@ -32,6 +34,12 @@ class LocalStore : public Store {
   static absl::Status CheckVersion(const Write& write, uint64_t version);
 
  private:
+  struct StoredLease;
+  // Reads the lease under `key`, and the key's version into `version`, 0 for a
+  // lease that was never held.
+  absl::StatusOr<StoredLease> ReadLease(const std::string& key,
+                                        uint64_t* version)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::StatusOr<uint64_t> PutLocked(absl::Span<const Write> writes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 

@@ -30,15 +30,6 @@ constexpr const char* kMigrations[kSchemaVersion] = {
     "INSERT INTO revision VALUES (0, 0);",
 };
 
-// Returns the first key after all keys with this prefix; empty if there is
-// none.
-std::string AfterPrefix(absl::string_view prefix) {
-  std::string after(prefix);
-  while (!after.empty() && after.back() == '\xff') after.pop_back();
-  if (!after.empty()) ++after.back();
-  return after;
-}
-
 }  // namespace
 
 // A prepared statement. Step() returns the errors of binding.
@@ -186,7 +177,7 @@ absl::Status SqliteStore::Migrate() {
 
 absl::StatusOr<std::vector<Store::Entry>> SqliteStore::Read(
     absl::string_view prefix) {
-  const std::string after = AfterPrefix(prefix);
+  const std::string after = KeyAfterPrefix(prefix);
   Statement statement(
       database_,
       after.empty() ? "SELECT key, value, version FROM entries WHERE key >= ?1 "

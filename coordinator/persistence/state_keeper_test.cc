@@ -22,8 +22,14 @@ class FailingStore : public MemoryStore {
                        "no room");
     }
     writes_seen += writes.size();
-    return MemoryStore::Commit(writes);
+    absl::StatusOr<uint64_t> revision = MemoryStore::Commit(writes);
+    if (revision.ok() && answers_lost) {
+      return MakeError(absl::StatusCode::kUnavailable, "STORE_UNREACHABLE",
+                       "no answer");
+    }
+    return revision;
   }
+  bool answers_lost = false;
   bool full = false;
   size_t writes_seen = 0;
 };
@@ -69,7 +75,8 @@ TEST_F(StateKeeperTest, WritesWhatChanged) {
     state_.erase("b");
   }
   ASSERT_TRUE(keeper_->Write().ok());
-  EXPECT_EQ(store_.writes_seen, before + 2);
+  // The two that changed, and the fence.
+  EXPECT_EQ(store_.writes_seen, before + 3);
   EXPECT_THAT(*keeper_->Read(), UnorderedElementsAre(Pair("a", "2")));
 }
 
@@ -145,7 +152,42 @@ TEST_F(StateKeeperTest, TheNextProcessHasAnotherTerm) {
   EXPECT_EQ((*StateKeeper::Open(&store_, &clock_, "b"))->term(), 2u);
   // A process that lost the lease no longer writes.
   Start();
-  EXPECT_EQ(ErrorReason(keeper_->Write()), "STORE_LEASE_HELD");
+  EXPECT_FALSE(keeper_->Write().ok());
+  EXPECT_TRUE(keeper_->lost());
+}
+
+TEST_F(StateKeeperTest, ALateWriteOfASupersededProcessChangesNothing) {
+  Start();
+  Set("a", "1");
+  ASSERT_TRUE(keeper_->Write().ok());
+  // The lease was not renewed, and another process took it. The clock of this
+  // process does not show that its lease has ended.
+  ASSERT_TRUE(store_.Release(StateKeeper::kLeader, "a").ok());
+  auto next = StateKeeper::Open(&store_, &clock_, "b").value();
+  EXPECT_EQ(next->term(), 2u);
+  Set("a", "2");
+  EXPECT_EQ(ErrorReason(keeper_->Write()), "LEADERSHIP_LOST");
+  EXPECT_TRUE(keeper_->lost());
+  EXPECT_EQ(store_.Get("a")->at(0).value, "1");
+  EXPECT_EQ(ErrorReason(keeper_->Write()), "LEADERSHIP_LOST");
+  EXPECT_FALSE(next->lost());
+  EXPECT_THAT(*next->Read(), UnorderedElementsAre(Pair("a", "1")));
+}
+
+TEST_F(StateKeeperTest, AWriteWhoseAnswerWasLostIsNoConflict) {
+  Start();
+  Set("a", "1");
+  ASSERT_TRUE(keeper_->Write().ok());
+  store_.answers_lost = true;
+  Set("a", "2");
+  keeper_->Write().IgnoreError();
+  EXPECT_EQ(store_.Get("a")->at(0).value, "2");
+  store_.answers_lost = false;
+  Set("b", "1");
+  ASSERT_TRUE(keeper_->Write().ok());
+  EXPECT_FALSE(keeper_->lost());
+  EXPECT_THAT(*keeper_->Read(),
+              UnorderedElementsAre(Pair("a", "2"), Pair("b", "1")));
 }
 
 }  // namespace

@@ -16,9 +16,15 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "common/base/error.h"
+#include "common/base/random.h"
+#include "common/net/socket.h"
+#include "coordinator/persistence/etcd_client.h"
+#include "coordinator/persistence/etcd_store.h"
 #include "coordinator/persistence/memory_store.h"
 #include "coordinator/persistence/sqlite_store.h"
+#include "coordinator/testing/etcd_server.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -53,18 +59,73 @@ absl::StatusOr<uint64_t> Put(Store* store, const std::string& key,
   return store->PutIf({&write, 1});
 }
 
-// Tests both implementations.
-class StoreTest : public testing::TestWithParam<bool> {
+enum class Kind { kMemory, kSqlite, kEtcd };
+
+// Returns the server that the tests share.
+EtcdServer* Etcd() {
+  static const std::unique_ptr<EtcdServer>* const server = [] {
+    auto started = EtcdServer::Start();
+    EXPECT_TRUE(started.ok()) << started.status();
+    return new std::unique_ptr<EtcdServer>(started.ok() ? *std::move(started)
+                                                        : nullptr);
+  }();
+  return server->get();
+}
+
+// Makes a store on the shared server, with keys of its own.
+std::unique_ptr<EtcdStore> NewEtcdStore(const std::string& prefix) {
+  EtcdServer* const server = Etcd();
+  if (server == nullptr) return nullptr;
+  EtcdOptions options;
+  options.client.endpoints = {server->endpoint()};
+  options.client.timeout = absl::Seconds(10);
+  options.prefix = prefix;
+  return EtcdStore::Make(options, RandomSource::Real()).value();
+}
+
+std::string NewPrefix() {
+  static int prefixes = 0;
+  return absl::StrCat("test/", ++prefixes);
+}
+
+// Tests what every implementation promises.
+class StoreTest : public testing::TestWithParam<Kind> {
  protected:
-  StoreTest() {
-    if (GetParam()) {
-      auto opened = SqliteStore::Open({NewPath()});
-      EXPECT_TRUE(opened.ok()) << opened.status();
-      store_ = *std::move(opened);
-    } else {
-      store_ = std::make_unique<MemoryStore>();
+  void SetUp() override {
+    switch (GetParam()) {
+      case Kind::kMemory:
+        store_ = std::make_unique<MemoryStore>();
+        break;
+      case Kind::kSqlite: {
+        auto opened = SqliteStore::Open({NewPath()});
+        ASSERT_TRUE(opened.ok()) << opened.status();
+        store_ = *std::move(opened);
+        break;
+      }
+      case Kind::kEtcd:
+        store_ = NewEtcdStore(NewPrefix());
+        ASSERT_NE(store_, nullptr);
+        break;
     }
   }
+
+  // Acquires a lease that another owner holds until `expiry`, once it has
+  // ended. etcd counts the time by itself.
+  absl::StatusOr<Store::Lease> AcquireAfter(const std::string& name,
+                                            const std::string& owner,
+                                            absl::Time expiry,
+                                            absl::Duration ttl) {
+    for (int i = 0; i < 1000; ++i) {
+      const auto lease = store_->Acquire(name, owner, expiry, ttl);
+      if (GetParam() != Kind::kEtcd ||
+          ErrorReason(lease.status()) != "STORE_LEASE_HELD") {
+        return lease;
+      }
+      absl::SleepFor(absl::Milliseconds(20));
+    }
+    return absl::DeadlineExceededError("the lease does not end");
+  }
+
   std::unique_ptr<Store> store_;
 };
 
@@ -121,10 +182,11 @@ TEST_P(StoreTest, RefusesKeysThatAreNone) {
 
 TEST_P(StoreTest, ALeaseHasOneHolderAndTermsGrow) {
   const absl::Time now = absl::FromUnixSeconds(1'800'000'000);
-  const absl::Duration ttl = absl::Seconds(10);
+  const absl::Duration ttl = absl::Seconds(3);
   EXPECT_EQ(store_->Acquire("leader", "a", now, ttl)->term, 1u);
   const absl::Status held = store_->Acquire("leader", "b", now, ttl).status();
   EXPECT_EQ(ErrorReason(held), "STORE_LEASE_HELD");
+  EXPECT_EQ(ErrorMetadataValue(held, "owner"), "a");
   EXPECT_NE(held.message().find("held by a until"), std::string::npos);
   // A renewed lease keeps its term.
   const auto renewed = store_->Acquire("leader", "a", now + ttl / 2, ttl);
@@ -133,14 +195,178 @@ TEST_P(StoreTest, ALeaseHasOneHolderAndTermsGrow) {
   EXPECT_EQ(
       ErrorReason(store_->Acquire("leader", "b", now + ttl, ttl).status()),
       "STORE_LEASE_HELD");
-  EXPECT_EQ(store_->Acquire("leader", "b", now + ttl * 1.5, ttl)->term, 2u);
+  EXPECT_EQ(AcquireAfter("leader", "b", now + ttl * 1.5, ttl)->term, 2u);
+  EXPECT_EQ(ErrorReason(
+                store_->Acquire("leader", "a", now + ttl * 1.5, ttl).status()),
+            "STORE_LEASE_HELD");
   EXPECT_EQ(store_->Acquire("other", "b", now, ttl)->term, 1u);
 }
 
-INSTANTIATE_TEST_SUITE_P(Stores, StoreTest, testing::Bool(),
-                         [](const auto& info) {
-                           return info.param ? "Sqlite" : "Memory";
+TEST_P(StoreTest, AReleasedLeaseIsFreeAtOnceAndItsNextTermIsLarger) {
+  const absl::Time now = absl::FromUnixSeconds(1'800'000'000);
+  const absl::Duration ttl = absl::Hours(1);
+  // Nobody holds it yet.
+  EXPECT_TRUE(store_->Release("leader", "a").ok());
+  EXPECT_EQ(store_->Acquire("leader", "a", now, ttl)->term, 1u);
+  // Only its holder can release it.
+  EXPECT_TRUE(store_->Release("leader", "b").ok());
+  EXPECT_EQ(ErrorReason(store_->Acquire("leader", "b", now, ttl).status()),
+            "STORE_LEASE_HELD");
+  EXPECT_TRUE(store_->Release("leader", "a").ok());
+  EXPECT_EQ(store_->Acquire("leader", "b", now, ttl)->term, 2u);
+  EXPECT_TRUE(store_->Release("leader", "b").ok());
+  EXPECT_EQ(store_->Acquire("leader", "b", now, ttl)->term, 3u);
+}
+
+// Returns `count` writes of `bytes` each, to keys "many/0", "many/1", ...
+std::vector<Store::Write> ManyWrites(int count, size_t bytes) {
+  std::vector<Store::Write> writes;
+  for (int i = 0; i < count; ++i) {
+    writes.push_back({absl::StrCat("many/", i),
+                      absl::StrCat(i, std::string(bytes, 'x')),
+                      {}});
+  }
+  return writes;
+}
+
+TEST_P(StoreTest, ManyWritesAreOneChange) {
+  const uint64_t first = Put(store_.get(), "fence", "1", 0).value();
+  ASSERT_TRUE(Put(store_.get(), "old", "1").ok());
+  // More operations, and more bytes, than one transaction of etcd may have.
+  std::vector<Store::Write> writes = ManyWrites(350, 10'000);
+  writes.push_back({"old", std::nullopt, {}});
+  writes.push_back({"fence", "2", first + 1000});
+  EXPECT_EQ(ErrorReason(store_->PutIf(writes).status()), "STORE_CONFLICT");
+  EXPECT_THAT(Keys(store_.get()), ElementsAre("fence", "old"));
+  writes.back().expected = first;
+  const absl::StatusOr<uint64_t> revision = store_->PutIf(writes);
+  ASSERT_TRUE(revision.ok()) << revision.status();
+  EXPECT_THAT(Keys(store_.get(), "many/"), SizeIs(350));
+  EXPECT_THAT(Keys(store_.get(), "old"), IsEmpty());
+  EXPECT_EQ(store_->Get("many/349")->at(0).value,
+            absl::StrCat(349, std::string(10'000, 'x')));
+  // The revision is the version of what was written with an expectation.
+  EXPECT_EQ(store_->Get("fence")->at(0).version, *revision);
+  EXPECT_TRUE(Put(store_.get(), "fence", "3", *revision).ok());
+}
+
+INSTANTIATE_TEST_SUITE_P(Stores, StoreTest,
+                         testing::Values(Kind::kMemory, Kind::kSqlite,
+                                         Kind::kEtcd),
+                         [](const auto& info) -> std::string {
+                           switch (info.param) {
+                             case Kind::kMemory:
+                               return "Memory";
+                             case Kind::kSqlite:
+                               return "Sqlite";
+                             case Kind::kEtcd:
+                               return "Etcd";
+                           }
+                           return "";
                          });
+
+TEST(EtcdStoreTest, AJournalThatItsWriterLeftIsFinishedByTheNextReader) {
+  const std::string prefix = NewPrefix();
+  const auto store = NewEtcdStore(prefix);
+  ASSERT_NE(store, nullptr);
+  ASSERT_TRUE(Put(store.get(), "gone", "1").ok());
+  // What a writer leaves that ends right after the commit: two parts.
+  EtcdClientOptions options;
+  options.endpoints = {Etcd()->endpoint()};
+  const auto client = EtcdClient::Make(options).value();
+  const auto put = [&](const std::string& key, const std::string& value) {
+    etcdserverpb::TxnRequest txn;
+    auto* const op = txn.add_success()->mutable_request_put();
+    op->set_key(prefix + key);
+    op->set_value(value);
+    ASSERT_TRUE(client->Txn(txn).ok());
+  };
+  etcdserverpb::TxnRequest part;
+  auto* op = part.add_success()->mutable_request_put();
+  op->set_key(prefix + "/state/a");
+  op->set_value("1");
+  put("/journal/begun", "j");
+  put("/journal/parts/j/00000000", part.SerializeAsString());
+  part.Clear();
+  part.add_success()->mutable_request_delete_range()->set_key(prefix +
+                                                              "/state/gone");
+  op = part.add_success()->mutable_request_put();
+  op->set_key(prefix + "/state/b");
+  op->set_value("2");
+  put("/journal/parts/j/00000001", part.SerializeAsString());
+  // Before its commit, a journal is nothing.
+  EXPECT_THAT(Keys(store.get()), ElementsAre("gone"));
+  put("/journal/committed", "j 2");
+  // A writer finishes it, too.
+  ASSERT_TRUE(Put(store.get(), "c", "3").ok());
+  EXPECT_THAT(Keys(store.get()), ElementsAre("a", "b", "c"));
+  etcdserverpb::RangeRequest journal;
+  journal.set_key(prefix + "/journal/");
+  journal.set_range_end(KeyAfterPrefix(journal.key()));
+  EXPECT_EQ(client->Range(journal)->kvs_size(), 0);
+}
+
+TEST(EtcdStoreTest, StoresWithOtherPrefixesSeeNothingOfEachOther) {
+  const auto a = NewEtcdStore(NewPrefix());
+  const auto b = NewEtcdStore(NewPrefix());
+  ASSERT_NE(a, nullptr);
+  ASSERT_TRUE(Put(a.get(), "key", "1").ok());
+  EXPECT_THAT(Keys(b.get()), IsEmpty());
+  const absl::Time now = absl::Now();
+  EXPECT_TRUE(a->Acquire("leader", "a", now, absl::Hours(1)).ok());
+  EXPECT_TRUE(b->Acquire("leader", "b", now, absl::Hours(1)).ok());
+}
+
+TEST(EtcdStoreTest, AValueThatEtcdCannotHoldChangesNothing) {
+  const auto store = NewEtcdStore(NewPrefix());
+  ASSERT_NE(store, nullptr);
+  const std::vector<Store::Write> writes = {
+      {"small", "1", {}}, {"large", std::string(2 << 20, 'x'), {}}};
+  const absl::Status status = store->PutIf(writes).status();
+  EXPECT_EQ(ErrorReason(status), "STORE_FULL");
+  EXPECT_NE(status.message().find("\"large\""), std::string::npos);
+  EXPECT_THAT(Keys(store.get()), IsEmpty());
+}
+
+TEST(EtcdStoreTest, AnAbsentServerIsAnErrorAndAnotherOneIsAsked) {
+  const auto dead = Listen("127.0.0.1:0").value().address;
+  EtcdOptions options;
+  options.client.endpoints = {dead};
+  options.client.timeout = absl::Milliseconds(300);
+  options.prefix = NewPrefix();
+  auto store = EtcdStore::Make(options, RandomSource::Real()).value();
+  EXPECT_EQ(ErrorReason(store->Get("").status()), "STORE_UNREACHABLE");
+  EXPECT_EQ(ErrorReason(Put(store.get(), "a", "1").status()),
+            "STORE_UNREACHABLE");
+  EXPECT_EQ(
+      ErrorReason(store->Acquire("leader", "a", absl::Now(), absl::Seconds(5))
+                      .status()),
+      "STORE_UNREACHABLE");
+  ASSERT_NE(Etcd(), nullptr);
+  options.client.endpoints.push_back(Etcd()->endpoint());
+  options.client.timeout = absl::Seconds(10);
+  store = EtcdStore::Make(options, RandomSource::Real()).value();
+  EXPECT_TRUE(store->Get("").ok());
+  EXPECT_TRUE(Put(store.get(), "a", "1").ok());
+}
+
+TEST(EtcdStoreTest, EntriesAndTermsSurviveAServerThatIsKilled) {
+  auto server = EtcdServer::Start();
+  ASSERT_TRUE(server.ok()) << server.status();
+  EtcdOptions options;
+  options.client.endpoints = {(*server)->endpoint()};
+  options.client.timeout = absl::Seconds(10);
+  const auto store = EtcdStore::Make(options, RandomSource::Real()).value();
+  const absl::Time now = absl::Now();
+  ASSERT_EQ(store->Acquire("leader", "a", now, absl::Hours(1))->term, 1u);
+  ASSERT_TRUE(Put(store.get(), "a", "1").ok());
+  (*server)->Kill();
+  ASSERT_TRUE((*server)->Restart().ok());
+  EXPECT_EQ(store->Get("a")->at(0).value, "1");
+  EXPECT_EQ(store->Acquire("leader", "a", now, absl::Hours(1))->term, 1u);
+  ASSERT_TRUE(store->Release("leader", "a").ok());
+  EXPECT_EQ(store->Acquire("leader", "b", now, absl::Hours(1))->term, 2u);
+}
 
 // Reports from the child that it has written `i`.
 void Say(int fd, int i) {

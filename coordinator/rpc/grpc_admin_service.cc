@@ -297,6 +297,8 @@ class Service : public v1::Admin::CallbackService {
                       v1::VersionInfo* out) override {
     return Answer(context, [&] {
       out->set_version(kVersion);
+      MutexLock lock(&cluster_->mu);
+      out->set_term(cluster_->term);
       return absl::OkStatus();
     });
   }

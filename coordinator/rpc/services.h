@@ -4,7 +4,9 @@
 #ifndef COORDINATOR_RPC_SERVICES_H_
 #define COORDINATOR_RPC_SERVICES_H_
 
+#include <functional>
 #include <memory>
+#include <string>
 
 #include "coordinator/admin/config_reloader.h"
 #include "coordinator/config/operators.h"
@@ -12,6 +14,7 @@
 #include "coordinator/graphs/graph_intake.h"
 #include "coordinator/graphs/graph_store.h"
 #include "coordinator/tables/cluster_state.h"
+#include "grpcpp/generic/async_generic_service.h"
 #include "grpcpp/impl/codegen/service_type.h"
 
 namespace djinn::coordinator {
@@ -37,6 +40,13 @@ std::unique_ptr<grpc::Service> MakeAdminService(const Credentials* credentials,
                                                 ClusterState* cluster,
                                                 GraphStore* graphs,
                                                 ConfigReloader* reloader);
+
+// Answers every call at a coordinator that does not lead. Admin.GetVersion says
+// to operators that the coordinator follows; all else is Unavailable
+// (NOT_LEADER) with the address that `leader` returns, empty when it is not
+// known. Any thread calls `leader`.
+std::unique_ptr<grpc::CallbackGenericService> MakeFollowerService(
+    const Credentials* credentials, std::function<std::string()> leader);
 
 }  // namespace djinn::coordinator
 

@@ -4,6 +4,8 @@
 #include <utility>
 
 #include "absl/memory/memory.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/error.h"
 #include "common/base/status_macros.h"
 #include "common/log/log.h"
 #include "common/metrics/process_metrics.h"
@@ -53,10 +55,10 @@ Coordinator::Coordinator(Config config, Clock* clock, RandomSource* random,
 
 absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Start(
     Config config, Clock* clock, RandomSource* random,
-    ReadConfigFunction read_config, bool tick) {
+    ReadConfigFunction read_config, bool tick, const Leadership* leadership) {
   auto coordinator = absl::WrapUnique(new Coordinator(
       std::move(config), clock, random, std::move(read_config), tick));
-  DJINN_RETURN_IF_ERROR(coordinator->OpenState(clock, random));
+  DJINN_RETURN_IF_ERROR(coordinator->OpenState(clock, random, leadership));
   ServerOptions options;
   options.address = coordinator->config_.listen;
   options.tls = coordinator->config_.tls;
@@ -91,7 +93,20 @@ absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Start(
   return coordinator;
 }
 
-absl::Status Coordinator::OpenState(Clock* clock, RandomSource* random) {
+absl::Status Coordinator::OpenKeeper(Clock* clock, RandomSource* random,
+                                     const Leadership* leadership) {
+  if (leadership != nullptr) {
+    DJINN_ASSIGN_OR_RETURN(
+        keeper_, StateKeeper::Open(leadership->store, clock, leadership->owner,
+                                   leadership->lease));
+    if (keeper_->term() != leadership->term) {
+      return MakeError(absl::StatusCode::kAborted, "LEADERSHIP_LOST",
+                       absl::StrCat("term ", leadership->term, " has ended"));
+    }
+    MutexLock lock(&cluster_->mu);
+    cluster_->term = leadership->term;
+    return absl::OkStatus();
+  }
   if (config_.state_file.empty()) {
     store_ = std::make_unique<MemoryStore>();
   } else {
@@ -99,7 +114,13 @@ absl::Status Coordinator::OpenState(Clock* clock, RandomSource* random) {
   }
   DJINN_ASSIGN_OR_RETURN(
       keeper_, StateKeeper::Open(store_.get(), clock, random->HexId()));
-  if (store_->persistent()) {
+  return absl::OkStatus();
+}
+
+absl::Status Coordinator::OpenState(Clock* clock, RandomSource* random,
+                                    const Leadership* leadership) {
+  DJINN_RETURN_IF_ERROR(OpenKeeper(clock, random, leadership));
+  if (leadership != nullptr || store_->persistent()) {
     DJINN_ASSIGN_OR_RETURN(const StateKeeper::State state, keeper_->Read());
     DJINN_RETURN_IF_ERROR(persistence::Restore(*cluster_, state));
     log::Info("state restored",

@@ -3,6 +3,7 @@
 #ifndef COORDINATOR_SERVER_COORDINATOR_H_
 #define COORDINATOR_SERVER_COORDINATOR_H_
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -30,17 +31,31 @@
 
 namespace djinn::coordinator {
 
+// The right of an elected coordinator to serve.
+struct Leadership {
+  // The store that the candidates share; it outlives the coordinator.
+  Store* store = nullptr;
+  // As Election::owner() and Election::View::term.
+  std::string owner;
+  uint64_t term = 0;
+  absl::Duration lease;
+};
+
 class Coordinator {
  public:
   // Starts to serve; serves until Stop(). `clock` and `random` must outlive the
   // coordinator. Returns the errors of Server::Start(),
   // MonitoringServer::Start() and the store. With `tick` false, time does not
   // pass until the caller ticks the cluster, for tests with a fake clock.
-  // `read_config` reads the configuration again, for ReloadConfig().
+  // `read_config` reads the configuration again, for ReloadConfig(). With a
+  // `leadership`, the coordinator uses its store instead of the configured one,
+  // and every message carries its term; returns Aborted (LEADERSHIP_LOST) when
+  // that term has ended.
   using ReadConfigFunction = std::function<absl::StatusOr<Config>()>;
   static absl::StatusOr<std::unique_ptr<Coordinator>> Start(
       Config config, Clock* clock, RandomSource* random,
-      ReadConfigFunction read_config, bool tick = true);
+      ReadConfigFunction read_config, bool tick = true,
+      const Leadership* leadership = nullptr);
 
   ~Coordinator();
   Coordinator(const Coordinator&) = delete;
@@ -55,6 +70,10 @@ class Coordinator {
   ClusterState* cluster() { return cluster_.get(); }
   ConfigReloader* reloader() { return &reloader_; }
 
+  // Returns whether another process has become the writer of the store. This
+  // one must then be stopped.
+  bool lost() const { return keeper_->lost(); }
+
   Readiness* readiness() { return readiness_.get(); }
 
   // Makes the coordinator not ready. Ends every stream with a reason, then the
@@ -65,7 +84,10 @@ class Coordinator {
  private:
   Coordinator(Config config, Clock* clock, RandomSource* random,
               ReadConfigFunction read_config, bool tick);
-  absl::Status OpenState(Clock* clock, RandomSource* random);
+  absl::Status OpenState(Clock* clock, RandomSource* random,
+                         const Leadership* leadership);
+  absl::Status OpenKeeper(Clock* clock, RandomSource* random,
+                          const Leadership* leadership);
   void TickUntilStopped();
   absl::Status StartMonitoring();
   absl::Status StartScaler();
@@ -78,6 +100,7 @@ class Coordinator {
   Credentials credentials_;
   const std::unique_ptr<ClusterState> cluster_;
   ConfigReloader reloader_;
+  // Null when the store is shared.
   std::unique_ptr<Store> store_;
   std::unique_ptr<StateKeeper> keeper_;
   GraphStore graphs_;

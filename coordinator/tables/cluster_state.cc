@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/error.h"
 #include "common/log/log.h"
+#include "coordinator/tables/errors.h"
 
 namespace djinn::coordinator {
 
@@ -56,6 +57,11 @@ absl::StatusOr<Session*> ClusterState::FindOpenSession(const StreamId& id) {
   if (session == nullptr) return Replaced();
   if (!session->end.ok()) return session->end;
   return session;
+}
+
+absl::Status ClusterState::CheckTerm(uint64_t known_term) const {
+  // A process that was not elected is the only one.
+  return term > 0 && known_term > term ? NotLeader("") : absl::OkStatus();
 }
 
 absl::Status ClusterState::Replaced() {

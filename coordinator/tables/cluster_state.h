@@ -227,6 +227,10 @@ struct ClusterState {
   // Returns the status for a stream whose session has another one by now:
   // Aborted (SESSION_ATTACHED_ELSEWHERE).
   static absl::Status Replaced();
+  // Returns Unavailable (NOT_LEADER) to a peer that has seen a later term than
+  // this process has.
+  absl::Status CheckTerm(uint64_t known_term) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // Finds a session by its id or the shortened form; null when there is none.
   const Session* FindForOperator(const std::string& id)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
@@ -257,6 +261,10 @@ struct ClusterState {
   // call under it blocks.
   Mutex mu;
   bool stopping ABSL_GUARDED_BY(mu) = false;
+  // Term in which this process leads, which every message to clients and
+  // workers carries. 0: the process was not elected. Fixed before the first
+  // stream.
+  uint64_t term ABSL_GUARDED_BY(mu) = 0;
   uint64_t last_stream ABSL_GUARDED_BY(mu) = 0;
   WorkerRegistry workers ABSL_GUARDED_BY(mu);
   SessionTable sessions ABSL_GUARDED_BY(mu);

@@ -16,4 +16,13 @@ absl::Status SessionUnknown(const std::string& id) {
   return Unknown("SESSION", log::ShortId(id));
 }
 
+absl::Status NotLeader(const std::string& leader) {
+  return MakeError(
+      absl::StatusCode::kUnavailable, "NOT_LEADER",
+      leader.empty()
+          ? "this coordinator does not lead, and knows of no leader"
+          : absl::StrCat("this coordinator does not lead; ", leader, " does"),
+      {{"leader", leader}});
+}
+
 }  // namespace djinn::coordinator

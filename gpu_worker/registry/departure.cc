@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/net/bearer.h"
-#include "common/net/channel_options.h"
+#include "common/net/coordinator_channels.h"
 #include "common/net/grpc_status.h"
 #include "djinn/v1/worker_departure.grpc.pb.h"
 #include "grpcpp/client_context.h"
@@ -22,21 +22,30 @@ constexpr std::chrono::seconds kCallTimeout(2);
 
 absl::StatusOr<LeaveFunction> MakeGrpcLeave(GrpcRegistryOptions options) {
   DJINN_ASSIGN_OR_RETURN(
-      const std::shared_ptr<grpc::Channel> channel,
-      MakeChannel(options.coordinator, {options.security, /*connection=*/0}));
-  std::shared_ptr<v1::WorkerDeparture::Stub> stub =
-      v1::WorkerDeparture::NewStub(channel);
-  return [stub = std::move(stub), token = std::move(options.join_token)](
-             const v1::LeaveRequest& request)
-             -> absl::StatusOr<v1::LeaveProgress> {
-    grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() + kCallTimeout);
-    PutBearer(token(), &context);
-    v1::LeaveProgress progress;
-    DJINN_RETURN_IF_ERROR(
-        FromGrpcStatus(stub->Leave(&context, request, &progress)));
-    return progress;
-  };
+      std::shared_ptr<CoordinatorChannels> channels,
+      CoordinatorChannels::Make(options.coordinator, options.security));
+  return
+      [channels = std::move(channels),
+       token = std::move(options.join_token)](const v1::LeaveRequest& request)
+          -> absl::StatusOr<v1::LeaveProgress> {
+        for (;;) {
+          const CoordinatorChannels::Target target = channels->current();
+          grpc::ClientContext context;
+          context.set_deadline(std::chrono::system_clock::now() + kCallTimeout);
+          PutBearer(token(), &context);
+          v1::LeaveProgress progress;
+          const absl::Status status =
+              FromGrpcStatus(v1::WorkerDeparture::NewStub(target.channel)
+                                 ->Leave(&context, request, &progress));
+          if (status.ok()) return progress;
+          // Only a coordinator that is away or follows is worth another
+          // address.
+          if (!absl::IsUnavailable(status) ||
+              !channels->NoteFailure(target, status)) {
+            return status;
+          }
+        }
+      };
 }
 
 std::string AwaitDeparture(const v1::LeaveRequest& request,

@@ -2,10 +2,11 @@
 
 #include <utility>
 
+#include "common/base/error.h"
 #include "common/base/status_macros.h"
 #include "common/net/bearer.h"
 #include "common/net/bounded_call.h"
-#include "common/net/channel_options.h"
+#include "common/net/coordinator_channels.h"
 #include "common/net/grpc_status.h"
 #include "common/net/tls_probe.h"
 #include "djinn/v1/worker_registry.pb.h"
@@ -17,11 +18,13 @@ constexpr char kMethod[] = "/djinn.v1.WorkerRegistry/Synchronize";
 
 class GrpcRegistryStream : public RegistryStream {
  public:
-  // `options` must outlive the stream.
-  GrpcRegistryStream(std::shared_ptr<grpc::Channel> channel,
+  // All must outlive the stream.
+  GrpcRegistryStream(CoordinatorChannels* channels,
                      const GrpcRegistryOptions& options)
       : options_(options),
-        call_(std::move(channel), kMethod,
+        channels_(channels),
+        target_(channels->current()),
+        call_(target_.channel, kMethod,
               {BearerMetadata(options.join_token())}) {}
 
   bool Write(const v1::WorkerState& state) override {
@@ -34,33 +37,38 @@ class GrpcRegistryStream : public RegistryStream {
   }
   void Cancel() override { call_.Cancel(); }
   absl::Status Finish() override {
-    absl::Status status = FromGrpcStatus(call_.Finish());
+    const absl::Status ended = FromGrpcStatus(call_.Finish());
+    next_at_once_ = channels_->NoteFailure(target_, ended);
     if (!invalid_.ok()) return invalid_;
-    return answered_
-               ? status
-               : ExplainTlsFailure(std::move(status), options_.coordinator,
-                                   options_.security);
+    // A coordinator that follows has answered, too.
+    return answered_ || !ErrorReason(ended).empty()
+               ? ended
+               : ExplainTlsFailure(ended, target_.address, options_.security);
   }
+  bool NextAtOnce() const override { return next_at_once_; }
 
  private:
   const GrpcRegistryOptions& options_;
+  CoordinatorChannels* const channels_;
+  const CoordinatorChannels::Target target_;
   bool answered_ = false;
+  bool next_at_once_ = false;
   absl::Status invalid_;  // set when bytes arrived that are not a message
   BoundedCall call_;
 };
 
 class GrpcRegistry : public RegistryConnector {
  public:
-  GrpcRegistry(std::shared_ptr<grpc::Channel> channel,
+  GrpcRegistry(std::unique_ptr<CoordinatorChannels> channels,
                const GrpcRegistryOptions& options)
-      : channel_(std::move(channel)), options_(options) {}
+      : channels_(std::move(channels)), options_(options) {}
 
   std::unique_ptr<RegistryStream> Open() override {
-    return std::make_unique<GrpcRegistryStream>(channel_, options_);
+    return std::make_unique<GrpcRegistryStream>(channels_.get(), options_);
   }
 
  private:
-  const std::shared_ptr<grpc::Channel> channel_;
+  const std::unique_ptr<CoordinatorChannels> channels_;
   const GrpcRegistryOptions options_;
 };
 
@@ -69,9 +77,9 @@ class GrpcRegistry : public RegistryConnector {
 absl::StatusOr<std::unique_ptr<RegistryConnector>> MakeGrpcRegistry(
     const GrpcRegistryOptions& options) {
   DJINN_ASSIGN_OR_RETURN(
-      std::shared_ptr<grpc::Channel> channel,
-      MakeChannel(options.coordinator, {options.security, /*connection=*/0}));
-  return std::make_unique<GrpcRegistry>(std::move(channel), options);
+      std::unique_ptr<CoordinatorChannels> channels,
+      CoordinatorChannels::Make(options.coordinator, options.security));
+  return std::make_unique<GrpcRegistry>(std::move(channels), options);
 }
 
 }  // namespace djinn::worker

@@ -1,4 +1,5 @@
-// Opens Synchronize streams over gRPC.
+// Opens Synchronize streams over gRPC. Each goes to the coordinator that leads,
+// as far as it is known; see common/net/coordinator_channels.h.
 #ifndef GPU_WORKER_REGISTRY_GRPC_REGISTRY_H_
 #define GPU_WORKER_REGISTRY_GRPC_REGISTRY_H_
 
@@ -13,7 +14,7 @@
 namespace djinn::worker {
 
 struct GrpcRegistryOptions {
-  // The coordinator's address.
+  // The coordinator's addresses, divided by commas.
   std::string coordinator;
   // Returns the token, for each call anew. Never logged. Any thread calls it.
   std::function<std::string()> join_token;

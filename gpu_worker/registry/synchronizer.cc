@@ -62,6 +62,7 @@ void Synchronizer::Run() {
       if (stopping_) return;
     }
     const absl::Status status = stream->Finish();
+    const bool at_once = stream->NextAtOnce();
     stream.reset();
     // Logs once per kind of error, not once per attempt.
     if (joined || status.ToString() != last_complaint) {
@@ -69,10 +70,13 @@ void Synchronizer::Run() {
       last_complaint = status.ToString();
     }
     if (joined) backoff = options_.min_backoff;
+    if (at_once) continue;
     const double jitter =
         0.5 + 0.5 * static_cast<double>(random_->NonZero64() % 1024) / 1024;
     Backoff(backoff * jitter);
-    backoff = std::min(backoff * 1.6, options_.max_backoff);
+    backoff =
+        std::min(backoff * 1.6, term_.known() > 0 ? options_.max_elected_backoff
+                                                  : options_.max_backoff);
   }
 }
 
@@ -130,6 +134,7 @@ bool Synchronizer::Serve(RegistryStream* stream) {
     v1::WorkerState report = snapshot_();
     changes.Reduce(&report);
     report.set_applied_revision(acknowledged);
+    report.set_known_term(term_.known());
     identity.set_worker_id(report.worker_id());
     identity.set_incarnation(report.incarnation());
     identity.set_acknowledgement(true);
@@ -152,6 +157,11 @@ void Synchronizer::ReadAll(RegistryStream* stream) {
     if (last > 0 && desired.revision() != last + 1) {
       log::Error("a message of the coordinator is missing; dialing again",
                  {{"revision", desired.revision()}, {"last", last}});
+      break;
+    }
+    if (const absl::Status stale = term_.Note(desired.term()); !stale.ok()) {
+      log::Warning("command of a superseded coordinator ignored",
+                   {{"error", stale}});
       break;
     }
     last = desired.revision();

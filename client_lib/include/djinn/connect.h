@@ -57,7 +57,9 @@ struct TlsOptions {
 };
 
 struct ConnectOptions {
-  // The coordinator's address. Empty means DJINN_COORDINATOR.
+  // The coordinator's address. Where several coordinators share a store, the
+  // addresses of all, divided by commas, such as "10.0.0.1:7000,10.0.0.2:7000":
+  // the session goes on with the one that leads. Empty means DJINN_COORDINATOR.
   std::string coordinator;
   // The tenant's token. Empty means the contents of token_file.
   std::string token;

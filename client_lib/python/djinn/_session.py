@@ -41,7 +41,8 @@ def connect(
     An argument that is None is read from the environment (DJINN_COORDINATOR,
     DJINN_TOKEN_FILE, DJINN_TLS_*) or has the default of djinn/connect.h.
 
-    coordinator: the coordinator's address, "host:port" or "unix:/path".
+    coordinator: the coordinator's address, "host:port" or "unix:/path", or those of
+        several coordinators that share a store, divided by commas.
     token, token_file: the tenant's token, or the file that contains it.
     program: the name that operators of the cluster see.
     tls: a dict with ca_file, certificate_file, private_key_file, server_name and
