@@ -9,6 +9,7 @@
 #include "absl/time/time.h"
 #include "common/lease/phase_times.h"
 #include "common/lease/priority_class.h"
+#include "coordinator/ctl/reports.h"
 #include "coordinator/ctl/table.h"
 
 namespace djinn::ctl {
@@ -471,10 +472,7 @@ std::string Detail(const v1::TenantInfo& info) {
   rows.push_back({"cohort", OrDash(info.cohort())});
   for (const v1::ResourceQuota& quota : info.quotas()) {
     rows.push_back(
-        {absl::StrCat("quota of ", quota.resource()),
-         absl::StrFormat("%.15g of %.15g, %.15g borrowed, %.15g lent",
-                         quota.used(), quota.nominal(), quota.borrowed(),
-                         quota.lent())});
+        {absl::StrCat("quota of ", quota.resource()), DescribeQuota(quota)});
   }
   return FormatTable(rows);
 }

@@ -19,6 +19,14 @@ std::string Shorten(int number, const std::string& name,
   return absl::AsciiStrToLower(absl::StripPrefix(name, prefix));
 }
 
+// Returns whether operators set any of the tenant's quotas.
+std::string QuotaState(const v1::TenantInfo& info) {
+  for (const v1::ResourceQuota& quota : info.quotas()) {
+    if (quota.has_override()) return "set";
+  }
+  return info.quotas().empty() ? "-" : "configured";
+}
+
 }  // namespace
 
 std::string Name(v1::Phase phase) {
@@ -154,9 +162,9 @@ Row Cells(const v1::SessionInfo& info) {
 }
 
 Row Header(const v1::TenantInfo&) {
-  return {"TENANT",       "WEIGHT",    "QUEUE",      "SESSIONS",
-          "LEASES",       "IN-FLIGHT", "STORAGE",    "CONTENT",
-          "MEMORY-LIMIT", "MODELS",    "MODEL-BYTES"};
+  return {"TENANT",       "WEIGHT",    "QUEUE",   "SESSIONS",
+          "LEASES",       "IN-FLIGHT", "STORAGE", "CONTENT",
+          "MEMORY-LIMIT", "QUOTA",     "MODELS",  "MODEL-BYTES"};
 }
 Row Cells(const v1::TenantInfo& info) {
   return {info.tenant(),
@@ -168,6 +176,7 @@ Row Cells(const v1::TenantInfo& info) {
           FormatBytes(info.storage_bytes()),
           FormatBytes(info.content_bytes()),
           FormatBytes(info.limits().memory_bytes()),
+          QuotaState(info),
           absl::StrCat(info.use().model_count()),
           FormatBytes(info.use().model_bytes())};
 }

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "coordinator/admin/config_reloader.h"
+#include "coordinator/admin/quota_setter.h"
 #include "coordinator/config/operators.h"
 #include "coordinator/config/tenants.h"
 #include "coordinator/graphs/graph_intake.h"
@@ -36,7 +37,8 @@ std::unique_ptr<grpc::Service> MakeWorkerDepartureService(
 std::unique_ptr<grpc::Service> MakeAdminService(const Credentials* credentials,
                                                 ClusterState* cluster,
                                                 GraphStore* graphs,
-                                                ConfigReloader* reloader);
+                                                ConfigReloader* reloader,
+                                                QuotaSetter* quotas);
 
 }  // namespace djinn::coordinator
 
