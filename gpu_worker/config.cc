@@ -22,6 +22,8 @@ constexpr int kMaxThreads = 1024;
 constexpr size_t kMaxSocketPath =
     sizeof(sockaddr_un::sun_path) - sizeof(kPullSocketSuffix);
 constexpr int kMaxOrdinal = 127;
+// The name under which NVIDIA's driver installs its management library.
+constexpr char kNvmlLibrary[] = "libnvidia-ml.so.1";
 // Operators' temporaries have no other limit.
 constexpr uint64_t kCudaMinFreeBytes = uint64_t{2} << 30;
 // Endpoints of tenants in a report.
@@ -177,6 +179,10 @@ absl::StatusOr<WorkerConfig> ReadWorkerConfig(ConfigReader reader) {
   if (!plugin.empty()) {
     config.device_plugin = std::filesystem::absolute(plugin);
     if (!cuda) device.Error("plugin", "of cuda devices alone");
+  }
+  config.nvml_library = device.String("nvml_library", cuda ? kNvmlLibrary : "");
+  if (!cuda && config.device_kind != "fake" && !config.nvml_library.empty()) {
+    device.Error("nvml_library", "of cuda devices alone");
   }
   config.graph_memory = device.Size("graph_memory", 0);
   if (config.graph_memory > 0 && !cuda) {

@@ -49,6 +49,8 @@
 //       bytes_per_second: 9e11
 //       seconds_per_call: 5us
 //     plugin: /opt/libdjinn_cuda.so   # cuda; default: beside the program
+//     nvml_library: libnvidia-ml.so.1 # tells a GPU's health; a worker without
+//                                     # it starts, too
 //     graph_memory: 0                 # cuda: memory for device graphs; 0: a
 //                                     # sixteenth of the memory
 //     graphs: true                    # cuda: whether to record device graphs
@@ -178,6 +180,8 @@ struct WorkerConfig {
   // Empty when there is no disk store.
   std::string content_disk_directory;
   uint64_t content_disk_limit = 0;
+  // Empty when the device's health is not asked of NVML.
+  std::string nvml_library;
 };
 
 // Returns InvalidArgument (BAD_CONFIG), which names every error with line and

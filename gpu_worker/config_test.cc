@@ -160,6 +160,7 @@ TEST_F(ConfigTest, ACudaDeviceHasANumberAndAPlugIn) {
   // 0 means that the device determines it.
   EXPECT_EQ(config->device_memory, 0u);
   EXPECT_EQ(config->device_plugin, "");
+  EXPECT_EQ(config->nvml_library, "libnvidia-ml.so.1");
   config = Read(
       "{kind: cuda:0, memory: 70GiB, plugin: some.so, "
       "graph_memory: 2GiB}");

@@ -50,6 +50,7 @@ std::vector<std::string> PendingSettings(const WorkerConfig& running,
     compare("device.kind", running.device_ordinal, read.device_ordinal);
   }
   compare("device.plugin", running.device_plugin, read.device_plugin);
+  compare("device.nvml_library", running.nvml_library, read.nvml_library);
   compare("device.graph_memory", running.graph_memory, read.graph_memory);
   compare("device.graphs", running.graphs, read.graphs);
   compare("device.memory", running.device_memory, read.device_memory);

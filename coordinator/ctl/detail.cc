@@ -284,7 +284,9 @@ std::string Detail(const v1::WorkerInfo& info) {
       {"runs in flight", absl::StrCat(info.queued_runs())},
       {"new leases", info.draining()   ? "none: drained"
                      : info.cordoned() ? "none: cordoned"
-                                       : "yes"},
+                     : !info.gpu_health().failure().empty()
+                         ? "none: its GPU fails"
+                         : "yes"},
       {"clients", Reach(info)},
       {"speed", Describe(info.speed())},
       {"price", absl::StrCat(info.price_per_hour(), " an hour")},
@@ -295,6 +297,9 @@ std::string Detail(const v1::WorkerInfo& info) {
       {"measured from", Describe(info.links())},
       {"capabilities", OrDash(absl::StrJoin(info.capabilities(), " "))},
       {"phases", Phases(info.phases())}};
+  if (info.has_gpu_health()) {
+    rows.push_back({"gpu", DescribeGpu(info.gpu_health())});
+  }
   if (!info.has_memory()) return FormatTable(rows);  // a lost worker
   const v1::MemoryUse& memory = info.memory();
   rows.push_back(
