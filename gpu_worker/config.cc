@@ -22,6 +22,8 @@ constexpr int kMaxThreads = 1024;
 constexpr size_t kMaxSocketPath =
     sizeof(sockaddr_un::sun_path) - sizeof(kPullSocketSuffix);
 constexpr int kMaxOrdinal = 127;
+// "-gpu" and a number.
+constexpr size_t kGpuSuffixSize = 7;
 // The name under which NVIDIA's driver installs its management library.
 constexpr char kNvmlLibrary[] = "libnvidia-ml.so.1";
 // Operators' temporaries have no other limit.
@@ -110,7 +112,7 @@ void ReadIsolation(ConfigMap* root, WorkerConfig* config) {
     }
     return;
   }
-  if (config->device_kind == "cuda") {
+  if (config->device_kind == "cuda" || config->all_gpus) {
     map.Error("mode", "process is not available for cuda devices");
   }
   if (root->Has("content_disk")) {
@@ -171,8 +173,20 @@ absl::StatusOr<WorkerConfig> ReadWorkerConfig(ConfigReader reader) {
       absl::SimpleAtoi(ordinal, &config.device_ordinal) &&
       config.device_ordinal >= 0 && config.device_ordinal <= kMaxOrdinal) {
     config.device_kind = "cuda";
+  } else if (config.device_kind == "cuda" || config.device_kind == "fake:all") {
+    config.all_gpus = true;
+    config.device_kind = config.device_kind == "cuda" ? "cuda" : "fake";
   } else if (config.device_kind != "cpu" && config.device_kind != "fake") {
-    device.Error("kind", "cpu, cuda:N with the device's number, or fake");
+    device.Error("kind",
+                 "cpu, cuda for all GPUs, cuda:N with a device's number, or "
+                 "fake");
+  }
+  if (config.all_gpus && !config.shared_memory_socket.empty() &&
+      config.shared_memory_socket.size() + kGpuSuffixSize > kMaxSocketPath) {
+    root.Error("shared_memory_socket",
+               absl::StrCat("at most ", kMaxSocketPath - kGpuSuffixSize,
+                            " characters, the folder included, because each "
+                            "GPU's has a suffix"));
   }
   const bool cuda = config.device_kind == "cuda";
   const std::string plugin = device.Path("plugin");
@@ -183,6 +197,9 @@ absl::StatusOr<WorkerConfig> ReadWorkerConfig(ConfigReader reader) {
   config.nvml_library = device.String("nvml_library", cuda ? kNvmlLibrary : "");
   if (!cuda && config.device_kind != "fake" && !config.nvml_library.empty()) {
     device.Error("nvml_library", "of cuda devices alone");
+  }
+  if (config.all_gpus && config.nvml_library.empty()) {
+    device.Error("nvml_library", "is what lists the GPUs");
   }
   config.graph_memory = device.Size("graph_memory", 0);
   if (config.graph_memory > 0 && !cuda) {

@@ -167,6 +167,7 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(
   if (!config.nvml_library.empty()) {
     worker->gpu_ = std::make_unique<GpuMonitor>(
         GpuMonitorOptions{.library = config.nvml_library,
+                          .uuid = config.gpu_uuid,
                           .bus_id = worker->device_->bus_id(),
                           .index = config.device_ordinal});
   }

@@ -57,9 +57,10 @@ GpuMonitor::GpuMonitor(GpuMonitorOptions options)
 absl::Status GpuMonitor::Open() {
   DJINN_ASSIGN_OR_RETURN(nvml_, Nvml::Open(options_.library));
   DJINN_ASSIGN_OR_RETURN(
-      gpu_, options_.bus_id.empty()
-                ? nvml_->ByIndex(static_cast<unsigned>(options_.index))
-                : nvml_->ByBusId(options_.bus_id));
+      gpu_, !options_.uuid.empty() ? nvml_->ByUuid(options_.uuid)
+            : !options_.bus_id.empty()
+                ? nvml_->ByBusId(options_.bus_id)
+                : nvml_->ByIndex(static_cast<unsigned>(options_.index)));
   return absl::OkStatus();
 }
 

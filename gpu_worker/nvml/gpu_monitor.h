@@ -32,7 +32,9 @@ bool IsProgramFault(uint32_t xid);
 
 struct GpuMonitorOptions {
   std::string library;
-  // PCI address of the GPU. Empty: the GPU is the one with number `index`.
+  // The GPU: its UUID, or if that is empty its PCI address, or if that is
+  // empty, too, its number.
+  std::string uuid;
   std::string bus_id;
   int index = 0;
   // How often temperature and ECC errors are read. Also bounds how long Stop()

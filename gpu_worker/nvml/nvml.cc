@@ -24,6 +24,7 @@ struct Nvml::Functions {
   Result (*count)(unsigned*) = nullptr;
   Result (*by_index)(unsigned, Handle*) = nullptr;
   Result (*by_bus_id)(const char*, Handle*) = nullptr;
+  Result (*by_uuid)(const char*, Handle*) = nullptr;
   Result (*uuid)(Handle, char*, unsigned) = nullptr;
   Result (*temperature)(Handle, int, unsigned*) = nullptr;
   Result (*ecc_errors)(Handle, int, int, unsigned long long*) = nullptr;
@@ -48,6 +49,7 @@ struct Nvml::Functions {
     find("nvmlDeviceGetCount_v2", &count);
     find("nvmlDeviceGetHandleByIndex_v2", &by_index);
     find("nvmlDeviceGetHandleByPciBusId_v2", &by_bus_id);
+    find("nvmlDeviceGetHandleByUUID", &by_uuid);
     find("nvmlDeviceGetUUID", &uuid);
     find("nvmlDeviceGetTemperature", &temperature);
     find("nvmlDeviceGetTotalEccErrors", &ecc_errors);
@@ -152,6 +154,13 @@ absl::StatusOr<Nvml::Gpu> Nvml::ByBusId(const std::string& bus_id) const {
   Gpu gpu = nullptr;
   DJINN_RETURN_IF_ERROR(ToStatus(functions_->by_bus_id(bus_id.c_str(), &gpu),
                                  "nvmlDeviceGetHandleByPciBusId_v2"));
+  return gpu;
+}
+
+absl::StatusOr<Nvml::Gpu> Nvml::ByUuid(const std::string& uuid) const {
+  Gpu gpu = nullptr;
+  DJINN_RETURN_IF_ERROR(ToStatus(functions_->by_uuid(uuid.c_str(), &gpu),
+                                 "nvmlDeviceGetHandleByUUID"));
   return gpu;
 }
 

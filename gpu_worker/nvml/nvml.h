@@ -68,10 +68,11 @@ class Nvml {
 
   // Returns the number of GPUs that this process may use.
   absl::StatusOr<unsigned> Count() const;
-  // Return a GPU by its number, in the order of PCI addresses, or by its PCI
-  // address such as "0000:17:00.0".
+  // Return a GPU by its number, in the order of PCI addresses, by its PCI
+  // address such as "0000:17:00.0", or by its UUID.
   absl::StatusOr<Gpu> ByIndex(unsigned index) const;
   absl::StatusOr<Gpu> ByBusId(const std::string& bus_id) const;
+  absl::StatusOr<Gpu> ByUuid(const std::string& uuid) const;
   // Returns an identifier that no other GPU has, such as "GPU-5d7f…".
   absl::StatusOr<std::string> Uuid(Gpu gpu) const;
 

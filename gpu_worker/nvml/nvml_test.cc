@@ -72,6 +72,8 @@ TEST_F(NvmlTest, GpusAreFoundByNumberAndByAddress) {
   EXPECT_EQ(nvml->Uuid(nvml->ByIndex(1).value()).value(), "GPU-bbbb");
   const Nvml::Gpu gpu = nvml->ByBusId("0000:02:00.0").value();
   EXPECT_EQ(nvml->Uuid(gpu).value(), "GPU-bbbb");
+  EXPECT_EQ(nvml->ByUuid("GPU-bbbb").value(), gpu);
+  EXPECT_EQ(ErrorReason(nvml->ByUuid("GPU-cccc").status()), "NVML_UNAVAILABLE");
   EXPECT_EQ(nvml->Temperature(gpu).value(), 52u);
   EXPECT_EQ(nvml->UncorrectedEccErrors(gpu).value(), 0u);
   EXPECT_EQ(ErrorReason(nvml->ByIndex(2).status()), "NVML_UNAVAILABLE");
@@ -115,6 +117,10 @@ TEST_F(NvmlTest, AMonitorWithoutItsGpuNamesTheFunction) {
 }
 
 TEST_F(NvmlTest, AHealthyGpuShowsItsNumbers) {
+  EXPECT_EQ(GpuMonitor({.library = kFake, .uuid = "GPU-aaaa"})
+                .health()
+                .temperature_celsius(),
+            41u);
   GpuMonitor monitor({.library = kFake, .bus_id = "0000:02:00.0"});
   EXPECT_EQ(monitor.failure(), "");
   const v1::GpuHealth health = monitor.health();

@@ -132,6 +132,16 @@ int nvmlDeviceGetHandleByPciBusId_v2(const char* bus_id, void** handle) {
   }
   return kNotFound;
 }
+int nvmlDeviceGetHandleByUUID(const char* uuid, void** handle) {
+  std::vector<Gpu> gpus;
+  if (!Read(&gpus)) return kDriverNotLoaded;
+  for (size_t i = 0; i < gpus.size(); ++i) {
+    if (gpus[i].uuid != uuid) continue;
+    *handle = HandleOf(i);
+    return kSuccess;
+  }
+  return kNotFound;
+}
 int nvmlDeviceGetUUID(void* handle, char* out, unsigned size) {
   Gpu gpu;
   return Find(handle, &gpu) ? Copy(gpu.uuid, out, size) : kNotFound;
