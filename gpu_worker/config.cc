@@ -83,6 +83,32 @@ bool ReadPorts(const std::string& text, WorkerConfig* config) {
   return true;
 }
 
+// Reads the kind and number of the device, or that all GPUs are meant.
+void ReadKind(ConfigMap* root, ConfigMap* device, WorkerConfig* config) {
+  config->device_kind = device->String("kind", "cpu");
+  absl::string_view ordinal = config->device_kind;
+  if (absl::ConsumePrefix(&ordinal, "cuda:") &&
+      absl::SimpleAtoi(ordinal, &config->device_ordinal) &&
+      config->device_ordinal >= 0 && config->device_ordinal <= kMaxOrdinal) {
+    config->device_kind = "cuda";
+  } else if (config->device_kind == "cuda" ||
+             config->device_kind == "fake:all") {
+    config->all_gpus = true;
+    config->device_kind = config->device_kind == "cuda" ? "cuda" : "fake";
+  } else if (config->device_kind != "cpu" && config->device_kind != "fake") {
+    device->Error("kind",
+                  "cpu, cuda for all GPUs, cuda:N with a device's number, or "
+                  "fake");
+  }
+  if (config->all_gpus && !config->shared_memory_socket.empty() &&
+      config->shared_memory_socket.size() + kGpuSuffixSize > kMaxSocketPath) {
+    root->Error("shared_memory_socket",
+                absl::StrCat("at most ", kMaxSocketPath - kGpuSuffixSize,
+                             " characters, the folder included, because each "
+                             "GPU's has a suffix"));
+  }
+}
+
 // Reads the map under `isolation`, once the rest of `config` is read.
 void ReadIsolation(ConfigMap* root, WorkerConfig* config) {
   ConfigMap map = root->Map("isolation");
@@ -167,27 +193,7 @@ absl::StatusOr<WorkerConfig> ReadWorkerConfig(ConfigReader reader) {
                        config.insecure || config.coordinator_tls.enabled());
   }
   ConfigMap device = root.Map("device");
-  config.device_kind = device.String("kind", "cpu");
-  absl::string_view ordinal = config.device_kind;
-  if (absl::ConsumePrefix(&ordinal, "cuda:") &&
-      absl::SimpleAtoi(ordinal, &config.device_ordinal) &&
-      config.device_ordinal >= 0 && config.device_ordinal <= kMaxOrdinal) {
-    config.device_kind = "cuda";
-  } else if (config.device_kind == "cuda" || config.device_kind == "fake:all") {
-    config.all_gpus = true;
-    config.device_kind = config.device_kind == "cuda" ? "cuda" : "fake";
-  } else if (config.device_kind != "cpu" && config.device_kind != "fake") {
-    device.Error("kind",
-                 "cpu, cuda for all GPUs, cuda:N with a device's number, or "
-                 "fake");
-  }
-  if (config.all_gpus && !config.shared_memory_socket.empty() &&
-      config.shared_memory_socket.size() + kGpuSuffixSize > kMaxSocketPath) {
-    root.Error("shared_memory_socket",
-               absl::StrCat("at most ", kMaxSocketPath - kGpuSuffixSize,
-                            " characters, the folder included, because each "
-                            "GPU's has a suffix"));
-  }
+  ReadKind(&root, &device, &config);
   const bool cuda = config.device_kind == "cuda";
   const std::string plugin = device.Path("plugin");
   if (!plugin.empty()) {

@@ -64,7 +64,8 @@ absl::StatusOr<v1::TenantInfo> QuotaSetter::Set(
     const v1::SetQuotaRequest& request, absl::string_view who) {
   DJINN_RETURN_IF_ERROR(Change(
       request.tenant(),
-      [&](const Tenant* tenant, QuotaOverrides::OfTenant* quotas) {
+      [&](const Tenant* tenant,
+          QuotaOverrides::OfTenant* quotas) -> absl::Status {
         if (tenant == nullptr) return Unknown("TENANT", request.tenant());
         if (request.quotas().empty()) {
           return MakeError(absl::StatusCode::kInvalidArgument, "NO_QUOTA",
@@ -95,7 +96,8 @@ absl::StatusOr<v1::TenantInfo> QuotaSetter::Unset(
     const v1::UnsetQuotaRequest& request) {
   DJINN_RETURN_IF_ERROR(Change(
       request.tenant(),
-      [&](const Tenant* tenant, QuotaOverrides::OfTenant* quotas) {
+      [&](const Tenant* tenant,
+          QuotaOverrides::OfTenant* quotas) -> absl::Status {
         if (tenant == nullptr && quotas->empty()) {
           return Unknown("TENANT", request.tenant());
         }

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <limits>
 #include <map>
-#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
@@ -246,12 +245,12 @@ absl::StatusOr<v1::SetQuotaRequest> QuotaToSet(const Command& command,
     if (!named.insert({resource, field}).second) {
       return WrongWord(word, "the same amount is given twice");
     }
-    v1::QuotaAmounts& amounts =
-        request.mutable_quotas()
-            ->try_emplace(resource, AmountsNow(tenant, resource))
-            .first->second;
+    auto& quotas = *request.mutable_quotas();
+    if (!quotas.contains(resource)) {
+      quotas[resource] = AmountsNow(tenant, resource);
+    }
     DJINN_RETURN_IF_ERROR(
-        PutValue(word, resource, field, parts.second, &amounts));
+        PutValue(word, resource, field, parts.second, &quotas[resource]));
   }
   for (const auto& [resource, amounts] : request.quotas()) {
     if (!std::isnan(amounts.nominal())) continue;
@@ -263,8 +262,10 @@ absl::StatusOr<v1::SetQuotaRequest> QuotaToSet(const Command& command,
 }
 
 std::vector<v1::TryQuotaRequest> QuotasToTry(const v1::SetQuotaRequest& set) {
-  const std::map<std::string, v1::QuotaAmounts> quotas(set.quotas().begin(),
-                                                       set.quotas().end());
+  std::map<std::string, v1::QuotaAmounts> quotas;
+  for (const auto& [resource, amounts] : set.quotas()) {
+    quotas[resource] = amounts;
+  }
   std::vector<v1::TryQuotaRequest> requests;
   for (const auto& [resource, amounts] : quotas) {
     v1::TryQuotaRequest& request = requests.emplace_back();

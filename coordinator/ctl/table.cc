@@ -24,7 +24,7 @@ bool GpuFails(const v1::WorkerInfo& info) {
          !info.gpu_health().failure().empty();
 }
 
-absl::string_view NewLeases(const v1::WorkerInfo& info) {
+std::string NewLeases(const v1::WorkerInfo& info) {
   return info.draining()           ? "drained"
          : info.cordoned()         ? "cordoned"
          : GpuFails(info)          ? "gpu fails"

@@ -372,7 +372,7 @@ absl::Status Restore(ClusterState& state,
   state.known.works.Restore(std::move(saved.learned));
   if (!saved.keys.empty()) state.keys.Restore(std::move(saved.keys));
   state.keys.Update(state.clock->Now(), state.saving.saves + 1);
-  RestoreQuotas(state, std::move(saved.quotas));
+  if (!saved.quotas.empty()) RestoreQuotas(state, std::move(saved.quotas));
   if (!entries.empty()) RestoreAllowances(state, saved.tenants);
   RestoreAccounts(state, saved);
   for (const auto& [id, stored] : saved.workers) {

@@ -29,6 +29,8 @@ class QuotaOverrides {
   // Replaces all of them.
   void Set(const std::string& tenant, OfTenant quotas);
 
+  bool empty() const { return tenants_.empty(); }
+
   // Returns the tenants with these quotas in place of the configured ones.
   std::vector<Tenant> Over(std::vector<Tenant> configured) const;
 

@@ -5,12 +5,14 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <climits>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,7 +24,6 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
 #include "common/base/error.h"
-#include "common/base/status_macros.h"
 #include "common/transport/shared_memory/shared_region.h"
 #include "gpu_worker/gpus/gpu_supervisor.h"
 #include "httplib.h"

@@ -83,7 +83,7 @@ class Nvml::Events : public Nvml::XidEvents {
     if (result == nvml_abi::kTimeout) return std::nullopt;
     DJINN_RETURN_IF_ERROR(nvml_.ToStatus(result, "nvmlEventSetWait_v2"));
     if (event.type != nvml_abi::kXidEvent) return std::nullopt;
-    return static_cast<uint32_t>(event.data);
+    return std::optional<uint32_t>(static_cast<uint32_t>(event.data));
   }
 
  private:
@@ -177,7 +177,7 @@ absl::StatusOr<std::optional<uint32_t>> Nvml::Temperature(Gpu gpu) const {
       functions_->temperature(gpu, nvml_abi::kGpuTemperature, &celsius);
   if (result == nvml_abi::kNotSupported) return std::nullopt;
   DJINN_RETURN_IF_ERROR(ToStatus(result, "nvmlDeviceGetTemperature"));
-  return celsius;
+  return std::optional<uint32_t>(celsius);
 }
 
 absl::StatusOr<std::optional<uint64_t>> Nvml::UncorrectedEccErrors(
@@ -187,7 +187,7 @@ absl::StatusOr<std::optional<uint64_t>> Nvml::UncorrectedEccErrors(
       gpu, nvml_abi::kUncorrectedError, nvml_abi::kVolatileCounter, &errors);
   if (result == nvml_abi::kNotSupported) return std::nullopt;
   DJINN_RETURN_IF_ERROR(ToStatus(result, "nvmlDeviceGetTotalEccErrors"));
-  return errors;
+  return std::optional<uint64_t>(errors);
 }
 
 absl::StatusOr<std::unique_ptr<Nvml::XidEvents>> Nvml::WatchXids(
@@ -200,7 +200,7 @@ absl::StatusOr<std::unique_ptr<Nvml::XidEvents>> Nvml::WatchXids(
       functions_->register_events(gpu, nvml_abi::kXidEvent, set);
   if (result == nvml_abi::kNotSupported) return nullptr;
   DJINN_RETURN_IF_ERROR(ToStatus(result, "nvmlDeviceRegisterEvents"));
-  return events;
+  return std::unique_ptr<XidEvents>(std::move(events));
 }
 
 }  // namespace djinn::worker
