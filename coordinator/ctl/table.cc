@@ -162,7 +162,7 @@ Row Header(const v1::WorkerInfo&) {
 Row Cells(const v1::WorkerInfo& info) {
   return {
       info.worker_id(),
-      GpuFails(info) ? "GPU_FAILS" : v1::WorkerInfo::State_Name(info.state()),
+      GpuFails(info) ? "GPU-FAILS" : v1::WorkerInfo::State_Name(info.state()),
       info.device(),
       FormatBytes(info.free_bytes()),
       FormatBytes(info.memory_bytes()),

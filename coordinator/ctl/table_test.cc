@@ -62,7 +62,7 @@ TEST(TableTest, AGpuThatFailsStandsInPlaceOfTheState) {
   gpu.set_uncorrected_ecc_errors(0);
   gpu.set_xid_count(2);
   gpu.set_last_xid(79);
-  EXPECT_EQ(Cells(info)[1], "GPU_FAILS");
+  EXPECT_EQ(Cells(info)[1], "GPU-FAILS");
   EXPECT_EQ(WideCells(info)[0], "gpu fails");
   EXPECT_EQ(WideCells(info).back(),
             "fails: Xid 79; 41 C; 0 uncorrected ECC errors; 2 Xids, the last "

@@ -149,13 +149,12 @@ void GpuSupervisor::Collect(Exposition* out) const {
   MutexLock lock(&mu_);
   for (size_t i = 0; i < children_.size(); ++i) {
     const Child& child = children_[i];
-    const Exposition::Labels labels = {{"gpu", absl::StrCat(i)}};
     out->Gauge("djinn_worker_gpu_process_running",
                "1 while the process of the GPU's worker runs.",
-               child.pid == 0 ? 0 : 1, labels);
+               child.pid == 0 ? 0 : 1, {{"gpu", absl::StrCat(i)}});
     out->Counter("djinn_worker_gpu_process_starts_total",
                  "Starts of the process of the GPU's worker.",
-                 static_cast<double>(child.starts), labels);
+                 static_cast<double>(child.starts), {{"gpu", absl::StrCat(i)}});
   }
 }
 

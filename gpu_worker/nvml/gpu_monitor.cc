@@ -163,20 +163,20 @@ v1::GpuHealth GpuMonitor::health() const {
 
 void GpuMonitor::Collect(const std::string& worker, Exposition* out) const {
   MutexLock lock(&mu_);
-  const Exposition::Labels labels = {{"worker", worker}};
   out->Gauge("djinn_worker_gpu_monitored",
              "1 when NVML tells the GPU's health, 0 when it is not available.",
-             gpu_ != nullptr ? 1 : 0, labels);
+             gpu_ != nullptr ? 1 : 0, {{"worker", worker}});
   if (health_.has_temperature_celsius()) {
     out->Gauge("djinn_worker_gpu_temperature_celsius",
                "Temperature of the GPU.", health_.temperature_celsius(),
-               labels);
+               {{"worker", worker}});
   }
   if (health_.has_uncorrected_ecc_errors()) {
     out->Gauge("djinn_worker_gpu_uncorrected_ecc_errors",
                "Memory errors of the GPU that were not corrected, since its "
                "driver was loaded.",
-               static_cast<double>(health_.uncorrected_ecc_errors()), labels);
+               static_cast<double>(health_.uncorrected_ecc_errors()),
+               {{"worker", worker}});
   }
   for (const auto& [xid, count] : xids_) {
     out->Counter("djinn_worker_gpu_xid_events_total",

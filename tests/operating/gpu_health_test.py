@@ -82,7 +82,7 @@ device: {kind: fake, memory: 1GiB, nvml_library: %s}
         self.assertEqual(text, "[-]gpu failed: %s; NVML, driver 580.0\nnot ready\n" % why)
         eventually(lambda: self.worker()["gpu_health"]["failure"] == why, "the coordinator knows")
         [head, row] = self.ctl("get", "workers").splitlines()
-        self.assertEqual(row.split()[head.split().index("STATE")], "GPU_FAILS")
+        self.assertEqual(row.split()[head.split().index("STATE")], "GPU-FAILS")
         self.assertIn("fails: " + why, self.ctl("get", "workers", "-o", "wide"))
         self.assertIn("none: its GPU fails", self.ctl("get", "worker", "w0"))
         self.assertIn("has a failing device: " + why, self.ctl("explain", "placement", "dev"))
