@@ -23,6 +23,10 @@ constexpr int kMaxThreads = 1024;
 constexpr size_t kMaxSocketPath =
     sizeof(sockaddr_un::sun_path) - sizeof(kPullSocketSuffix);
 constexpr int kMaxOrdinal = 127;
+// "-gpu" and a number.
+constexpr size_t kGpuSuffixSize = 7;
+// The name under which NVIDIA's driver installs its management library.
+constexpr char kNvmlLibrary[] = "libnvidia-ml.so.1";
 // Operators' temporaries have no other limit.
 constexpr uint64_t kCudaMinFreeBytes = uint64_t{2} << 30;
 // Endpoints of tenants in a report.
@@ -80,6 +84,32 @@ bool ReadPorts(const std::string& text, WorkerConfig* config) {
   return true;
 }
 
+// Reads the kind and number of the device, or that all GPUs are meant.
+void ReadKind(ConfigMap* root, ConfigMap* device, WorkerConfig* config) {
+  config->device_kind = device->String("kind", "cpu");
+  absl::string_view ordinal = config->device_kind;
+  if (absl::ConsumePrefix(&ordinal, "cuda:") &&
+      absl::SimpleAtoi(ordinal, &config->device_ordinal) &&
+      config->device_ordinal >= 0 && config->device_ordinal <= kMaxOrdinal) {
+    config->device_kind = "cuda";
+  } else if (config->device_kind == "cuda" ||
+             config->device_kind == "fake:all") {
+    config->all_gpus = true;
+    config->device_kind = config->device_kind == "cuda" ? "cuda" : "fake";
+  } else if (config->device_kind != "cpu" && config->device_kind != "fake") {
+    device->Error("kind",
+                  "cpu, cuda for all GPUs, cuda:N with a device's number, or "
+                  "fake");
+  }
+  if (config->all_gpus && !config->shared_memory_socket.empty() &&
+      config->shared_memory_socket.size() + kGpuSuffixSize > kMaxSocketPath) {
+    root->Error("shared_memory_socket",
+                absl::StrCat("at most ", kMaxSocketPath - kGpuSuffixSize,
+                             " characters, the folder included, because each "
+                             "GPU's has a suffix"));
+  }
+}
+
 // Reads the map under `isolation`, once the rest of `config` is read.
 void ReadIsolation(ConfigMap* root, WorkerConfig* config) {
   ConfigMap map = root->Map("isolation");
@@ -109,7 +139,7 @@ void ReadIsolation(ConfigMap* root, WorkerConfig* config) {
     }
     return;
   }
-  if (config->device_kind == "cuda") {
+  if (config->device_kind == "cuda" || config->all_gpus) {
     map.Error("mode", "process is not available for cuda devices");
   }
   if (root->Has("content_disk")) {
@@ -166,20 +196,19 @@ absl::StatusOr<WorkerConfig> ReadWorkerConfig(ConfigReader reader) {
     }
   }
   ConfigMap device = root.Map("device");
-  config.device_kind = device.String("kind", "cpu");
-  absl::string_view ordinal = config.device_kind;
-  if (absl::ConsumePrefix(&ordinal, "cuda:") &&
-      absl::SimpleAtoi(ordinal, &config.device_ordinal) &&
-      config.device_ordinal >= 0 && config.device_ordinal <= kMaxOrdinal) {
-    config.device_kind = "cuda";
-  } else if (config.device_kind != "cpu" && config.device_kind != "fake") {
-    device.Error("kind", "cpu, cuda:N with the device's number, or fake");
-  }
+  ReadKind(&root, &device, &config);
   const bool cuda = config.device_kind == "cuda";
   const std::string plugin = device.Path("plugin");
   if (!plugin.empty()) {
     config.device_plugin = std::filesystem::absolute(plugin);
     if (!cuda) device.Error("plugin", "of cuda devices alone");
+  }
+  config.nvml_library = device.String("nvml_library", cuda ? kNvmlLibrary : "");
+  if (!cuda && config.device_kind != "fake" && !config.nvml_library.empty()) {
+    device.Error("nvml_library", "of cuda devices alone");
+  }
+  if (config.all_gpus && config.nvml_library.empty()) {
+    device.Error("nvml_library", "is what lists the GPUs");
   }
   config.graph_memory = device.Size("graph_memory", 0);
   if (config.graph_memory > 0 && !cuda) {

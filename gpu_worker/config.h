@@ -32,7 +32,9 @@
 //   join_token_file: join.token       # required, relative to this file
 //   admin_token_file: admin.token     # allows its bearer to query channelz
 //   device:
-//     kind: cpu                       # or cuda:0, or fake
+//     kind: cpu                       # or cuda:0, or cuda: a worker for each
+//                                     # GPU, as a process of its own; fake and
+//                                     # fake:all are the same for tests
 //     memory: 8GiB                    # 0: half of the machine's, or most of
 //                                     # the GPU's free memory
 //     min_free: 0                     # with less memory available, the worker
@@ -50,6 +52,8 @@
 //       bytes_per_second: 9e11
 //       seconds_per_call: 5us
 //     plugin: /opt/libdjinn_cuda.so   # cuda; default: beside the program
+//     nvml_library: libnvidia-ml.so.1 # tells a GPU's health; a worker without
+//                                     # it starts, too
 //     graph_memory: 0                 # cuda: memory for device graphs; 0: a
 //                                     # sixteenth of the memory
 //     graphs: true                    # cuda: whether to record device graphs
@@ -109,6 +113,9 @@ namespace djinn::worker {
 // Suffix of shared_memory_socket for the socket at which other workers fetch
 // values.
 inline constexpr char kPullSocketSuffix[] = ".pull";
+// Stands between the configured names and the number of a GPU, in the names of
+// the workers of all GPUs.
+inline constexpr char kGpuSuffix[] = "-gpu";
 
 struct WorkerConfig {
   std::string worker_id;
@@ -179,6 +186,12 @@ struct WorkerConfig {
   // Empty when there is no disk store.
   std::string content_disk_directory;
   uint64_t content_disk_limit = 0;
+  // Empty when the device's health is not asked of NVML.
+  std::string nvml_library;
+  // Whether there is a worker for each GPU.
+  bool all_gpus = false;
+  // In the worker of one of all GPUs: its GPU.
+  std::string gpu_uuid;
 };
 
 // Returns InvalidArgument (BAD_CONFIG), which names every error with line and

@@ -176,6 +176,7 @@ TEST_F(ConfigTest, ACudaDeviceHasANumberAndAPlugIn) {
   // 0 means that the device determines it.
   EXPECT_EQ(config->device_memory, 0u);
   EXPECT_EQ(config->device_plugin, "");
+  EXPECT_EQ(config->nvml_library, "libnvidia-ml.so.1");
   config = Read(
       "{kind: cuda:0, memory: 70GiB, plugin: some.so, "
       "graph_memory: 2GiB}");
@@ -184,12 +185,30 @@ TEST_F(ConfigTest, ACudaDeviceHasANumberAndAPlugIn) {
   EXPECT_EQ(config->device_memory, uint64_t{70} << 30);
   EXPECT_EQ(config->device_plugin.front(), '/');
   EXPECT_EQ(config->graph_memory, uint64_t{2} << 30);
-  for (const char* kind : {"cuda", "cuda:", "cuda:x", "cuda:-1", "tpu"}) {
+  for (const char* kind : {"cuda:", "cuda:x", "cuda:-1", "tpu"}) {
     EXPECT_THAT(Complaint(std::string("{kind: \"") + kind + "\"}"),
-                HasSubstr("cpu, cuda:N"))
+                HasSubstr("cuda:N with a device's number"))
         << kind;
   }
   EXPECT_THAT(Complaint("{graph_memory: 1GiB}"), HasSubstr("cuda devices"));
+}
+
+TEST_F(ConfigTest, WithoutANumberAllGpusAreMeant) {
+  const absl::StatusOr<WorkerConfig> config = Read("{kind: cuda}");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_TRUE(config->all_gpus);
+  EXPECT_EQ(config->device_kind, "cuda");
+  EXPECT_FALSE(Read("{kind: cuda:0}")->all_gpus);
+  EXPECT_THAT(Complaint("{kind: cuda, nvml_library: \"\"}"),
+              HasSubstr("is what lists the GPUs"));
+  EXPECT_THAT(Complaint("{kind: fake:all}"),
+              HasSubstr("is what lists the GPUs"));
+  EXPECT_EQ(Read("{kind: fake:all, nvml_library: some.so}")->device_kind,
+            "fake");
+  EXPECT_THAT(Complaint("{kind: cpu, nvml_library: some.so}"),
+              HasSubstr("nvml_library: of cuda devices alone"));
+  EXPECT_THAT(Complaint("{kind: cuda}\nisolation: {mode: process}"),
+              HasSubstr("not available for cuda"));
 }
 
 TEST_F(ConfigTest, TenantsShareAProcessUnlessItSaysNot) {

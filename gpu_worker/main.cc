@@ -2,7 +2,8 @@
 //
 // Runs a worker until SIGTERM or SIGINT. See config.h for the file and
 // common/daemon for flags and exit status. A worker with `isolation.mode:
-// process` starts this program again with --executor for each tenant.
+// process` starts this program again with --executor for each tenant, and one
+// with `device.kind: cuda` with --gpu for each GPU.
 #include <unistd.h>
 
 #include <atomic>
@@ -15,12 +16,15 @@
 #include <utility>
 #include <vector>
 
+#include "absl/flags/flag.h"
 #include "absl/strings/string_view.h"
 #include "common/base/clock.h"
+#include "common/base/error.h"
 #include "common/base/random.h"
 #include "common/base/status_macros.h"
 #include "common/daemon/daemon.h"
 #include "common/log/log.h"
+#include "gpu_worker/all_gpus_worker.h"
 #include "gpu_worker/config.h"
 #include "gpu_worker/device/cpu/cpu_device.h"
 #include "gpu_worker/device/cpu/numerics.h"
@@ -29,11 +33,34 @@
 #include "gpu_worker/device/torch/device_speed.h"
 #include "gpu_worker/device/torch/open_library.h"
 #include "gpu_worker/executor_main.h"
+#include "gpu_worker/gpus/gpu_list.h"
 #include "gpu_worker/supervised_worker.h"
 #include "gpu_worker/worker.h"
 
+ABSL_FLAG(int, gpu, -1,
+          "Serve the GPU with this index of all; a worker with `device.kind: "
+          "cuda` sets this and the next two.");
+ABSL_FLAG(int, gpus, 0, "The number of all GPUs.");
+ABSL_FLAG(std::string, gpu_uuid, "", "The GPU's UUID.");
+
 namespace djinn::worker {
 namespace {
+
+// Returns the configuration of this process: of the worker, or of the worker of
+// one of all GPUs.
+absl::StatusOr<WorkerConfig> ReadOwnConfig(ConfigReader reader) {
+  DJINN_ASSIGN_OR_RETURN(WorkerConfig config,
+                         ReadWorkerConfig(std::move(reader)));
+  const int gpu = absl::GetFlag(FLAGS_gpu);
+  if (gpu < 0) return config;
+  if (!config.all_gpus) {
+    return MakeError(absl::StatusCode::kInvalidArgument, "BAD_CONFIG",
+                     "device.kind no longer means all GPUs: restart the worker "
+                     "that serves them");
+  }
+  return ConfigOfGpu(config, gpu, absl::GetFlag(FLAGS_gpus),
+                     absl::GetFlag(FLAGS_gpu_uuid));
+}
 
 // Returns the libraries without which the worker starts as well.
 std::vector<std::string> OptionalLibraries(const WorkerConfig& config) {
@@ -146,13 +173,20 @@ int Main(int argc, char** argv) {
   std::unique_ptr<Worker> worker;
   // Replaces the other one where tenants have processes of their own.
   std::unique_ptr<SupervisedWorker> supervised;
+  // Replaces both where there is a worker for each GPU.
+  std::unique_ptr<AllGpusWorker> all_gpus;
   Daemon daemon;
   daemon.role = "worker";
   daemon.configure = [&](ConfigReader reader) -> absl::Status {
-    DJINN_ASSIGN_OR_RETURN(config, ReadWorkerConfig(std::move(reader)));
+    DJINN_ASSIGN_OR_RETURN(config, ReadOwnConfig(std::move(reader)));
     return absl::OkStatus();
   };
   daemon.start = [&]() -> absl::StatusOr<std::string> {
+    if (config.all_gpus) {
+      DJINN_ASSIGN_OR_RETURN(
+          all_gpus, AllGpusWorker::Start(config, ConfigPath(), Clock::Real()));
+      return all_gpus->address();
+    }
     if (config.isolated) {
       DJINN_ASSIGN_OR_RETURN(
           supervised,
@@ -168,12 +202,17 @@ int Main(int argc, char** argv) {
     return worker->address();
   };
   daemon.monitoring_address = [&] {
-    return supervised != nullptr ? supervised->monitoring_address()
-                                 : worker->monitoring_address();
+    return all_gpus != nullptr     ? all_gpus->monitoring_address()
+           : supervised != nullptr ? supervised->monitoring_address()
+                                   : worker->monitoring_address();
   };
   daemon.reload = [&] {
+    if (all_gpus != nullptr) {
+      all_gpus->Reload();
+      return;
+    }
     const absl::StatusOr<WorkerConfig> read =
-        ReadWorkerConfig(ConfigReader::FromFile(ConfigPath()));
+        ReadOwnConfig(ConfigReader::FromFile(ConfigPath()));
     if (supervised != nullptr) {
       supervised->Reload(read);
     } else {
@@ -181,10 +220,16 @@ int Main(int argc, char** argv) {
     }
   };
   daemon.drain = [&](const Daemon::WaitFunction& wait) {
-    if (supervised == nullptr && !end.broken()) worker->Drain(wait);
+    if (all_gpus != nullptr) {
+      all_gpus->Drain(wait);
+    } else if (supervised == nullptr && !end.broken()) {
+      worker->Drain(wait);
+    }
   };
   daemon.stop = [&] {
-    if (supervised != nullptr) {
+    if (all_gpus != nullptr) {
+      all_gpus->Stop();
+    } else if (supervised != nullptr) {
       supervised->Stop();
     } else {
       worker->Stop();

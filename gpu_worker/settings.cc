@@ -1,5 +1,7 @@
 #include "gpu_worker/settings.h"
 
+#include <tuple>
+
 #include "absl/strings/str_join.h"
 #include "common/hash/hash.h"
 #include "common/log/log.h"
@@ -45,11 +47,13 @@ std::vector<std::string> PendingSettings(const WorkerConfig& running,
           read.monitoring.listen);
   compare("monitoring.insecure", running.monitoring.insecure,
           read.monitoring.insecure);
-  compare("device.kind", running.device_kind, read.device_kind);
-  if (running.device_kind == read.device_kind) {
-    compare("device.kind", running.device_ordinal, read.device_ordinal);
-  }
+  const auto kind = [](const WorkerConfig& config) {
+    return std::tuple(config.device_kind, config.all_gpus,
+                      config.device_ordinal);
+  };
+  compare("device.kind", kind(running), kind(read));
   compare("device.plugin", running.device_plugin, read.device_plugin);
+  compare("device.nvml_library", running.nvml_library, read.nvml_library);
   compare("device.graph_memory", running.graph_memory, read.graph_memory);
   compare("device.graphs", running.graphs, read.graphs);
   compare("device.memory", running.device_memory, read.device_memory);

@@ -164,6 +164,13 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(
   server_options.call_metrics = &worker->call_metrics_;
   DJINN_ASSIGN_OR_RETURN(worker->server_, Server::Start(server_options));
   DJINN_RETURN_IF_ERROR(worker->StartSharedMemory(config));
+  if (!config.nvml_library.empty()) {
+    worker->gpu_ = std::make_unique<GpuMonitor>(
+        GpuMonitorOptions{.library = config.nvml_library,
+                          .uuid = config.gpu_uuid,
+                          .bus_id = worker->device_->bus_id(),
+                          .index = config.device_ordinal});
+  }
   worker->Synchronize(config, random);
   worker->readiness_ = std::make_unique<Readiness>(
       [raw = worker.get()] { return raw->CheckReadiness(); },
@@ -222,15 +229,19 @@ void Worker::Synchronize(const WorkerConfig& config, RandomSource* random) {
   Settings* const settings = settings_.get();
   synchronizer_ = std::make_unique<Synchronizer>(
       synchronizer_options, registry_.get(), random,
-      [core, settings, always = StateOf(config, address)] {
+      [core, settings, gpu = gpu_.get(), always = StateOf(config, address)] {
         v1::WorkerState state = core->Snapshot();
         state.MergeFrom(always);
         settings->AddFacts(&state);
+        if (gpu != nullptr) *state.mutable_gpu_health() = gpu->health();
         return state;
       },
       [core](const v1::DesiredState& desired) { core->Apply(desired); });
-  core->SetChangeListener(
-      [synchronizer = synchronizer_.get()] { synchronizer->NotifyChange(); });
+  const auto notify = [synchronizer = synchronizer_.get()] {
+    synchronizer->NotifyChange();
+  };
+  core->SetChangeListener(notify);
+  if (gpu_ != nullptr) gpu_->Start(notify);
 }
 
 absl::Status Worker::ServeSharedMemory(int listener) {
@@ -280,11 +291,16 @@ absl::Status Worker::StartSharedMemory(const WorkerConfig& config) {
 std::vector<ReadinessCheck> Worker::CheckReadiness() const {
   const absl::StatusOr<uint64_t> available =
       core_->device_watch()->available_bytes();
-  return {{"coordinator",
-           synchronizer_->joined() ? "" : "it does not answer, or not yet"},
-          {"device", core_->device_watch()->failure(),
-           available.ok() ? absl::StrCat(*available, " bytes available")
-                          : std::string(available.status().message())}};
+  std::vector<ReadinessCheck> checks = {
+      {"coordinator",
+       synchronizer_->joined() ? "" : "it does not answer, or not yet"},
+      {"device", core_->device_watch()->failure(),
+       available.ok() ? absl::StrCat(*available, " bytes available")
+                      : std::string(available.status().message())}};
+  if (gpu_ != nullptr) {
+    checks.push_back({"gpu", gpu_->failure(), gpu_->health().source()});
+  }
+  return checks;
 }
 
 absl::Status Worker::StartMonitoring(const WorkerConfig& config) {
@@ -295,6 +311,9 @@ absl::Status Worker::StartMonitoring(const WorkerConfig& config) {
   options.sources = {
       ProcessMetrics("worker"),
       [this](Exposition* out) { core_->Collect(out); },
+      [this](Exposition* out) {
+        if (gpu_ != nullptr) gpu_->Collect(leave_request_.worker_id(), out);
+      },
       [this](Exposition* out) { readiness_->Collect(out); },
       [this](Exposition* out) { settings_->Collect(out); },
       CertificateMetrics(
@@ -339,6 +358,7 @@ void Worker::Stop() {
   server_->Shutdown(kShutdownGrace);
   // Copies over shared memory may finish until here, like those over gRPC.
   pull_connections_.reset();
+  if (gpu_ != nullptr) gpu_->Stop();
   if (synchronizer_ != nullptr) synchronizer_->Stop();
   server_.reset();
 }

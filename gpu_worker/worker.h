@@ -20,6 +20,7 @@
 #include "gpu_worker/config.h"
 #include "gpu_worker/core/worker_core.h"
 #include "gpu_worker/device/device.h"
+#include "gpu_worker/nvml/gpu_monitor.h"
 #include "gpu_worker/pull/peer_call.h"
 #include "gpu_worker/pull/shared_memory_peers.h"
 #include "gpu_worker/registry/departure.h"
@@ -125,6 +126,8 @@ class Worker {
   std::unique_ptr<RegistryConnector> registry_;
   LeaveFunction leave_;
   v1::LeaveRequest leave_request_;
+  // Null when the device is no GPU.
+  std::unique_ptr<GpuMonitor> gpu_;
   std::unique_ptr<Synchronizer> synchronizer_;
   std::unique_ptr<Readiness> readiness_;
   // Null when it is not configured.

@@ -62,6 +62,27 @@ TEST_F(ClusterAdminTest, OperatorsSeeNumbersButNoSecrets) {
   EXPECT_EQ(red.storage_bytes(), 100u);
 }
 
+TEST_F(ClusterAdminTest, AWorkerWhoseGpuFailsShowsItAndGetsNoLease) {
+  w0_.mutable_gpu_health()->set_source("NVML");
+  const StreamId worker = Join(w0_);
+  Grant(Open("red"), 0, worker, &w0_);
+  EXPECT_EQ(views::GetWorker(*cluster_, "w0")->gpu_health().source(), "NVML");
+  w0_.mutable_gpu_health()->set_failure("Xid 79");
+  ASSERT_TRUE(workers::Report(*cluster_, worker, w0_).ok());
+  EXPECT_EQ(views::GetWorker(*cluster_, "w0")->gpu_health().failure(),
+            "Xid 79");
+  const StreamId waits = Open("blue");
+  ASSERT_TRUE(requests::Request(*cluster_, waits, TestLeaseRequest(0)).ok());
+  Execute(worker, &w0_);
+  EXPECT_FALSE(Next(waits).has_value());
+  // Its lease goes on.
+  EXPECT_EQ(views::GetWorker(*cluster_, "w0")->lease_count(), 1u);
+  // A restarted worker with a GPU that works.
+  w0_.clear_gpu_health();
+  ASSERT_TRUE(workers::Report(*cluster_, worker, w0_).ok());
+  EXPECT_FALSE(views::GetWorker(*cluster_, "w0")->has_gpu_health());
+}
+
 TEST_F(ClusterAdminTest, OperatorsSeeWhatWorkersReport) {
   w0_.mutable_memory()->set_storage_bytes(7);
   w0_.mutable_plan_cache()->set_hits(8);

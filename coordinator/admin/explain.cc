@@ -317,6 +317,9 @@ absl::StatusOr<v1::TenantExplanation> ExplainTenant(ClusterState& state,
   if (const QueueStops::Stop* const stop = state.queue.stops.Find(name)) {
     *explanation.mutable_queue_stop() = QueueStops::Describe(*stop);
   }
+  v1::TenantInfo quotas;
+  quota::Describe(state, *tenant, &quotas);
+  explanation.mutable_quotas()->Swap(quotas.mutable_quotas());
   return explanation;
 }
 

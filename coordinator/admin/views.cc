@@ -130,6 +130,9 @@ void Describe(ClusterState& state, const Worker& worker, v1::WorkerInfo* info) {
   if (unreached.sessions > 0) {
     *info->mutable_unreached_age() = ToProtoDuration(now - unreached.last);
   }
+  if (worker.facts.gpu_health.has_value()) {
+    *info->mutable_gpu_health() = *worker.facts.gpu_health;
+  }
   if (!worker.facts.memory.has_value()) return;
   *info->mutable_memory() = *worker.facts.memory;
   *info->mutable_plan_cache() = worker.facts.plan_cache;

@@ -13,6 +13,7 @@
 #include "coordinator/cluster/leases/leases.h"
 #include "coordinator/cluster/leases/line.h"
 #include "coordinator/cluster/leases/notices.h"
+#include "coordinator/cluster/placement/placement.h"
 #include "coordinator/cluster/quota/quota.h"
 #include "coordinator/cluster/sessions.h"
 #include "coordinator/tables/lease_table.h"
@@ -92,12 +93,11 @@ void Remove(ClusterState& state, const std::string& name, Wakes* wakes)
   }
 }
 
-}  // namespace
-
-v1::ReloadConfigResponse Set(ClusterState& state, std::vector<Tenant> tenants,
-                             std::vector<Cohort> cohorts) {
-  Wakes wakes;
-  MutexLock lock(&state.mu);
+// Replaces the tenants and cohorts in force.
+v1::ReloadConfigResponse Replace(ClusterState& state,
+                                 std::vector<Tenant> tenants,
+                                 std::vector<Cohort> cohorts, Wakes* wakes)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
   v1::ReloadConfigResponse changes;
   const Tenants::Snapshot before = state.tenants->all();
   const std::vector<std::string> sharing =
@@ -114,7 +114,7 @@ v1::ReloadConfigResponse Set(ClusterState& state, std::vector<Tenant> tenants,
       changes.add_added_tenants(name);
     } else if (!Same(*tenant, *old->second)) {
       changes.add_changed_tenants(name);
-      Apply(state, *tenant, &wakes);
+      Apply(state, *tenant, wakes);
     } else if (CohortsOf(tenant->cohort, state.quotas.cohorts) !=
                CohortsOf(tenant->cohort, cohorts_before)) {
       changes.add_changed_tenants(name);
@@ -123,17 +123,33 @@ v1::ReloadConfigResponse Set(ClusterState& state, std::vector<Tenant> tenants,
   for (const auto& [name, tenant] : *before) {
     if (state.tenants->Find(name) != nullptr) continue;
     changes.add_removed_tenants(name);
-    Remove(state, name, &wakes);
+    Remove(state, name, wakes);
   }
   if (state.tenants->NamesThat(&Tenant::share_contents) != sharing ||
       state.tenants->NamesThat(&Tenant::batch_with_others) != batching) {
     // Also wakes workers without a lease of these tenants: contents outlive
     // leases.
     for (const auto& [id, worker] : state.workers.all()) {
-      notices::Touch(worker.get(), &wakes);
+      notices::Touch(worker.get(), wakes);
     }
   }
   return changes;
+}
+
+}  // namespace
+
+v1::ReloadConfigResponse Set(ClusterState& state, std::vector<Tenant> tenants,
+                             std::vector<Cohort> cohorts) {
+  Wakes wakes;
+  MutexLock lock(&state.mu);
+  return Replace(state, state.quotas.overrides.Over(std::move(tenants)),
+                 std::move(cohorts), &wakes);
+}
+
+void ApplyOverrides(ClusterState& state, Wakes* wakes) {
+  Replace(state, state.quotas.overrides.Over(state.tenants->Configured()),
+          state.quotas.cohorts, wakes);
+  placement::RetryUnplaced(state, wakes);
 }
 
 void DrainStopped(ClusterState& state, Wakes* wakes) {

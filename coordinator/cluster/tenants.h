@@ -12,14 +12,20 @@
 
 namespace djinn::coordinator::tenants {
 
-// Replaces the tenants and cohorts, and returns the names of tenants that were
-// added, changed or removed. A tenant counts as changed if its cohort has
-// changed. Leases in force get the new limits, totals and credits with their
-// next revision; limits that a client learned when it opened its session on a
-// worker stay. Sessions of a removed tenant end.
+// Replaces the tenants and cohorts by configured ones, except quotas that
+// operators set, and returns the names of tenants that were added, changed or
+// removed. A tenant counts as changed if its cohort has changed. Leases in
+// force get the new limits, totals and credits with their next revision; limits
+// that a client learned when it opened its session on a worker stay. Sessions
+// of a removed tenant end.
 v1::ReloadConfigResponse Set(ClusterState& state, std::vector<Tenant> tenants,
                              std::vector<Cohort> cohorts = {})
     ABSL_LOCKS_EXCLUDED(state.mu);
+
+// Puts changed quotas of operators into force, as Set() does, and tries the
+// waiting requests again.
+void ApplyOverrides(ClusterState& state, Wakes* wakes)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
 // Ends the leases of tenants whose queues are stopped and drained. Virtual
 // devices that lose a worker come first in the wait queue when their tenant's

@@ -14,7 +14,7 @@ namespace djinn::coordinator {
 // What an operator may do; each role includes those before it.
 enum class Role {
   kViewer,    // see everything, change nothing
-  kOperator,  // cordon, drain and migrate; stop and resume queues
+  kOperator,  // cordon, drain and migrate; stop and resume queues; set quotas
   kAdmin      // change the configuration that is in force
 };
 

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/error.h"
+#include "common/base/status_macros.h"
 
 namespace djinn::coordinator {
 namespace {
@@ -35,15 +36,16 @@ std::optional<Resource> FindResource(absl::string_view name) {
   return std::nullopt;
 }
 
-absl::Status BadQuota(const v1::TryQuotaRequest& request, absl::string_view key,
+absl::Status BadQuota(absl::string_view resource, absl::string_view key,
                       absl::string_view why) {
   return MakeError(absl::StatusCode::kInvalidArgument, "BAD_QUOTA",
-                   absl::StrCat(request.resource(), ".", key, " ", why));
+                   absl::StrCat(resource, ".", key, " ", why));
 }
 
-v1::ResourceQuota Described(absl::string_view resource, const auto& quota) {
-  v1::ResourceQuota described;
-  described.set_resource(std::string(resource));
+// Fills the amounts of a message, which has the fields of v1::QuotaAmounts.
+template <typename Message>
+Message Described(const auto& quota) {
+  Message described;
   described.set_nominal(static_cast<double>(quota.nominal));
   if (quota.borrowing_limit.has_value()) {
     described.set_borrowing_limit(static_cast<double>(*quota.borrowing_limit));
@@ -54,15 +56,21 @@ v1::ResourceQuota Described(absl::string_view resource, const auto& quota) {
   return described;
 }
 
+v1::ResourceQuota Described(absl::string_view resource, const auto& quota) {
+  auto described = Described<v1::ResourceQuota>(quota);
+  described.set_resource(std::string(resource));
+  return described;
+}
+
 template <typename Quota, typename Amount>
-Quota QuotaFrom(const v1::TryQuotaRequest& request) {
+Quota QuotaFrom(const v1::QuotaAmounts& amounts) {
   Quota quota;
-  quota.nominal = static_cast<Amount>(request.nominal());
-  if (request.has_borrowing_limit()) {
-    quota.borrowing_limit = static_cast<Amount>(request.borrowing_limit());
+  quota.nominal = static_cast<Amount>(amounts.nominal());
+  if (amounts.has_borrowing_limit()) {
+    quota.borrowing_limit = static_cast<Amount>(amounts.borrowing_limit());
   }
-  if (request.has_lending_limit()) {
-    quota.lending_limit = static_cast<Amount>(request.lending_limit());
+  if (amounts.has_lending_limit()) {
+    quota.lending_limit = static_cast<Amount>(amounts.lending_limit());
   }
   return quota;
 }
@@ -116,53 +124,99 @@ v1::ResourceQuota DescribeRate(absl::string_view resource,
   return described;
 }
 
-absl::Status CheckTriedQuota(const v1::TryQuotaRequest& request,
-                             const Tenant& tenant) {
-  const std::optional<Resource> amount = FindResource(request.resource());
-  if (!amount.has_value() && request.resource() != kDeviceRate &&
-      request.resource() != kByteRate) {
-    std::vector<absl::string_view> known = {kDeviceRate, kByteRate};
-    for (size_t i = 0; i < scheduler::kResources; ++i) {
-      known.push_back(scheduler::ResourceName(static_cast<Resource>(i)));
-    }
-    return MakeError(absl::StatusCode::kInvalidArgument, "RESOURCE_UNKNOWN",
-                     absl::StrCat("there is no resource \"", request.resource(),
-                                  "\": one of ", absl::StrJoin(known, ", ")));
+absl::Status CheckResource(absl::string_view resource) {
+  if (FindResource(resource).has_value() || resource == kDeviceRate ||
+      resource == kByteRate) {
+    return absl::OkStatus();
   }
-  const double most = request.resource() == kDeviceRate ? kMaxDeviceRate
-                      : amount == Resource::kOutstandingMessages ? kMaxMessages
-                                                                 : kMaxBytes;
+  std::vector<absl::string_view> known = {kDeviceRate, kByteRate};
+  for (size_t i = 0; i < scheduler::kResources; ++i) {
+    known.push_back(scheduler::ResourceName(static_cast<Resource>(i)));
+  }
+  return MakeError(absl::StatusCode::kInvalidArgument, "RESOURCE_UNKNOWN",
+                   absl::StrCat("there is no resource \"", resource,
+                                "\": one of ", absl::StrJoin(known, ", ")));
+}
+
+absl::Status CheckQuota(absl::string_view resource,
+                        const v1::QuotaAmounts& amounts, const Tenant& tenant) {
+  DJINN_RETURN_IF_ERROR(CheckResource(resource));
+  const double most = resource == kDeviceRate ? kMaxDeviceRate
+                      : FindResource(resource) == Resource::kOutstandingMessages
+                          ? kMaxMessages
+                          : kMaxBytes;
   struct Value {
     absl::string_view key;
     std::optional<double> value;
   };
   const Value values[] = {
-      {"nominalQuota", request.nominal()},
-      {"borrowingLimit", request.has_borrowing_limit()
-                             ? std::optional(request.borrowing_limit())
+      {"nominalQuota", amounts.nominal()},
+      {"borrowingLimit", amounts.has_borrowing_limit()
+                             ? std::optional(amounts.borrowing_limit())
                              : std::nullopt},
-      {"lendingLimit", request.has_lending_limit()
-                           ? std::optional(request.lending_limit())
+      {"lendingLimit", amounts.has_lending_limit()
+                           ? std::optional(amounts.lending_limit())
                            : std::nullopt}};
   for (const auto& [key, value] : values) {
     if (!value.has_value()) continue;
     // The negated comparison also rejects NaN.
     if (!(*value >= 0 && *value <= most)) {
       return BadQuota(
-          request, key,
+          resource, key,
           absl::StrCat("must be from 0 to ", most, ", got ", *value));
     }
-    if (request.resource() != kDeviceRate && *value != std::floor(*value)) {
-      return BadQuota(request, key,
+    if (resource != kDeviceRate && *value != std::floor(*value)) {
+      return BadQuota(resource, key,
                       absl::StrCat("must be a whole number, got ", *value));
     }
     if (key != "nominalQuota" && tenant.cohort.empty()) {
-      return BadQuota(request, key,
+      return BadQuota(resource, key,
                       absl::StrCat("would mean nothing: tenant ", tenant.name,
                                    " has no cohort to borrow from or lend to"));
     }
   }
   return absl::OkStatus();
+}
+
+void PutQuota(absl::string_view resource, const v1::QuotaAmounts& amounts,
+              Tenant* tenant) {
+  if (resource == kDeviceRate) {
+    tenant->device_rate = QuotaFrom<RateQuota, double>(amounts);
+    tenant->credits.device_time_rated = true;
+  } else if (resource == kByteRate) {
+    tenant->byte_rate = QuotaFrom<RateQuota, double>(amounts);
+    tenant->credits.bytes_rated = true;
+  } else {
+    tenant->quotas[static_cast<size_t>(*FindResource(resource))] =
+        QuotaFrom<Quota, int64_t>(amounts);
+  }
+}
+
+std::optional<v1::QuotaAmounts> QuotaOf(absl::string_view resource,
+                                        const Tenant& tenant) {
+  const auto described = [](const auto& quota) {
+    return Described<v1::QuotaAmounts>(quota);
+  };
+  if (resource == kDeviceRate || resource == kByteRate) {
+    const std::optional<RateQuota>& rate =
+        resource == kDeviceRate ? tenant.device_rate : tenant.byte_rate;
+    return rate.has_value() ? std::optional(described(*rate)) : std::nullopt;
+  }
+  const Quota& quota =
+      tenant.quotas[static_cast<size_t>(*FindResource(resource))];
+  return quota.limited() ? std::optional(described(quota)) : std::nullopt;
+}
+
+v1::QuotaAmounts TriedAmounts(const v1::TryQuotaRequest& request) {
+  v1::QuotaAmounts amounts;
+  amounts.set_nominal(request.nominal());
+  if (request.has_borrowing_limit()) {
+    amounts.set_borrowing_limit(request.borrowing_limit());
+  }
+  if (request.has_lending_limit()) {
+    amounts.set_lending_limit(request.lending_limit());
+  }
+  return amounts;
 }
 
 v1::TryQuotaResponse TryAmount(const v1::TryQuotaRequest& request,
@@ -175,7 +229,7 @@ v1::TryQuotaResponse TryAmount(const v1::TryQuotaRequest& request,
       tenants.begin(), tenants.end(),
       [&](const auto& tenant) { return tenant.tenant == request.tenant(); });
   const Quota before = changed->quotas[index];
-  const Quota after = QuotaFrom<Quota, int64_t>(request);
+  const Quota after = QuotaFrom<Quota, int64_t>(TriedAmounts(request));
   changed->quotas[index] = after;
   QuotaTree then;
   then.Configure(tenants, configured.cohorts);
@@ -223,7 +277,7 @@ v1::TryQuotaResponse TryRate(const v1::TryQuotaRequest& request,
       .name = tenant.name,
       .cohort = tenant.cohort,
       .weight = tenant.weight,
-      .quota = QuotaFrom<RateQuota, double>(request)};
+      .quota = QuotaFrom<RateQuota, double>(TriedAmounts(request))};
   const std::map<std::string, RateShare> shares = budget.Try(changed, now);
   v1::TryQuotaResponse response;
   for (const scheduler::RateBudget::Tenant& other : configured.tenants) {

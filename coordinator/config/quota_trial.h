@@ -1,10 +1,11 @@
-// Tries another quota of one resource against the current use, and describes
-// quotas to operators.
+// Describes quotas to operators, puts another quota of one resource into a
+// tenant, and tries one against the current use.
 //
 // Pure logic: changes no state.
 #ifndef COORDINATOR_CONFIG_QUOTA_TRIAL_H_
 #define COORDINATOR_CONFIG_QUOTA_TRIAL_H_
 
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -31,13 +32,28 @@ v1::ResourceQuota DescribeRate(absl::string_view resource,
                                const scheduler::RateQuota& quota, double used,
                                const scheduler::RateShare& share);
 
+// Returns OK if there is such a resource, otherwise InvalidArgument
+// (RESOURCE_UNKNOWN), which names all of them.
+absl::Status CheckResource(absl::string_view resource);
+
 // Checks a quota as the configuration does. InvalidArgument (RESOURCE_UNKNOWN,
 // BAD_QUOTA) names the wrong key and the reason.
-absl::Status CheckTriedQuota(const v1::TryQuotaRequest& request,
-                             const Tenant& tenant);
+absl::Status CheckQuota(absl::string_view resource,
+                        const v1::QuotaAmounts& amounts, const Tenant& tenant);
+
+// Puts a quota into the tenant. CheckResource() must have passed.
+void PutQuota(absl::string_view resource, const v1::QuotaAmounts& amounts,
+              Tenant* tenant);
+// Returns the tenant's quota of the resource; nothing when it has none.
+// CheckResource() must have passed.
+std::optional<v1::QuotaAmounts> QuotaOf(absl::string_view resource,
+                                        const Tenant& tenant);
+
+// Returns the quota that a request tries.
+v1::QuotaAmounts TriedAmounts(const v1::TryQuotaRequest& request);
 
 // Tries a quota of a resource that leases take. The request must have passed
-// CheckTriedQuota(), for a configured tenant. `tree` holds `configured` and the
+// CheckQuota(), for a configured tenant. `tree` holds `configured` and the
 // current use.
 v1::TryQuotaResponse TryAmount(const v1::TryQuotaRequest& request,
                                const ConfiguredQuotas& configured,

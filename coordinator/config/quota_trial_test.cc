@@ -18,6 +18,30 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
+absl::Status Checked(const v1::TryQuotaRequest& request, const Tenant& tenant) {
+  return CheckQuota(request.resource(), TriedAmounts(request), tenant);
+}
+
+TEST(QuotaTest, APutQuotaIsTheTenants) {
+  Tenant tenant = TestTenant("red");
+  tenant.cohort = "lab";
+  for (const char* resource :
+       {kDeviceRate, kByteRate, "memory_bytes", "content_bytes",
+        "storage_bytes", "cache_bytes", "outstanding_messages"}) {
+    EXPECT_FALSE(QuotaOf(resource, tenant).has_value()) << resource;
+    v1::QuotaAmounts amounts;
+    amounts.set_nominal(7);
+    amounts.set_lending_limit(3);
+    ASSERT_TRUE(CheckQuota(resource, amounts, tenant).ok());
+    PutQuota(resource, amounts, &tenant);
+    EXPECT_EQ(QuotaOf(resource, tenant)->ShortDebugString(),
+              amounts.ShortDebugString())
+        << resource;
+  }
+  EXPECT_TRUE(tenant.credits.device_time_rated);
+  EXPECT_TRUE(tenant.credits.bytes_rated);
+}
+
 // Red has 10 and uses 14; blue has 10 and uses 2.
 class QuotaTrialTest : public testing::Test {
  protected:
@@ -43,12 +67,12 @@ class QuotaTrialTest : public testing::Test {
     return request;
   }
   v1::TryQuotaResponse Try(const v1::TryQuotaRequest& request) const {
-    EXPECT_EQ(CheckTriedQuota(request, tenants_[0]), absl::OkStatus());
+    EXPECT_EQ(Checked(request, tenants_[0]), absl::OkStatus());
     return TryAmount(request, Configured(), tree_);
   }
   // Returns the error of the request, or an empty string.
   std::string Check(const v1::TryQuotaRequest& request) const {
-    const absl::Status status = CheckTriedQuota(request, tenants_[0]);
+    const absl::Status status = Checked(request, tenants_[0]);
     return status.ok() ? "" : std::string(status.message());
   }
 
@@ -118,14 +142,13 @@ TEST_F(QuotaTrialTest, AResourceThatWasNotLimitedHasNoBefore) {
 
 TEST_F(QuotaTrialTest, WhatNoConfigurationCouldSayIsRefused) {
   const absl::Status unknown =
-      CheckTriedQuota(Request("red", 1, "memory"), tenants_[0]);
+      Checked(Request("red", 1, "memory"), tenants_[0]);
   EXPECT_EQ(ErrorReason(unknown), "RESOURCE_UNKNOWN");
   EXPECT_EQ(unknown.message(),
             "there is no resource \"memory\": one of "
             "device_seconds_per_second, bytes_per_second, memory_bytes, "
             "content_bytes, storage_bytes, cache_bytes, outstanding_messages");
-  EXPECT_EQ(ErrorReason(CheckTriedQuota(Request("red", -1), tenants_[0])),
-            "BAD_QUOTA");
+  EXPECT_EQ(ErrorReason(Checked(Request("red", -1), tenants_[0])), "BAD_QUOTA");
   EXPECT_EQ(Check(Request("red", 1.5)),
             "memory_bytes.nominalQuota must be a whole number, got 1.5");
   EXPECT_EQ(Check(Request("red", 1.5, "device_seconds_per_second")), "");
@@ -142,7 +165,7 @@ TEST_F(QuotaTrialTest, WhatNoConfigurationCouldSayIsRefused) {
   EXPECT_EQ(Check(limited), "");
   Tenant alone = tenants_[0];
   alone.cohort.clear();
-  EXPECT_EQ(CheckTriedQuota(limited, alone).message(),
+  EXPECT_EQ(Checked(limited, alone).message(),
             "memory_bytes.borrowingLimit would mean nothing: tenant red has no "
             "cohort to borrow from or lend to");
 }
@@ -166,7 +189,7 @@ class RateTrialTest : public testing::Test {
     request.set_tenant(tenant.name);
     request.set_resource(kDeviceRate);
     request.set_nominal(nominal);
-    EXPECT_EQ(CheckTriedQuota(request, tenant), absl::OkStatus());
+    EXPECT_EQ(Checked(request, tenant), absl::OkStatus());
     return TryRate(request, tenant, configured_, budget_, now_);
   }
 

@@ -49,6 +49,16 @@ Tenants::Snapshot Tenants::all() const {
   return tenants_;
 }
 
+std::vector<Tenant> Tenants::Configured() const {
+  std::vector<Tenant> configured;
+  const Snapshot tenants = all();
+  for (const auto& [name, tenant] : *tenants) {
+    configured.push_back(tenant->configured == nullptr ? *tenant
+                                                       : *tenant->configured);
+  }
+  return configured;
+}
+
 absl::StatusOr<std::shared_ptr<const Tenant>> Tenants::Authenticate(
     absl::string_view token) const {
   std::shared_ptr<const Tenant> found;

@@ -62,6 +62,9 @@ struct Tenant {
   // sessions, in bytes per second. Unset means unlimited.
   std::optional<scheduler::RateQuota> device_rate;
   std::optional<scheduler::RateQuota> byte_rate;
+  // The tenant as the configuration has it, when operators have set quotas in
+  // place of the configured ones. Null otherwise.
+  std::shared_ptr<const Tenant> configured;
 };
 
 // Tenants that lend each other quota, as a group.
@@ -110,6 +113,10 @@ class Tenants {
   std::shared_ptr<const Tenant> Find(absl::string_view name) const;
 
   Snapshot all() const;
+
+  // Returns the tenants as the configuration has them, without quotas that
+  // operators set.
+  std::vector<Tenant> Configured() const;
 
   // Returns the names of the tenants for which `agree` is true, in order.
   std::vector<std::string> NamesThat(bool Tenant::* agree) const;

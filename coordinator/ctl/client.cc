@@ -93,7 +93,9 @@ class Client {
     if (command.verb == "stop" || command.verb == "resume") {
       return Queue(command);
     }
-    if (command.verb == "quota") return TryQuota(command);
+    if (command.verb == "quota") {
+      return command.kind == "set" ? SetQuota(command) : UnsetQuota(command);
+    }
     if (command.verb == "reload") return Reload(command);
     if (command.verb == "record") return Record();
     if (command.verb == "version") return Version();
@@ -392,17 +394,35 @@ class Client {
     return PrintOne(command, info);
   }
 
-  absl::Status TryQuota(const Command& command) {
+  absl::Status SetQuota(const Command& command) {
     v1::GetTenantRequest get;
     get.set_tenant(command.name);
     v1::TenantInfo tenant;
     DJINN_RETURN_IF_ERROR(Call(&Stub::GetTenant, get, &tenant));
-    DJINN_ASSIGN_OR_RETURN(const v1::TryQuotaRequest request,
-                           TriedQuota(command, tenant));
-    v1::TryQuotaResponse response;
-    DJINN_RETURN_IF_ERROR(Call(&Stub::TryQuota, request, &response));
-    Print(command, response, Report(request, response));
+    DJINN_ASSIGN_OR_RETURN(const v1::SetQuotaRequest request,
+                           QuotaToSet(command, tenant));
+    if (!command.dry_run) {
+      DJINN_RETURN_IF_ERROR(Call(&Stub::SetQuota, request, &tenant));
+      return PrintOne(command, tenant);
+    }
+    absl::string_view between = "";
+    for (const v1::TryQuotaRequest& one : QuotasToTry(request)) {
+      v1::TryQuotaResponse response;
+      DJINN_RETURN_IF_ERROR(Call(&Stub::TryQuota, one, &response));
+      terminal_.print(std::exchange(between, "\n"));
+      Print(command, response, Report(one, response));
+    }
     return absl::OkStatus();
+  }
+
+  absl::Status UnsetQuota(const Command& command) {
+    v1::UnsetQuotaRequest request;
+    request.set_tenant(command.name);
+    request.mutable_resources()->Assign(command.words.begin(),
+                                        command.words.end());
+    v1::TenantInfo tenant;
+    DJINN_RETURN_IF_ERROR(Call(&Stub::UnsetQuota, request, &tenant));
+    return PrintOne(command, tenant);
   }
 
   absl::Status Reload(const Command& command) {

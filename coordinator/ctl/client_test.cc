@@ -165,21 +165,65 @@ TEST_F(ClientTest, TopLooksOnceAtWorkersAndTwiceAtTenants) {
 }
 
 TEST_F(ClientTest, AQuotaIsTried) {
-  EXPECT_THAT(Run({"quota", "set", "red", "memory_bytes", "--nominal=2000",
-                   "--dry-run"}),
+  EXPECT_THAT(Run({"quota", "set", "red", "memory_bytes=2000", "--dry-run"}),
               AllOf(HasSubstr("nominal          1000 (1.0kB) -> 2000 (2.0kB)"),
                     HasSubstr("lending limit    100\n"),
                     HasSubstr("nothing was changed")));
-  EXPECT_EQ(ErrorReason(Try(
-                {"quota", "set", "red", "memory", "--nominal=1", "--dry-run"})),
+  EXPECT_THAT(Run({"get", "tenant", "red"}), HasSubstr(" of 1000,"));
+  EXPECT_EQ(ErrorReason(Try({"quota", "set", "red", "memory=1", "--dry-run"})),
             "RESOURCE_UNKNOWN");
-  EXPECT_EQ(ErrorReason(Try({"quota", "set", "green", "memory_bytes",
-                             "--nominal=1", "--dry-run"})),
+  EXPECT_EQ(ErrorReason(
+                Try({"quota", "set", "green", "memory_bytes=1", "--dry-run"})),
             "TENANT_UNKNOWN");
-  const absl::Status wrong = Try(
-      {"quota", "set", "red", "memory_bytes", "--nominal=much", "--dry-run"});
+  const absl::Status wrong =
+      Try({"quota", "set", "red", "memory_bytes=much", "--dry-run"});
   EXPECT_TRUE(absl::IsInvalidArgument(wrong));
   EXPECT_EQ(ErrorReason(wrong), "");
+}
+
+TEST_F(ClientTest, AQuotaIsSetAndUnset) {
+  EXPECT_THAT(Run({"get", "tenants"}), HasSubstr("configured"));
+  EXPECT_THAT(
+      Run({"quota", "set", "red", "memory_bytes=2000", "bytes_per_second=50"}),
+      AllOf(HasSubstr("0 of 2000, 0 borrowed, 0 lent, at most 100 "
+                      "lent; set by admin since "),
+            HasSubstr(" until the coordinator restarts, in place of "
+                      "1000, at most 100 lent"),
+            HasSubstr("in place of none")));
+  EXPECT_THAT(Run({"get", "tenants"}), HasSubstr("set"));
+  EXPECT_THAT(Run({"explain", "tenant", "red"}),
+              HasSubstr("0 of 2000, 0 borrowed, 0 lent, at most 100 lent; set "
+                        "by admin since "));
+  // A reload keeps what is set.
+  Run({"reload"});
+  EXPECT_THAT(Run({"get", "tenant", "red"}), HasSubstr("0 of 2000,"));
+  EXPECT_EQ(ErrorReason(Try({"quota", "set", "red", "memory_bytes=1.5"})),
+            "BAD_QUOTA");
+  EXPECT_EQ(ErrorReason(Try({"quota", "set", "red", "memory=1"})),
+            "RESOURCE_UNKNOWN");
+  EXPECT_EQ(ErrorReason(Try({"quota", "unset", "red", "cache_bytes"})),
+            "QUOTA_NOT_SET");
+  EXPECT_THAT(Run({"quota", "unset", "red", "memory_bytes"}),
+              AllOf(HasSubstr("0 of 1000,"), HasSubstr("0 of 50,")));
+  EXPECT_THAT(Run({"quota", "unset", "red"}),
+              AllOf(HasSubstr("0 of 1000,"), Not(HasSubstr("set by")),
+                    Not(HasSubstr("bytes_per_second"))));
+  EXPECT_EQ(ErrorReason(Try({"quota", "unset", "red"})), "QUOTA_NOT_SET");
+  EXPECT_EQ(ErrorReason(Try({"quota", "unset", "green"})), "TENANT_UNKNOWN");
+}
+
+TEST_F(ClientTest, AQuotaNeedsAnOperator) {
+  config_.operators = {{"vera", coordinator::Role::kViewer, "vera-token"},
+                       {"olaf", coordinator::Role::kOperator, "olaf-token"}};
+  Run({"reload"});
+  const std::vector<std::string> set = {"quota", "set", "red",
+                                        "memory_bytes=2000"};
+  EXPECT_EQ(ErrorReason(Try(set, "vera-token")), "ROLE_REQUIRED");
+  EXPECT_EQ(ErrorReason(Try({"quota", "unset", "red"}, "vera-token")),
+            "ROLE_REQUIRED");
+  EXPECT_THAT(Run({"get", "tenant", "red"}), HasSubstr(" of 1000,"));
+  EXPECT_EQ(Try(set, "olaf-token"), absl::OkStatus());
+  EXPECT_THAT(printed_, HasSubstr("set by olaf since "));
 }
 
 TEST_F(ClientTest, AVersionIsTheCoordinators) {

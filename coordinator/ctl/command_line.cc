@@ -67,7 +67,10 @@ const std::vector<Verb>& Verbs() {
         {"migrate", "move a session to another worker", {"session"}, "NAME"},
         {"stop", "give a tenant no new leases", {"queue"}, "NAME"},
         {"resume", "give a tenant new leases again", {"queue"}, "NAME"},
-        {"quota", "show what a quota would do", {"set"}, "TENANT"},
+        {"quota",
+         "set a tenant's quota in place of the configuration's, or unset it",
+         {"set", "unset"},
+         "TENANT"},
         {"reload", "read the coordinator's configuration again", {}},
         {"record",
          "write recent jobs as a trace",
@@ -181,20 +184,13 @@ void AddFlagsOfVerbs(const std::map<std::string, CLI::App*>& verbs,
   add("migrate", "device", &command->device,
       "the one virtual device to move; all otherwise");
   flag("stop", "--drain", &command->drain, "end the tenant's leases, too");
-  verbs.at("quota")
-      ->add_option("RESOURCE", command->resource, "such as memory_bytes")
-      ->required();
-  add("quota", "nominal", &command->nominal,
-      "the tenant's own amount, such as 64GiB or 2.5")
-      ->required();
-  add("quota", "borrowing-limit", &command->borrowing_limit,
-      "what the tenant may borrow, or none");
-  add("quota", "lending-limit", &command->lending_limit,
-      "what others may borrow, or none");
-  const std::string dry_run =
-      "required: quotas are set in the coordinator's configuration, then "
-      "`djinnctl reload`";
-  verbs.at("quota")->add_flag(Spellings("dry-run"), dry_run)->required();
+  verbs.at("quota")->add_option(
+      "WORD", command->words,
+      "set: RESOURCE=AMOUNT, such as memory_bytes=64GiB, or "
+      "RESOURCE.borrowingLimit=AMOUNT, RESOURCE.lendingLimit=AMOUNT, where "
+      "none lifts a limit; unset: RESOURCE, all without one");
+  flag("quota", "--dry-run,--dry_run", &command->dry_run,
+       "show what it would do, and set nothing");
   for (const char* verb : {"watch", "top"}) {
     verbs.at(verb)->add_option_function<std::string>(
         "--interval",
@@ -227,6 +223,14 @@ absl::Status Check(const Command& command, const Verb& verb) {
   }
   if (command.kind == "run" && command.name.empty()) {
     return absl::InvalidArgumentError(command.verb + " runs needs a session");
+  }
+  if (command.verb == "quota" && command.kind == "set" &&
+      command.words.empty()) {
+    return absl::InvalidArgumentError(
+        "quota set needs RESOURCE=AMOUNT, such as memory_bytes=64GiB");
+  }
+  if (command.kind == "unset" && command.dry_run) {
+    return absl::InvalidArgumentError("--dry-run is of quota set");
   }
   if (command.verb == "explain" && command.kind != "placement" &&
       !(command.policy.empty() && command.size.empty() &&

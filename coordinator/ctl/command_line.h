@@ -14,7 +14,7 @@
 
 namespace djinn::ctl {
 
-// A command: VERB [KIND [NAME [RESOURCE]]] [FLAGS]. Flags may stand anywhere,
+// A command: VERB [KIND [NAME [WORD...]]] [FLAGS]. Flags may stand anywhere,
 // with dashes or underscores in their names; kinds are singular or plural.
 struct Command {
   // "help" stands for --help.
@@ -24,8 +24,8 @@ struct Command {
   std::string kind;
   // Name of the object, or of a file.
   std::string name;
-  // The resource of `quota set`.
-  std::string resource;
+  // KEY=VALUE of `quota set`, the resources of `quota unset`.
+  std::vector<std::string> words;
   // "table", "wide", "json", "yaml" or "dot".
   std::string output = "table";
 
@@ -42,9 +42,8 @@ struct Command {
   std::string to;
   std::optional<uint32_t> device;
   bool drain = false;
-  // Amounts of `quota set`. An absent limit stays as the tenant has it.
-  std::string nominal;
-  std::optional<std::string> borrowing_limit, lending_limit;
+  // True for a `quota set` that only computes.
+  bool dry_run = false;
   absl::Duration interval = absl::Seconds(2);
   // Number of outputs of `watch`; 0 stands for no end.
   int count = 0;

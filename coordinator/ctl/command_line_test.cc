@@ -10,7 +10,9 @@
 namespace djinn::ctl {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 Command Parse(const std::vector<std::string>& arguments) {
   const absl::StatusOr<Command> command = ParseCommand(arguments);
@@ -114,21 +116,26 @@ TEST(CommandLineTest, OutputsDependOnTheCommand) {
             "describe has no output \"json\": table");
 }
 
-TEST(CommandLineTest, QuotaIsOnlyTried) {
+TEST(CommandLineTest, QuotaTakesWordsBehindTheTenant) {
   const Command command =
-      Parse({"quota", "set", "red", "memory_bytes", "--nominal=64GiB",
-             "--borrowing-limit=none", "--dry-run"});
+      Parse({"quota", "set", "red", "memory_bytes=64GiB",
+             "memory_bytes.borrowingLimit=none", "--dry-run"});
   EXPECT_EQ(command.kind, "set");
   EXPECT_EQ(command.name, "red");
-  EXPECT_EQ(command.resource, "memory_bytes");
-  EXPECT_EQ(command.borrowing_limit, "none");
-  EXPECT_EQ(command.lending_limit, std::nullopt);
-  EXPECT_THAT(Wrong({"quota", "set", "red", "memory_bytes", "--nominal=64GiB"}),
-              HasSubstr("--dry-run"));
-  EXPECT_THAT(Wrong({"quota", "set", "red", "--nominal=1", "--dry-run"}),
-              HasSubstr("RESOURCE"));
-  EXPECT_THAT(Wrong({"quota", "set", "red", "memory_bytes", "--dry-run"}),
-              HasSubstr("--nominal"));
+  EXPECT_THAT(command.words, ElementsAre("memory_bytes=64GiB",
+                                         "memory_bytes.borrowingLimit=none"));
+  EXPECT_TRUE(command.dry_run);
+  EXPECT_FALSE(Parse({"quota", "set", "red", "memory_bytes=1"}).dry_run);
+  EXPECT_THAT(Parse({"quota", "unset", "red"}).words, IsEmpty());
+  EXPECT_THAT(Parse({"quota", "unset", "red", "memory_bytes"}).words,
+              ElementsAre("memory_bytes"));
+  EXPECT_EQ(Wrong({"quota", "set", "red"}),
+            "quota set needs RESOURCE=AMOUNT, such as memory_bytes=64GiB");
+  EXPECT_EQ(Wrong({"quota", "unset", "red", "--dry-run"}),
+            "--dry-run is of quota set");
+  EXPECT_THAT(Wrong({"quota", "set"}), HasSubstr("TENANT"));
+  EXPECT_THAT(Wrong({"get", "tenant", "red", "memory_bytes=1"}),
+              HasSubstr("memory_bytes=1"));
 }
 
 TEST(CommandLineTest, IntervalsAreDurationsOrSeconds) {
@@ -149,7 +156,7 @@ TEST(CommandLineTest, HelpNamesCommandsAndTheirFlags) {
   for (const char* part : {"simulate", "reload", "--token-file"}) {
     EXPECT_THAT(help.help, HasSubstr(part));
   }
-  EXPECT_THAT(Parse({"quota", "--help"}).help, HasSubstr("--borrowing-limit"));
+  EXPECT_THAT(Parse({"quota", "--help"}).help, HasSubstr("borrowingLimit"));
 }
 
 TEST(ExitStatusTest, TellsRefusalsFromSilence) {

@@ -9,6 +9,7 @@
 #include "absl/time/time.h"
 #include "common/lease/phase_times.h"
 #include "common/lease/priority_class.h"
+#include "coordinator/ctl/reports.h"
 #include "coordinator/ctl/table.h"
 
 namespace djinn::ctl {
@@ -283,7 +284,9 @@ std::string Detail(const v1::WorkerInfo& info) {
       {"runs in flight", absl::StrCat(info.queued_runs())},
       {"new leases", info.draining()   ? "none: drained"
                      : info.cordoned() ? "none: cordoned"
-                                       : "yes"},
+                     : !info.gpu_health().failure().empty()
+                         ? "none: its GPU fails"
+                         : "yes"},
       {"clients", Reach(info)},
       {"speed", Describe(info.speed())},
       {"price", absl::StrCat(info.price_per_hour(), " an hour")},
@@ -294,6 +297,9 @@ std::string Detail(const v1::WorkerInfo& info) {
       {"measured from", Describe(info.links())},
       {"capabilities", OrDash(absl::StrJoin(info.capabilities(), " "))},
       {"phases", Phases(info.phases())}};
+  if (info.has_gpu_health()) {
+    rows.push_back({"gpu", DescribeGpu(info.gpu_health())});
+  }
   if (!info.has_memory()) return FormatTable(rows);  // a lost worker
   const v1::MemoryUse& memory = info.memory();
   rows.push_back(
@@ -471,10 +477,7 @@ std::string Detail(const v1::TenantInfo& info) {
   rows.push_back({"cohort", OrDash(info.cohort())});
   for (const v1::ResourceQuota& quota : info.quotas()) {
     rows.push_back(
-        {absl::StrCat("quota of ", quota.resource()),
-         absl::StrFormat("%.15g of %.15g, %.15g borrowed, %.15g lent",
-                         quota.used(), quota.nominal(), quota.borrowed(),
-                         quota.lent())});
+        {absl::StrCat("quota of ", quota.resource()), DescribeQuota(quota)});
   }
   return FormatTable(rows);
 }

@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "coordinator/ctl/detail.h"
+#include "coordinator/ctl/reports.h"
 #include "coordinator/ctl/table.h"
 
 namespace djinn::ctl {
@@ -341,6 +342,10 @@ std::string Explain(const v1::TenantExplanation& explanation) {
                               explanation.policy_source(), "'s")}};
   if (explanation.has_queue_stop()) {
     head.push_back({"queue", DescribeQueue(true, explanation.queue_stop())});
+  }
+  for (const v1::ResourceQuota& quota : explanation.quotas()) {
+    head.push_back(
+        {absl::StrCat("quota of ", quota.resource()), DescribeQuota(quota)});
   }
   head.push_back({"held devices", absl::StrCat(explanation.held_size())});
   std::string text = FormatTable(head);

@@ -1,9 +1,11 @@
 #include "coordinator/ctl/reports.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <limits>
 #include <map>
-#include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -12,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "common/base/proto_duration.h"
 #include "common/base/status_macros.h"
 #include "common/config/config_reader.h"
@@ -62,14 +65,57 @@ const v1::ResourceQuota* FindQuota(const v1::TenantInfo& tenant,
   return nullptr;
 }
 
-// Returns the flag's amount, nothing for "none", or `before` without the flag.
-absl::StatusOr<std::optional<double>> Limit(
-    const Command& command, const std::optional<std::string>& flag,
-    std::optional<double> before) {
-  if (!flag.has_value()) return before;
-  if (*flag == "none") return std::nullopt;
-  DJINN_ASSIGN_OR_RETURN(const double limit, Amount(command.resource, *flag));
-  return std::optional(limit);
+absl::Status WrongWord(absl::string_view word, absl::string_view why) {
+  return absl::InvalidArgumentError(absl::StrCat("\"", word, "\": ", why));
+}
+
+// Returns the tenant's quota of the resource as it is. Its nominal amount is
+// NaN when there is none.
+v1::QuotaAmounts AmountsNow(const v1::TenantInfo& tenant,
+                            absl::string_view resource) {
+  v1::QuotaAmounts amounts;
+  const v1::ResourceQuota* const now = FindQuota(tenant, resource);
+  if (now == nullptr) {
+    amounts.set_nominal(std::numeric_limits<double>::quiet_NaN());
+    return amounts;
+  }
+  amounts.set_nominal(now->nominal());
+  if (now->has_borrowing_limit()) {
+    amounts.set_borrowing_limit(now->borrowing_limit());
+  }
+  if (now->has_lending_limit()) {
+    amounts.set_lending_limit(now->lending_limit());
+  }
+  return amounts;
+}
+
+// Puts the value of a word into the amounts of its resource.
+absl::Status PutValue(absl::string_view word, absl::string_view resource,
+                      absl::string_view field, absl::string_view value,
+                      v1::QuotaAmounts* amounts) {
+  const bool none = value == "none";
+  if (none && field == "borrowingLimit") {
+    amounts->clear_borrowing_limit();
+    return absl::OkStatus();
+  }
+  if (none && field == "lendingLimit") {
+    amounts->clear_lending_limit();
+    return absl::OkStatus();
+  }
+  const absl::StatusOr<double> amount = Amount(resource, value);
+  if (!amount.ok()) return WrongWord(word, amount.status().message());
+  if (field == "nominalQuota") {
+    amounts->set_nominal(*amount);
+  } else if (field == "borrowingLimit") {
+    amounts->set_borrowing_limit(*amount);
+  } else if (field == "lendingLimit") {
+    amounts->set_lending_limit(*amount);
+  } else {
+    return WrongWord(word, absl::StrCat("\"", field,
+                                        "\" is none of nominalQuota, "
+                                        "borrowingLimit, lendingLimit"));
+  }
+  return absl::OkStatus();
 }
 
 std::string Number(absl::string_view resource, double value) {
@@ -83,6 +129,21 @@ std::string Number(absl::string_view resource, double value) {
 std::string Names(const google::protobuf::RepeatedPtrField<std::string>& names,
                   absl::string_view nobody) {
   return names.empty() ? std::string(nobody) : absl::StrJoin(names, ", ");
+}
+
+// Returns the limits of a quota, with a comma before each; empty if it has
+// none.
+template <typename Quota>
+std::string LimitsText(const Quota& quota) {
+  std::string text;
+  if (quota.has_borrowing_limit()) {
+    absl::StrAppendFormat(&text, ", at most %.15g borrowed",
+                          quota.borrowing_limit());
+  }
+  if (quota.has_lending_limit()) {
+    absl::StrAppendFormat(&text, ", at most %.15g lent", quota.lending_limit());
+  }
+  return text;
 }
 
 }  // namespace
@@ -147,26 +208,78 @@ std::string TopTenants(const v1::ListTenantsResponse& before,
       std::move(rows));
 }
 
-absl::StatusOr<v1::TryQuotaRequest> TriedQuota(const Command& command,
+std::string DescribeQuota(const v1::ResourceQuota& quota) {
+  std::string text = absl::StrFormat(
+      "%.15g of %.15g, %.15g borrowed, %.15g lent%s", quota.used(),
+      quota.nominal(), quota.borrowed(), quota.lent(), LimitsText(quota));
+  if (!quota.has_override()) return text;
+  const v1::QuotaOverride& override = quota.override();
+  absl::StrAppend(
+      &text, "; set by ", override.set_by(), " since ",
+      FormatTime(override.set_time()),
+      override.until_restart() ? " until the coordinator restarts" : "",
+      ", in place of ");
+  if (!override.has_configured()) return text + "none";
+  absl::StrAppendFormat(&text, "%.15g%s", override.configured().nominal(),
+                        LimitsText(override.configured()));
+  return text;
+}
+
+absl::StatusOr<v1::SetQuotaRequest> QuotaToSet(const Command& command,
                                                const v1::TenantInfo& tenant) {
-  v1::TryQuotaRequest request;
+  v1::SetQuotaRequest request;
   request.set_tenant(command.name);
-  request.set_resource(command.resource);
-  DJINN_ASSIGN_OR_RETURN(const double nominal,
-                         Amount(command.resource, command.nominal));
-  request.set_nominal(nominal);
-  std::optional<double> borrowing, lending;
-  if (const auto* const before = FindQuota(tenant, command.resource)) {
-    if (before->has_borrowing_limit()) borrowing = before->borrowing_limit();
-    if (before->has_lending_limit()) lending = before->lending_limit();
+  std::set<std::pair<std::string, std::string>> named;
+  for (const std::string& word : command.words) {
+    const std::pair<absl::string_view, absl::string_view> parts =
+        absl::StrSplit(word, absl::MaxSplits('=', 1));
+    const std::pair<std::string, std::string> key =
+        absl::StrSplit(parts.first, absl::MaxSplits('.', 1));
+    const auto& [resource, dotted] = key;
+    const std::string field = dotted.empty() ? "nominalQuota" : dotted;
+    if (resource.empty() || parts.second.empty()) {
+      return WrongWord(word,
+                       "expected RESOURCE=AMOUNT, such as "
+                       "memory_bytes=64GiB");
+    }
+    if (!named.insert({resource, field}).second) {
+      return WrongWord(word, "the same amount is given twice");
+    }
+    auto& quotas = *request.mutable_quotas();
+    if (!quotas.contains(resource)) {
+      quotas[resource] = AmountsNow(tenant, resource);
+    }
+    DJINN_RETURN_IF_ERROR(
+        PutValue(word, resource, field, parts.second, &quotas[resource]));
   }
-  DJINN_ASSIGN_OR_RETURN(borrowing,
-                         Limit(command, command.borrowing_limit, borrowing));
-  DJINN_ASSIGN_OR_RETURN(lending,
-                         Limit(command, command.lending_limit, lending));
-  if (borrowing.has_value()) request.set_borrowing_limit(*borrowing);
-  if (lending.has_value()) request.set_lending_limit(*lending);
+  for (const auto& [resource, amounts] : request.quotas()) {
+    if (!std::isnan(amounts.nominal())) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("tenant ", command.name, " has no quota of ", resource,
+                     ": name it, too, as ", resource, "=AMOUNT"));
+  }
   return request;
+}
+
+std::vector<v1::TryQuotaRequest> QuotasToTry(const v1::SetQuotaRequest& set) {
+  std::map<std::string, v1::QuotaAmounts> quotas;
+  for (const auto& [resource, amounts] : set.quotas()) {
+    quotas[resource] = amounts;
+  }
+  std::vector<v1::TryQuotaRequest> requests;
+  for (const auto& [resource, amounts] : quotas) {
+    v1::TryQuotaRequest& request = requests.emplace_back();
+    request.set_tenant(set.tenant());
+    request.set_resource(resource);
+    request.set_nominal(amounts.nominal());
+    if (amounts.has_borrowing_limit()) {
+      request.set_borrowing_limit(amounts.borrowing_limit());
+    }
+    if (amounts.has_lending_limit()) {
+      request.set_lending_limit(amounts.lending_limit());
+    }
+  }
+  return requests;
 }
 
 std::string Report(const v1::TryQuotaRequest& request,
@@ -216,8 +329,8 @@ std::string Report(const v1::TryQuotaRequest& request,
     absl::StrAppend(&text, "\n", FormatTable(rows));
   }
   return absl::StrCat(text,
-                      "\nnothing was changed: quotas are set in the "
-                      "coordinator's configuration, then `djinnctl reload`\n");
+                      "\nnothing was changed: without --dry-run, this sets "
+                      "the quota\n");
 }
 
 }  // namespace djinn::ctl

@@ -1,8 +1,9 @@
-// Reports of current use, and of what a change of a quota would do.
+// Reports of current use, and of quotas and what a change of them would do.
 #ifndef COORDINATOR_CTL_REPORTS_H_
 #define COORDINATOR_CTL_REPORTS_H_
 
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -23,10 +24,16 @@ std::string TopTenants(const v1::ListTenantsResponse& before,
                        const v1::ListTenantsResponse& after,
                        absl::Duration passed);
 
-// Converts the command to a request. Limits that the command does not name stay
-// as the tenant has them. InvalidArgument for a wrong amount.
-absl::StatusOr<v1::TryQuotaRequest> TriedQuota(const Command& command,
+// Describes a tenant's quota in one line: its use, limits, and who set it in
+// place of what.
+std::string DescribeQuota(const v1::ResourceQuota& quota);
+
+// Converts the words of a `quota set` to a request. Amounts that they do not
+// name stay as the tenant has them. InvalidArgument names a wrong word.
+absl::StatusOr<v1::SetQuotaRequest> QuotaToSet(const Command& command,
                                                const v1::TenantInfo& tenant);
+// Returns the requests that try those quotas, one for each resource, in order.
+std::vector<v1::TryQuotaRequest> QuotasToTry(const v1::SetQuotaRequest& set);
 
 std::string Report(const v1::TryQuotaRequest& request,
                    const v1::TryQuotaResponse& response);

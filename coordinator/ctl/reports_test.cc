@@ -99,47 +99,72 @@ TEST(TopTest, TenantsAreByTheDeviceTimeBetweenTwoLooks) {
             "new     -        -        0B       0       0       1\n");
 }
 
-Command Set(const std::string& resource, std::vector<std::string> flags) {
-  std::vector<std::string> arguments = {"quota", "set", "red", resource,
-                                        "--dry-run"};
-  arguments.insert(arguments.end(), flags.begin(), flags.end());
+absl::StatusOr<v1::SetQuotaRequest> ToSet(std::vector<std::string> words,
+                                          const v1::TenantInfo& tenant = {}) {
+  std::vector<std::string> arguments = {"quota", "set", "red"};
+  arguments.insert(arguments.end(), words.begin(), words.end());
   const absl::StatusOr<Command> command = ParseCommand(arguments);
   EXPECT_TRUE(command.ok()) << command.status();
-  return command.value_or(Command());
+  return QuotaToSet(command.value_or(Command()), tenant);
+}
+std::string Wrong(std::vector<std::string> words,
+                  const v1::TenantInfo& tenant = {}) {
+  return std::string(ToSet(std::move(words), tenant).status().message());
 }
 
 TEST(QuotaReportTest, WhatIsNotNamedStaysAsItIs) {
   const auto tenant = Parse<v1::TenantInfo>(R"pb(
-    quotas { resource: "content_bytes" lending_limit: 1 }
-    quotas { resource: "memory_bytes" borrowing_limit: 5 lending_limit: 7 }
+    quotas { resource: "content_bytes" nominal: 3 lending_limit: 1 }
+    quotas {
+      resource: "memory_bytes"
+      nominal: 9
+      borrowing_limit: 5
+      lending_limit: 7
+    }
   )pb");
-  auto request = *TriedQuota(Set("memory_bytes", {"--nominal=2KiB"}), tenant);
-  EXPECT_EQ(request.tenant(), "red");
-  EXPECT_EQ(request.resource(), "memory_bytes");
-  EXPECT_EQ(request.nominal(), 2048);
-  EXPECT_EQ(request.borrowing_limit(), 5);
-  EXPECT_EQ(request.lending_limit(), 7);
-  request = *TriedQuota(
-      Set("memory_bytes",
-          {"--nominal=0", "--borrowing-limit=none", "--lending-limit=1kB"}),
+  auto memory = ToSet({"memory_bytes=2KiB"}, tenant)->quotas();
+  ASSERT_EQ(memory.size(), 1u);
+  EXPECT_EQ(memory.at("memory_bytes").nominal(), 2048);
+  EXPECT_EQ(memory.at("memory_bytes").borrowing_limit(), 5);
+  EXPECT_EQ(memory.at("memory_bytes").lending_limit(), 7);
+  const auto request = *ToSet(
+      {"memory_bytes.borrowingLimit=none", "memory_bytes.lendingLimit=1kB",
+       "content_bytes.nominalQuota=0", "device_seconds_per_second=2.5"},
       tenant);
-  EXPECT_FALSE(request.has_borrowing_limit());
-  EXPECT_EQ(request.lending_limit(), 1000);
-  request =
-      *TriedQuota(Set("device_seconds_per_second", {"--nominal=2.5"}), tenant);
-  EXPECT_EQ(request.nominal(), 2.5);
-  EXPECT_FALSE(request.has_lending_limit());
+  EXPECT_EQ(request.tenant(), "red");
+  EXPECT_EQ(request.quotas().at("memory_bytes").nominal(), 9);
+  EXPECT_FALSE(request.quotas().at("memory_bytes").has_borrowing_limit());
+  EXPECT_EQ(request.quotas().at("memory_bytes").lending_limit(), 1000);
+  EXPECT_EQ(request.quotas().at("content_bytes").nominal(), 0);
+  EXPECT_EQ(request.quotas().at("content_bytes").lending_limit(), 1);
+  const std::vector<v1::TryQuotaRequest> tries = QuotasToTry(request);
+  ASSERT_EQ(tries.size(), 3u);
+  EXPECT_EQ(tries[0].resource(), "content_bytes");
+  EXPECT_EQ(tries[0].lending_limit(), 1);
+  EXPECT_EQ(tries[1].resource(), "device_seconds_per_second");
+  EXPECT_EQ(tries[1].nominal(), 2.5);
+  EXPECT_FALSE(tries[1].has_lending_limit());
+  EXPECT_EQ(tries[2].tenant(), "red");
 }
 
-TEST(QuotaReportTest, WhatIsNoAmountIsNamed) {
-  EXPECT_EQ(TriedQuota(Set("outstanding_messages", {"--nominal=many"}), {})
-                .status()
-                .message(),
-            "expected a number of outstanding_messages, got \"many\"");
-  EXPECT_FALSE(TriedQuota(Set("memory_bytes", {"--nominal=1XB"}), {}).ok());
-  EXPECT_FALSE(
-      TriedQuota(Set("memory_bytes", {"--nominal=1", "--lending-limit=x"}), {})
-          .ok());
+TEST(QuotaReportTest, WrongWordsAreNamed) {
+  EXPECT_EQ(Wrong({"outstanding_messages=many"}),
+            "\"outstanding_messages=many\": expected a number of "
+            "outstanding_messages, got \"many\"");
+  EXPECT_NE(Wrong({"memory_bytes=1XB"}), "");
+  EXPECT_NE(Wrong({"memory_bytes=none"}), "");
+  EXPECT_NE(Wrong({"memory_bytes=1", "memory_bytes.lendingLimit=x"}), "");
+  EXPECT_EQ(Wrong({"memory_bytes=1", "memory_bytes.nominalQuota=2"}),
+            "\"memory_bytes.nominalQuota=2\": the same amount is given twice");
+  for (const char* word : {"memory_bytes", "memory_bytes=", "=1"}) {
+    EXPECT_THAT(Wrong({word}), HasSubstr("expected RESOURCE=AMOUNT")) << word;
+  }
+  EXPECT_EQ(Wrong({"memory_bytes.weight=1"}),
+            "\"memory_bytes.weight=1\": \"weight\" is none of nominalQuota, "
+            "borrowingLimit, lendingLimit");
+  EXPECT_EQ(Wrong({"memory_bytes.lendingLimit=1"}),
+            "tenant red has no quota of memory_bytes: name it, too, as "
+            "memory_bytes=AMOUNT");
 }
 
 TEST(QuotaReportTest, ShowsWhatWouldChange) {
@@ -178,8 +203,7 @@ TEST(QuotaReportTest, ShowsWhatWouldChange) {
             "TENANT  BORROWED  LENT\n"
             "blue    0         4000 (4.0kB) -> 1000 (1.0kB)\n"
             "\n"
-            "nothing was changed: quotas are set in the coordinator's "
-            "configuration, then `djinnctl reload`\n");
+            "nothing was changed: without --dry-run, this sets the quota\n");
   response.clear_before();
   EXPECT_THAT(Report(request, response),
               HasSubstr("nominal          13000 (13.0kB)\n"));

@@ -19,6 +19,27 @@ std::string Shorten(int number, const std::string& name,
   return absl::AsciiStrToLower(absl::StripPrefix(name, prefix));
 }
 
+bool GpuFails(const v1::WorkerInfo& info) {
+  return info.state() == v1::WorkerInfo::ACTIVE &&
+         !info.gpu_health().failure().empty();
+}
+
+std::string NewLeases(const v1::WorkerInfo& info) {
+  return info.draining()           ? "drained"
+         : info.cordoned()         ? "cordoned"
+         : GpuFails(info)          ? "gpu fails"
+         : info.unreached_by_all() ? "not reached"
+                                   : "yes";
+}
+
+// Returns whether operators set any of the tenant's quotas.
+std::string QuotaState(const v1::TenantInfo& info) {
+  for (const v1::ResourceQuota& quota : info.quotas()) {
+    if (quota.has_override()) return "set";
+  }
+  return info.quotas().empty() ? "-" : "configured";
+}
+
 }  // namespace
 
 std::string Name(v1::Phase phase) {
@@ -115,25 +136,44 @@ std::string FormatBytes(uint64_t bytes) {
                    : absl::StrFormat("%.1f%s", value, kUnits[unit]);
 }
 
+std::string DescribeGpu(const v1::GpuHealth& gpu) {
+  std::vector<std::string> parts;
+  if (!gpu.failure().empty()) parts.push_back("fails: " + gpu.failure());
+  if (gpu.has_temperature_celsius()) {
+    parts.push_back(absl::StrCat(gpu.temperature_celsius(), " C"));
+  }
+  if (gpu.has_uncorrected_ecc_errors()) {
+    parts.push_back(
+        absl::StrCat(gpu.uncorrected_ecc_errors(), " uncorrected ECC errors"));
+  }
+  if (gpu.xid_count() > 0) {
+    parts.push_back(
+        absl::StrCat(gpu.xid_count(), " Xids, the last ", gpu.last_xid()));
+  }
+  parts.push_back(gpu.source());
+  return absl::StrJoin(parts, "; ");
+}
+
 Row Header(const v1::WorkerInfo&) {
   return {"WORKER", "STATE",  "DEVICE", "FREE",     "MEMORY",
           "QUEUED", "GRAPHS", "LEASES", "SESSIONS", "CONTENTS",
           "BYTES",  "AGE",    "ADDRESS"};
 }
 Row Cells(const v1::WorkerInfo& info) {
-  return {info.worker_id(),
-          v1::WorkerInfo::State_Name(info.state()),
-          info.device(),
-          FormatBytes(info.free_bytes()),
-          FormatBytes(info.memory_bytes()),
-          absl::StrCat(info.queued_runs()),
-          absl::StrCat(info.graph_count()),
-          absl::StrCat(info.lease_count()),
-          absl::StrCat(info.session_count()),
-          absl::StrCat(info.content_count()),
-          FormatBytes(info.content_bytes()),
-          FormatDuration(info.report_age()),
-          info.address()};
+  return {
+      info.worker_id(),
+      GpuFails(info) ? "GPU-FAILS" : v1::WorkerInfo::State_Name(info.state()),
+      info.device(),
+      FormatBytes(info.free_bytes()),
+      FormatBytes(info.memory_bytes()),
+      absl::StrCat(info.queued_runs()),
+      absl::StrCat(info.graph_count()),
+      absl::StrCat(info.lease_count()),
+      absl::StrCat(info.session_count()),
+      absl::StrCat(info.content_count()),
+      FormatBytes(info.content_bytes()),
+      FormatDuration(info.report_age()),
+      info.address()};
 }
 
 Row Header(const v1::SessionInfo&) {
@@ -154,9 +194,9 @@ Row Cells(const v1::SessionInfo& info) {
 }
 
 Row Header(const v1::TenantInfo&) {
-  return {"TENANT",       "WEIGHT",    "QUEUE",      "SESSIONS",
-          "LEASES",       "IN-FLIGHT", "STORAGE",    "CONTENT",
-          "MEMORY-LIMIT", "MODELS",    "MODEL-BYTES"};
+  return {"TENANT",       "WEIGHT",    "QUEUE",   "SESSIONS",
+          "LEASES",       "IN-FLIGHT", "STORAGE", "CONTENT",
+          "MEMORY-LIMIT", "QUOTA",     "MODELS",  "MODEL-BYTES"};
 }
 Row Cells(const v1::TenantInfo& info) {
   return {info.tenant(),
@@ -168,6 +208,7 @@ Row Cells(const v1::TenantInfo& info) {
           FormatBytes(info.storage_bytes()),
           FormatBytes(info.content_bytes()),
           FormatBytes(info.limits().memory_bytes()),
+          QuotaState(info),
           absl::StrCat(info.use().model_count()),
           FormatBytes(info.use().model_bytes())};
 }
@@ -238,19 +279,17 @@ Row Cells(const v1::QueueInfo& info) {
 }
 
 Row WideHeader(const v1::WorkerInfo&) {
-  return {"NEW-LEASES",   "BUSY",       "PRICE",
-          "CAPABILITIES", "CONNECTION", "FAILED"};
+  return {"NEW-LEASES", "BUSY",   "PRICE", "CAPABILITIES",
+          "CONNECTION", "FAILED", "GPU"};
 }
 Row WideCells(const v1::WorkerInfo& info) {
-  return {info.draining()           ? "drained"
-          : info.cordoned()         ? "cordoned"
-          : info.unreached_by_all() ? "not reached"
-                                    : "yes",
+  return {NewLeases(info),
           absl::StrFormat("%.0f%%", 100 * info.busy_share()),
           absl::StrCat(info.price_per_hour()),
           OrDash(absl::StrJoin(info.capabilities(), ",")),
           info.shared_memory_socket().empty() ? "grpc" : "grpc,shared-memory",
-          absl::StrCat(info.executed().failed_nodes())};
+          absl::StrCat(info.executed().failed_nodes()),
+          info.has_gpu_health() ? DescribeGpu(info.gpu_health()) : "-"};
 }
 
 Row WideHeader(const v1::SessionInfo&) {

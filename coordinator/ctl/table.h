@@ -40,6 +40,9 @@ std::string QueueState(bool stopped, const v1::QueueStop& stop);
 // NO_CAPACITY".
 std::string DescribeWaiting(const v1::QueueInfo& info);
 
+// Describes the health of a GPU in one line, a failure first.
+std::string DescribeGpu(const v1::GpuHealth& gpu);
+
 // Return the header and the cells of each kind of object.
 Row Header(const v1::WorkerInfo&);
 Row Cells(const v1::WorkerInfo& info);

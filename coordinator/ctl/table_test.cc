@@ -49,6 +49,37 @@ TEST(TableTest, EveryHeaderHasItsCells) {
   EXPECT_EQ(Header(v1::RunInfo()).size(), Cells(v1::RunInfo()).size());
 }
 
+TEST(TableTest, AGpuThatFailsStandsInPlaceOfTheState) {
+  v1::WorkerInfo info;
+  info.set_state(v1::WorkerInfo::ACTIVE);
+  info.mutable_gpu_health()->set_source("NVML");
+  EXPECT_EQ(Cells(info)[1], "ACTIVE");
+  EXPECT_EQ(WideCells(info)[0], "yes");
+  EXPECT_EQ(WideCells(info).back(), "NVML");
+  v1::GpuHealth& gpu = *info.mutable_gpu_health();
+  gpu.set_failure("Xid 79");
+  gpu.set_temperature_celsius(41);
+  gpu.set_uncorrected_ecc_errors(0);
+  gpu.set_xid_count(2);
+  gpu.set_last_xid(79);
+  EXPECT_EQ(Cells(info)[1], "GPU-FAILS");
+  EXPECT_EQ(WideCells(info)[0], "gpu fails");
+  EXPECT_EQ(WideCells(info).back(),
+            "fails: Xid 79; 41 C; 0 uncorrected ECC errors; 2 Xids, the last "
+            "79; NVML");
+  info.set_state(v1::WorkerInfo::LOST);
+  EXPECT_EQ(Cells(info)[1], "LOST");
+}
+
+TEST(TableTest, ATenantShowsWhetherItsQuotaIsSet) {
+  v1::TenantInfo info;
+  EXPECT_EQ(Cells(info)[9], "-");
+  info.add_quotas();
+  EXPECT_EQ(Cells(info)[9], "configured");
+  info.mutable_quotas(0)->mutable_override()->set_set_by("olga");
+  EXPECT_EQ(Cells(info)[9], "set");
+}
+
 TEST(TableTest, AQueueShowsWhatWaitsAndWhetherItMay) {
   v1::QueueInfo info;
   info.set_tenant("red");

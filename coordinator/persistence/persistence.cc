@@ -18,11 +18,13 @@
 #include "coordinator/cluster/leases/credits.h"
 #include "coordinator/cluster/leases/notices.h"
 #include "coordinator/cluster/placement/demand_meter.h"
+#include "coordinator/cluster/quota/quota.h"
 #include "coordinator/config/credit_ledger.h"
 #include "coordinator/config/tenants.h"
 #include "coordinator/persistence/learned_state.h"
 #include "coordinator/tables/lease_keys.h"
 #include "coordinator/tables/queue_stops.h"
+#include "coordinator/tables/quota_overrides.h"
 #include "coordinator/tables/session_table.h"
 #include "coordinator/tables/work_table.h"
 #include "coordinator/tables/worker_registry.h"
@@ -39,6 +41,7 @@ constexpr char kLease[] = "lease/";
 constexpr char kAccount[] = "account/";
 constexpr char kWorker[] = "worker/";
 constexpr char kQueue[] = "queue/";
+constexpr char kQuota[] = "quota/";
 constexpr char kKey[] = "key/";
 // The tuning cache is encoded rarely: every report changes it a little, and
 // nothing depends on the last change.
@@ -154,6 +157,9 @@ void SaveAllElse(ClusterState& state, std::map<std::string, std::string>* saved)
   for (const auto& [tenant, stop] : state.queue.stops.all()) {
     put(kQueue, tenant, QueueStops::Save(stop));
   }
+  for (const auto& [name, stored] : state.quotas.overrides.Save()) {
+    put(kQuota, name, stored);
+  }
   for (const LeaseKeys::Key& key : state.keys.keys()) {
     v1::StoredKey stored;
     stored.set_seed(key.signer.seed());
@@ -184,6 +190,7 @@ struct Saved {
   Named<v1::StoredAccount> accounts;
   Named<v1::StoredWorker> workers;
   Named<v1::StoredQueue> queues;
+  QuotaOverrides quotas;
   Named<v1::StoredLease> leases;
   Named<v1::StoredSession> sessions;
   WorkTable::Learned learned;
@@ -207,12 +214,26 @@ absl::StatusOr<Saved> Read(const std::map<std::string, std::string>& state) {
                          ReadEach<v1::StoredWorker>(state, kWorker));
   DJINN_ASSIGN_OR_RETURN(saved.queues,
                          ReadEach<v1::StoredQueue>(state, kQueue));
+  DJINN_ASSIGN_OR_RETURN(const auto quotas,
+                         ReadEach<v1::StoredQuota>(state, kQuota));
+  for (const auto& [name, stored] : quotas) {
+    if (!saved.quotas.Restore(name, stored).ok()) return Corrupt(kQuota + name);
+  }
   DJINN_ASSIGN_OR_RETURN(saved.leases,
                          ReadEach<v1::StoredLease>(state, kLease));
   DJINN_ASSIGN_OR_RETURN(saved.sessions,
                          ReadEach<v1::StoredSession>(state, kSession));
   saved.learned = DecodeLearned(state);
   return saved;
+}
+
+// Puts the quotas that operators set into force.
+void RestoreQuotas(ClusterState& state, QuotaOverrides quotas)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
+  state.quotas.overrides = std::move(quotas);
+  state.tenants->Replace(
+      state.quotas.overrides.Over(state.tenants->Configured()));
+  quota::Configure(state);
 }
 
 // Sets the allowances of tenants with rates to zero, less what they owe. The
@@ -351,6 +372,7 @@ absl::Status Restore(ClusterState& state,
   state.known.works.Restore(std::move(saved.learned));
   if (!saved.keys.empty()) state.keys.Restore(std::move(saved.keys));
   state.keys.Update(state.clock->Now(), state.saving.saves + 1);
+  if (!saved.quotas.empty()) RestoreQuotas(state, std::move(saved.quotas));
   if (!entries.empty()) RestoreAllowances(state, saved.tenants);
   RestoreAccounts(state, saved);
   for (const auto& [id, stored] : saved.workers) {

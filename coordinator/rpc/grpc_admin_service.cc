@@ -17,6 +17,7 @@
 #include "coordinator/admin/explain.h"
 #include "coordinator/admin/operations.h"
 #include "coordinator/admin/queues.h"
+#include "coordinator/admin/quota_setter.h"
 #include "coordinator/admin/runs.h"
 #include "coordinator/admin/views.h"
 #include "coordinator/cluster/jobs.h"
@@ -58,11 +59,12 @@ absl::Status AnswerOne(absl::StatusOr<Item> item, Item* out) {
 class Service : public v1::Admin::CallbackService {
  public:
   Service(const Credentials* credentials, ClusterState* cluster,
-          GraphStore* graphs, ConfigReloader* reloader)
+          GraphStore* graphs, ConfigReloader* reloader, QuotaSetter* quotas)
       : credentials_(*credentials),
         cluster_(cluster),
         graphs_(graphs),
-        reloader_(reloader) {}
+        reloader_(reloader),
+        quotas_(quotas) {}
 
   Reactor* ReloadConfig(Context* context,
                         const v1::ReloadConfigRequest* /*request*/,
@@ -70,7 +72,7 @@ class Service : public v1::Admin::CallbackService {
     return Change(
         context, Role::kAdmin, "ReloadConfig", "",
         [] { return std::string("the configuration in force"); },
-        [&] { return AnswerOne(reloader_->Reload(), out); },
+        [&](const Operator&) { return AnswerOne(reloader_->Reload(), out); },
         [&] {
           const auto names = [](const auto& list) {
             return list.empty() ? "-" : absl::StrJoin(list, ",");
@@ -249,6 +251,28 @@ class Service : public v1::Admin::CallbackService {
     });
   }
 
+  Reactor* SetQuota(Context* context, const v1::SetQuotaRequest* request,
+                    v1::TenantInfo* out) override {
+    return Change(
+        context, Role::kOperator, "SetQuota", request->tenant(),
+        [&] { return quotas_->TextOf(request->tenant()); },
+        [&](const Operator& caller) {
+          return AnswerOne(quotas_->Set(*request, caller.name), out);
+        },
+        [&] { return QuotaSetter::Text(*out); });
+  }
+
+  Reactor* UnsetQuota(Context* context, const v1::UnsetQuotaRequest* request,
+                      v1::TenantInfo* out) override {
+    return Change(
+        context, Role::kOperator, "UnsetQuota", request->tenant(),
+        [&] { return quotas_->TextOf(request->tenant()); },
+        [&](const Operator&) {
+          return AnswerOne(quotas_->Unset(*request), out);
+        },
+        [&] { return QuotaSetter::Text(*out); });
+  }
+
   Reactor* ListQueues(Context* context, const v1::ListQueuesRequest* request,
                       v1::ListQueuesResponse* out) override {
     return Answer(context, [&] {
@@ -273,7 +297,7 @@ class Service : public v1::Admin::CallbackService {
     return Change(
         context, Role::kOperator, "StopQueue", request->tenant(),
         [&] { return QueueOf(request->tenant()); },
-        [&] {
+        [&](const Operator&) {
           return AnswerOne(
               queues::Stop(*cluster_, request->tenant(), request->drain()),
               out);
@@ -286,7 +310,7 @@ class Service : public v1::Admin::CallbackService {
     return Change(
         context, Role::kOperator, "ResumeQueue", request->tenant(),
         [&] { return QueueOf(request->tenant()); },
-        [&] {
+        [&](const Operator&) {
           return AnswerOne(queues::Resume(*cluster_, request->tenant()), out);
         },
         [&] { return QueueText(*out); });
@@ -313,7 +337,7 @@ class Service : public v1::Admin::CallbackService {
               views::GetWorker(*cluster_, request->worker_id());
           return worker.ok() ? WorkerText(*worker) : "unknown";
         },
-        [&] {
+        [&](const Operator&) {
           return AnswerOne(
               operations::Cordon(*cluster_, request->worker_id(),
                                  request->cordoned(), request->drain()),
@@ -328,7 +352,7 @@ class Service : public v1::Admin::CallbackService {
     return Change(
         context, Role::kOperator, "MigrateSession",
         log::ShortId(request->session_id()), [] { return std::string("-"); },
-        [&] {
+        [&](const Operator&) {
           return AnswerOne(operations::MigrateSession(*cluster_, *request),
                            out);
         },
@@ -369,7 +393,8 @@ class Service : public v1::Admin::CallbackService {
 
   // Answers a call that changes something, if the caller's role allows it, and
   // writes the audit line: `what` was done to `object`, and how `before` and
-  // `after` describe it. A change that fails has no after.
+  // `after` describe it. `handle` gets the caller. A change that fails has no
+  // after.
   template <typename Before, typename Handle, typename After>
   Reactor* Change(Context* context, Role needed, absl::string_view what,
                   absl::string_view object, Before before, Handle handle,
@@ -380,7 +405,7 @@ class Service : public v1::Admin::CallbackService {
     std::string was = "-", is = "-";
     if (status.ok()) {
       was = before();
-      status = handle();
+      status = handle(*caller);
       if (status.ok()) is = after();
     }
     log::Info("audit", {{"who", caller.ok() ? caller->name : "-"},
@@ -423,6 +448,7 @@ class Service : public v1::Admin::CallbackService {
   ClusterState* const cluster_;
   GraphStore* const graphs_;
   ConfigReloader* const reloader_;
+  QuotaSetter* const quotas_;
 };
 
 }  // namespace
@@ -430,8 +456,10 @@ class Service : public v1::Admin::CallbackService {
 std::unique_ptr<grpc::Service> MakeAdminService(const Credentials* credentials,
                                                 ClusterState* cluster,
                                                 GraphStore* graphs,
-                                                ConfigReloader* reloader) {
-  return std::make_unique<Service>(credentials, cluster, graphs, reloader);
+                                                ConfigReloader* reloader,
+                                                QuotaSetter* quotas) {
+  return std::make_unique<Service>(credentials, cluster, graphs, reloader,
+                                   quotas);
 }
 
 }  // namespace djinn::coordinator

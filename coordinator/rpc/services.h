@@ -9,6 +9,7 @@
 #include <string>
 
 #include "coordinator/admin/config_reloader.h"
+#include "coordinator/admin/quota_setter.h"
 #include "coordinator/config/operators.h"
 #include "coordinator/config/tenants.h"
 #include "coordinator/graphs/graph_intake.h"
@@ -39,7 +40,8 @@ std::unique_ptr<grpc::Service> MakeWorkerDepartureService(
 std::unique_ptr<grpc::Service> MakeAdminService(const Credentials* credentials,
                                                 ClusterState* cluster,
                                                 GraphStore* graphs,
-                                                ConfigReloader* reloader);
+                                                ConfigReloader* reloader,
+                                                QuotaSetter* quotas);
 
 // Answers every call at a coordinator that does not lead. Admin.GetVersion says
 // to operators that the coordinator follows; all else is Unavailable

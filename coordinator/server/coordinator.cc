@@ -42,6 +42,7 @@ Coordinator::Coordinator(Config config, Clock* clock, RandomSource* random,
       cluster_(MakeCluster(&config_, &tenants_, &clock_, random)),
       reloader_(&config_, std::move(read_config), cluster_.get(), &credentials_,
                 clock),
+      quotas_(cluster_.get(), [this] { return keeper_->Write(); }),
       graphs_(config_.graph_store_bytes),
       intake_(&graphs_),
       sessions_(
@@ -49,7 +50,7 @@ Coordinator::Coordinator(Config config, Clock* clock, RandomSource* random,
       workers_(MakeWorkerRegistryService(&credentials_, cluster_.get())),
       departures_(MakeWorkerDepartureService(&credentials_, cluster_.get())),
       admin_(MakeAdminService(&credentials_, cluster_.get(), &graphs_,
-                              &reloader_)),
+                              &reloader_, &quotas_)),
       scaler_(Scaler(config_.scaler.target_utilisation,
                      [this] { return demand::Demand(*cluster_); })) {}
 

@@ -18,6 +18,7 @@
 #include "common/net/readiness.h"
 #include "common/net/server.h"
 #include "coordinator/admin/config_reloader.h"
+#include "coordinator/admin/quota_setter.h"
 #include "coordinator/config/config.h"
 #include "coordinator/config/operators.h"
 #include "coordinator/config/tenants.h"
@@ -103,6 +104,7 @@ class Coordinator {
   // Null when the store is shared.
   std::unique_ptr<Store> store_;
   std::unique_ptr<StateKeeper> keeper_;
+  QuotaSetter quotas_;
   GraphStore graphs_;
   GraphIntake intake_;
   const std::unique_ptr<grpc::Service> sessions_;

@@ -31,6 +31,7 @@
 #include "coordinator/tables/lease_table.h"
 #include "coordinator/tables/page.h"
 #include "coordinator/tables/queue_stops.h"
+#include "coordinator/tables/quota_overrides.h"
 #include "coordinator/tables/run_inquiries.h"
 #include "coordinator/tables/session_table.h"
 #include "coordinator/tables/unreached_workers.h"
@@ -141,6 +142,8 @@ struct Quotas {
 
   // Cohorts as configured.
   std::vector<Cohort> cohorts;
+  // Quotas that operators set. The tenants in force have them.
+  QuotaOverrides overrides;
   scheduler::QuotaTree tree;
   // Device time of sessions from which borrowed quota was taken back.
   double lost_device_seconds = 0;

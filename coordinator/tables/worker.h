@@ -64,6 +64,8 @@ struct ReportedFacts {
   std::vector<std::string> capabilities;
   // Bit N stands for phase N; 0 for all.
   uint32_t phases = 0;
+  // Unset when the device is no GPU.
+  std::optional<v1::GpuHealth> gpu_health;
 };
 
 // The contents that the worker holds.

@@ -243,6 +243,8 @@ void WorkerRegistry::Apply(const v1::WorkerState& report, absl::Duration now,
   worker->facts.disk.reset();
   if (report.has_disk()) worker->facts.disk = report.disk();
   worker->facts.executed = report.executed();
+  worker->facts.gpu_health.reset();
+  if (report.has_gpu_health()) worker->facts.gpu_health = report.gpu_health();
 }
 
 void WorkerRegistry::ApplyEndpoints(const v1::WorkerState& report,

@@ -176,6 +176,19 @@ class ConfigurationTest(Case):
             {"name": "default", "token_file": "/etc/djinn/tokens/tenant-default"},
             {"name": "red", "token_file": "/etc/djinn/tokens/tenant-red", "max_sessions": 4}])
 
+    def test_operators_have_their_roles_and_tokens(self):
+        self.assertNotIn("operators", self.coordinator())
+        config = self.coordinator(
+            operators={"olga": {"role": "operator"}, "vera": {"role": "viewer"}})
+        self.assertEqual(config["operators"], [
+            {"name": "olga", "role": "operator", "token_file": "/etc/djinn/tokens/operator-olga"},
+            {"name": "vera", "role": "viewer", "token_file": "/etc/djinn/tokens/operator-vera"}])
+
+    def test_refuses_an_operator_without_a_role_that_exists(self):
+        self.refuses("role", operators={"olga": {}})
+        self.refuses("role", operators={"olga": {"role": "root"}})
+        self.refuses("admin", operators={"admin": {"role": "admin"}})
+
     def test_refuses_a_tenant_that_is_no_key_of_a_secret(self):
         self.refuses("Red", tenants={"Red": {}})
 
@@ -220,6 +233,8 @@ class ConfigurationTest(Case):
             return one["spec"]["template"]["metadata"]["annotations"]["checksum/config"]
 
         self.assertEqual(checksum(render()), checksum(render(tenants={"red": {}})))
+        self.assertEqual(checksum(render()),
+                         checksum(render(operators={"olga": {"role": "operator"}})))
 
 
 class TlsTest(Case):
@@ -301,8 +316,11 @@ class TlsTest(Case):
 class TokenTest(Case):
 
     def test_makes_a_token_for_each_peer(self):
-        secret = manifests.named(render(tenants={"red": {}}), "Secret", "djinn-tokens")
-        self.assertEqual(sorted(secret["data"]), ["admin", "join", "tenant-default", "tenant-red"])
+        secret = manifests.named(
+            render(tenants={"red": {}}, operators={"olga": {"role": "operator"}}),
+            "Secret", "djinn-tokens")
+        self.assertEqual(sorted(secret["data"]), [
+            "admin", "join", "operator-olga", "tenant-default", "tenant-red"])
         self.assertEqual(len(set(secret["data"].values())), 4)
 
     def test_tokens_outlive_the_release(self):

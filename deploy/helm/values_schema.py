@@ -2,7 +2,7 @@
 
 usage: values_schema.py [--check]
 
-The keys below `config`, `tenants` and `cohorts` are those of
+The keys below `config`, `operators`, `tenants` and `cohorts` are those of
 docs/reference/configuration.md, less those that the chart sets itself.
 """
 
@@ -110,6 +110,16 @@ def _named(prefix, *left_out):
     return _nullable(_tree(keys))
 
 
+def _operators():
+    one = _named("operators[].", "name", "token_file")
+    one["type"] = "object"
+    one["required"] = ["role"]
+    one["properties"]["role"]["enum"] = ["viewer", "operator", "admin"]
+    # The bearer of the admin token has the name "admin".
+    return {"type": "object", "propertyNames": {**_NAME, "not": {"const": "admin"}},
+            "additionalProperties": one}
+
+
 def schema():
     image = _object(repository=_TEXT, tag=_TEXT,
                     digest={"type": "string", "pattern": "^$|^sha256:[0-9a-f]{64}$"})
@@ -163,6 +173,7 @@ def schema():
                 workerServerName=_WORD,
                 certManager=_object(issuerRef=_object(name=_WORD, kind=_WORD, group=_WORD),
                                     duration=_DURATION, renewBefore=_DURATION)),
+            operators=_operators(),
             tenants={"type": "object", "minProperties": 1, "propertyNames": _NAME,
                      "additionalProperties": _named("tenants[].", "name", "token_file")},
             cohorts={"type": "object", "additionalProperties": _named("cohorts[].", "name")},

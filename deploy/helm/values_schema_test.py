@@ -13,7 +13,7 @@ with open(os.path.join(ROOT, "deploy/helm/djinn/values.yaml"), encoding="utf-8")
 # Below these stand maps of Kubernetes, or maps by name.
 _OPEN = ("affinity", "issuerRef", "annotations", "labels", "podAnnotations", "podLabels",
          "nodeSelector", "requests", "limits", "commonLabels", "config", "tenants", "cohorts",
-         "workerGroups", "global")
+         "operators", "workerGroups", "global")
 
 
 def keys(schema, path=""):
@@ -83,8 +83,9 @@ class ValuesSchemaTest(unittest.TestCase):
             expected = {key for key, _, _ in known if not values_schema.is_set(role, key)}
             self.assertEqual(of[role], expected)
 
-    def test_tenants_and_cohorts_have_every_key_of_theirs(self):
-        for name, left_out in (("tenants", {"name", "token_file"}), ("cohorts", {"name"})):
+    def test_tenants_cohorts_and_operators_have_every_key_of_theirs(self):
+        for name, left_out in (("tenants", {"name", "token_file"}), ("cohorts", {"name"}),
+                               ("operators", {"name", "token_file"})):
             one = self.schema["properties"][name]["additionalProperties"]
             expected = {key.split("[].", 1)[1]
                         for key, _, _ in values_schema.reference()["coordinator"]
@@ -103,6 +104,15 @@ class ValuesSchemaTest(unittest.TestCase):
                        {"workerGroups": {"a": {"x": 1}}}, {"tenants": {"a": {"limits": {"x": 1}}}},
                        {"worker": {"config": {"device": {"x": 1}}}}):
             self.assertIn("'x' was unexpected", self.refused(values))
+
+    def test_an_operator_has_a_name_of_its_own_and_a_role_that_exists(self):
+        for role in ("viewer", "operator", "admin"):
+            self.assertEqual(self.refused({"operators": {"olga": {"role": role}}}), "")
+        self.assertIn("'role' is a required property", self.refused({"operators": {"olga": {}}}))
+        self.assertIn("'root' is not one of", self.refused({"operators": {"olga": {"role": "root"}}}))
+        self.assertIn("admin", self.refused({"operators": {"admin": {"role": "admin"}}}))
+        self.assertIn("Olga", self.refused({"operators": {"Olga": {"role": "viewer"}}}))
+        self.assertIn("None is not of type", self.refused({"operators": {"olga": None}}))
 
     def test_groups_and_defaults_have_one_schema(self):
         group = dict(self.schema["properties"]["workerGroups"]["additionalProperties"])

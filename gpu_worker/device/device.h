@@ -63,6 +63,9 @@ class Device {
   // Returns "cpu", "cuda:0", "fake".
   virtual std::string name() const = 0;
   virtual uint64_t memory_bytes() const = 0;
+  // Returns the PCI address of a GPU, such as "0000:17:00.0"; empty when the
+  // device is none, or does not know it.
+  virtual std::string bus_id() const { return ""; }
 
   // Returns zero-filled memory. Returns ResourceExhausted when the device
   // itself is full; the caller has checked the ledger's limits.

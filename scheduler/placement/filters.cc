@@ -25,6 +25,12 @@ Reason Cordon(const Request& /*request*/, const WorkerFacts& worker,
   return "is cordoned";
 }
 
+Reason Failure(const Request& /*request*/, const WorkerFacts& worker,
+               const Terms& /*terms*/) {
+  if (worker.failure.empty()) return std::nullopt;
+  return absl::StrCat("has a failing device: ", worker.failure);
+}
+
 Reason Capability(const Request& request, const WorkerFacts& worker,
                   const Terms& /*terms*/) {
   for (const std::string& needed : request.required) {
@@ -65,9 +71,10 @@ Reason Kept(const Request& request, const WorkerFacts& worker,
 constexpr struct {
   const char* name;
   Reason (*apply)(const Request&, const WorkerFacts&, const Terms&);
-} kFilters[] = {{"session", Session},       {"cordon", Cordon},
-                {"capability", Capability}, {"phase", Phase},
-                {"memory", Memory},         {"kept", Kept}};
+} kFilters[] = {{"session", Session}, {"cordon", Cordon},
+                {"failure", Failure}, {"capability", Capability},
+                {"phase", Phase},     {"memory", Memory},
+                {"kept", Kept}};
 
 }  // namespace
 

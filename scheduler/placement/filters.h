@@ -12,7 +12,7 @@
 namespace djinn::scheduler {
 
 struct Drop {
-  // "memory", "kept", "cordon", "capability", "phase", "session".
+  // "memory", "kept", "cordon", "failure", "capability", "phase", "session".
   absl::string_view filter;
   // "has 1.0 GB available of 2.0 GB missing"
   std::string reason;

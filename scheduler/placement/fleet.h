@@ -55,6 +55,8 @@ struct WorkerFacts {
   // Bit N stands for phase N; 0 means all phases.
   uint32_t phases = 0;
   bool cordoned = false;
+  // Why the device must not get work; empty when nothing is wrong with it.
+  std::string failure;
 };
 
 class Fleet {

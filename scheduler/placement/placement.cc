@@ -185,6 +185,9 @@ void ExplainFailure(const Request& request, const Fleet& fleet,
   std::vector<absl::string_view> cures;
   if (drops.contains("session")) cures.push_back("a report of these workers");
   if (drops.contains("cordon")) cures.push_back("uncordoning a worker");
+  if (drops.contains("failure")) {
+    cures.push_back("repairing or resetting a failing device");
+  }
   if (drops.contains("capability")) {
     cures.push_back("a worker with the capabilities");
   }

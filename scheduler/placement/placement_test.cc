@@ -205,6 +205,19 @@ TEST_F(PlacementTest, SaysWhetherWaitingMayHelp) {
   EXPECT_EQ(Decide(ForModel()).worker_id, "w0");
 }
 
+TEST_F(PlacementTest, AFailingDeviceGetsNoWork) {
+  WorkerFacts failing = Idle("failing");
+  failing.failure = "Xid 79";
+  Add(failing);
+  const Decision none = Decide(Request());
+  EXPECT_EQ(Of(none, "failing").dropped_by, "failure");
+  EXPECT_EQ(Of(none, "failing").drop_reason, "has a failing device: Xid 79");
+  EXPECT_EQ(ErrorReason(none.obstacle), "NO_SUITABLE_WORKER");
+  EXPECT_THAT(none.unblocked_by, HasSubstr("repairing or resetting"));
+  Add(Idle("works"));
+  EXPECT_EQ(Decide(Request()).worker_id, "works");
+}
+
 TEST_F(PlacementTest, EachFilterSaysWhatIsWrong) {
   WorkerFacts cordoned = Idle("cordoned");
   cordoned.cordoned = true;

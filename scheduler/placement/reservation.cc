@@ -34,7 +34,8 @@ void Reservation::Review(absl::Span<const Ticket> order, Waits waits,
                          absl::Duration now) {
   absl::erase_if(given_up_, [&](const auto& entry) {
     const Fleet::Member* const kept = fleet.Find(entry.second);
-    return kept == nullptr || kept->facts.cordoned;
+    return kept == nullptr || kept->facts.cordoned ||
+           !kept->facts.failure.empty();
   });
   if (ticket_ != 0) {
     const std::optional<Waiter> waiter = waits(ticket_);
@@ -42,6 +43,7 @@ void Reservation::Review(absl::Span<const Ticket> order, Waits waits,
       urgency_ = waiter->urgency;
       const Fleet::Member* kept = fleet.Find(worker_id_);
       if (kept == nullptr || kept->facts.cordoned ||
+          !kept->facts.failure.empty() ||
           kept->facts.memory_bytes < asked_bytes_) {
         kept = Choose(request_of(ticket_), fleet);
       }

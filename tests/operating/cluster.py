@@ -46,12 +46,14 @@ class Cluster:
 
     With `tls`, the folder holds the certificates that the document makes. `extra` goes
     into the configurations of all of them, `coordinator_extra` into the coordinator's,
-    `worker_extra` into the workers', `extra_of` into those of single workers, by name.
+    `worker_extra` into the workers', `extra_of` into those of single workers, by name. `log`
+    is the file that gets what they log, the test's own log if there is none.
     """
 
     def __init__(self, folder, worker_ids, tls=False, extra="", coordinator_extra="",
-                 worker_extra="", extra_of=None, tenants=_TENANTS):
+                 worker_extra="", extra_of=None, tenants=_TENANTS, log=None):
         self._folder = folder
+        self._log = log
         self._processes = {}
         self.monitoring = {}
         for name in ("join", "admin", "dev"):
@@ -98,7 +100,8 @@ device: {memory: 1GiB, threads: 1}
                 os.remove(file)
         process = subprocess.Popen([
             _PROGRAMS[role], "--config=" + self.path(name + ".yaml"),
-            "--address_file=" + address, "--monitoring_address_file=" + monitoring])
+            "--address_file=" + address, "--monitoring_address_file=" + monitoring],
+            stderr=self._log)
         self._processes[name] = process
 
         def read():

@@ -282,9 +282,9 @@ class OperatingTest(ClusterTest):
             capture_output=True, timeout=PATIENCE).returncode
 
     def test_9_how_djinnctl_ends(self):
-        quota = ("quota", "set", "dev", "memory_bytes", "--nominal=64GiB")
-        self.assertEqual(self.status(*quota, "--dry-run"), 0)
-        self.assertEqual(self.status(*quota), 2)
+        self.assertEqual(
+            self.status("quota", "set", "dev", "memory_bytes=64GiB", "--dry-run"), 0)
+        self.assertEqual(self.status("quota", "set", "dev"), 2)
         self.assertEqual(self.status("version"), 0)
         self.assertEqual(self.status("get", "worker", "nobody"), 1)
         self.assertEqual(self.status("get", "workers", "--colour=red"), 2)

@@ -100,6 +100,9 @@ void Refresh(ClusterState& state, const Worker& worker) {
   facts.capabilities = worker.facts.capabilities;
   facts.phases = worker.facts.phases;
   facts.cordoned = state.moves.Cordoned(worker.id);
+  if (worker.facts.gpu_health.has_value()) {
+    facts.failure = worker.facts.gpu_health->failure();
+  }
   state.known.fleet.Put(std::move(facts));
 }
 

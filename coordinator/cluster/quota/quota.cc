@@ -55,6 +55,21 @@ std::optional<scheduler::QuotaTree::Breach> BreachOf(const ClusterState& state,
   return breach;
 }
 
+// Notes in the description of a quota whether an operator set it.
+void DescribeOverride(const ClusterState& state, const Tenant& tenant,
+                      v1::ResourceQuota* quota)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
+  const v1::StoredQuota* const stored =
+      state.quotas.overrides.Find(tenant.name, quota->resource());
+  if (stored == nullptr || tenant.configured == nullptr) return;
+  v1::QuotaOverride* const out = quota->mutable_override();
+  out->set_set_by(stored->set_by());
+  *out->mutable_set_time() = stored->set_time();
+  const auto configured = QuotaOf(quota->resource(), *tenant.configured);
+  if (configured.has_value()) *out->mutable_configured() = *configured;
+  out->set_until_restart(state.config.state_file.empty());
+}
+
 }  // namespace
 
 void Configure(ClusterState& state) {
@@ -155,6 +170,9 @@ void Describe(ClusterState& state, const Tenant& tenant, v1::TenantInfo* info) {
   };
   add_rate(kDeviceRate, tenant.device_rate, state.billing.device_rates);
   add_rate(kByteRate, tenant.byte_rate, state.billing.byte_rates);
+  for (v1::ResourceQuota& quota : *info->mutable_quotas()) {
+    DescribeOverride(state, tenant, &quota);
+  }
 }
 
 absl::StatusOr<v1::TryQuotaResponse> Try(ClusterState& state,
@@ -165,7 +183,8 @@ absl::StatusOr<v1::TryQuotaResponse> Try(ClusterState& state,
   if (tenant == tenants->end()) {
     return Unknown("TENANT", request.tenant());
   }
-  DJINN_RETURN_IF_ERROR(CheckTriedQuota(request, *tenant->second));
+  DJINN_RETURN_IF_ERROR(
+      CheckQuota(request.resource(), TriedAmounts(request), *tenant->second));
   const ConfiguredQuotas configured = QuotasOf(*tenants, state.quotas.cohorts);
   if (request.resource() == kDeviceRate) {
     return TryRate(request, *tenant->second, configured.device_rates,

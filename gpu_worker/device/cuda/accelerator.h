@@ -41,6 +41,8 @@ class Accelerator {
 
   // Returns "cuda:0".
   virtual std::string name() const = 0;
+  // As Device::bus_id().
+  virtual std::string bus_id() const { return ""; }
   virtual c10::Device device() const = 0;
   virtual uint64_t memory_bytes() const = 0;
 

@@ -105,11 +105,22 @@ struct Scope final : Accelerator::ComputeScope {
   const c10::cuda::CUDAStreamGuard guard;
 };
 
+// Returns the device's PCI address; empty when CUDA does not tell it.
+std::string BusIdOf(int ordinal) {
+  char text[32] = {};
+  if (cudaDeviceGetPCIBusId(text, sizeof(text), ordinal) == cudaSuccess) {
+    return text;
+  }
+  (void)cudaGetLastError();
+  return "";
+}
+
 class CudaAccelerator final : public Accelerator {
  public:
   CudaAccelerator(c10::DeviceIndex ordinal, uint64_t memory_bytes)
       : device_(c10::kCUDA, ordinal),
         name_(absl::StrCat("cuda:", ordinal)),
+        bus_id_(BusIdOf(ordinal)),
         memory_bytes_(memory_bytes),
         compute_(NewStream(ordinal)),
         copy_in_(NewStream(ordinal)),
@@ -117,6 +128,7 @@ class CudaAccelerator final : public Accelerator {
         recorder_(compute_, &gate_) {}
 
   std::string name() const override { return name_; }
+  std::string bus_id() const override { return bus_id_; }
   c10::Device device() const override { return device_; }
   uint64_t memory_bytes() const override { return memory_bytes_; }
 
@@ -277,6 +289,7 @@ class CudaAccelerator final : public Accelerator {
 
   const c10::Device device_;
   const std::string name_;
+  const std::string bus_id_;
   const uint64_t memory_bytes_;
   const c10::cuda::CUDAStream compute_;
   const c10::cuda::CUDAStream copy_in_;

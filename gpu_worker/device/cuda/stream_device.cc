@@ -153,6 +153,7 @@ class StreamDevice final : public Device, public MemoryGauge {
                  std::move(custom)) {}
 
   std::string name() const override { return accelerator_->name(); }
+  std::string bus_id() const override { return accelerator_->bus_id(); }
   uint64_t memory_bytes() const override { return memory_bytes_; }
   absl::Status Health() const override { return health_.status(); }
   absl::StatusOr<uint64_t> AvailableBytes() const override {

@@ -159,7 +159,7 @@ private_key_file: /etc/djinn/tls/tls.key
 {{- end }}
 {{- end -}}
 
-{{/* coordinator.yaml without tenants and cohorts, which `djinnctl reload` takes over. */}}
+{{/* coordinator.yaml without operators, tenants and cohorts, which `djinnctl reload` takes over. */}}
 {{- define "djinn.coordinatorConfig" -}}
 {{- $host := .Values.listenHost -}}
 {{- $ports := .Values.coordinator.ports -}}
@@ -186,6 +186,12 @@ private_key_file: /etc/djinn/tls/tls.key
 {{- end -}}
 
 {{- define "djinn.tenantsConfig" -}}
+{{- if .Values.operators }}
+operators:
+  {{- range $name, $operator := .Values.operators }}
+  - {{ dict "name" $name "role" $operator.role "token_file" (printf "/etc/djinn/tokens/operator-%s" $name) | toYaml | nindent 4 | trim }}
+  {{- end }}
+{{- end }}
 {{- if .Values.cohorts }}
 cohorts:
   {{- range $name, $cohort := .Values.cohorts }}

@@ -1,0 +1,45 @@
+// Lists the GPUs that a process may use, and derives from a worker's
+// configuration for all GPUs that of the worker of one GPU.
+#ifndef GPU_WORKER_GPUS_GPU_LIST_H_
+#define GPU_WORKER_GPUS_GPU_LIST_H_
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "gpu_worker/config.h"
+#include "gpu_worker/nvml/nvml.h"
+
+namespace djinn::worker {
+
+// Returns the UUIDs of the GPUs in the order of their PCI addresses. `visible`
+// is the value of CUDA_VISIBLE_DEVICES, unset where there is no such variable:
+// numbers in the same order, or UUIDs or unique beginnings of them, separated
+// by commas. They decide which GPUs there are, and their order. Errors are
+// FailedPrecondition:
+//
+// NO_GPU: there is none, or the variable hides all.
+//
+// GPU_UNKNOWN names the entry of the variable that names no GPU, several, or
+// one a second time. Parts of GPUs (MIG) are such entries: configure
+// `cuda:N` for them.
+//
+// Other errors are those of Nvml.
+absl::StatusOr<std::vector<std::string>> ListGpus(
+    const Nvml& nvml, std::optional<absl::string_view> visible);
+
+// Returns the configuration of the worker of GPU `index` of `count`. Its
+// worker_id and paths get the suffix "-gpuN". The port of `listen` and
+// `advertise` is N higher, unless the system chooses it. The monitoring port is
+// N + 1 higher, because the one that is configured is the supervisor's. The
+// disk for contents is divided equally. Returns InvalidArgument (BAD_CONFIG)
+// where there is no such port.
+absl::StatusOr<WorkerConfig> ConfigOfGpu(const WorkerConfig& all, int index,
+                                         int count, const std::string& uuid);
+
+}  // namespace djinn::worker
+
+#endif  // GPU_WORKER_GPUS_GPU_LIST_H_

@@ -1,0 +1,184 @@
+"""One configuration serves all GPUs: a worker for each, restarted when it ends.
+
+The GPUs are lines in a file, which a library in place of NVIDIA's reads; the devices are
+plain memory.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import tempfile
+import unittest
+import urllib.error
+import urllib.request
+
+from tests.operating.cluster import PATIENCE, Cluster, eventually
+
+_LIBRARY = os.path.abspath("gpu_worker/nvml/libfake_nvml.so")
+_GPUS = ["GPU-aaaa 0000:01:00.0 41 0 -", "GPU-bbbb 0000:02:00.0 42 0 -",
+         "GPU-cccc 0000:03:00.0 43 0 -"]
+
+
+class AllGpusTest(unittest.TestCase):
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.gpus = os.path.join(folder.name, "gpus")
+        os.environ["DJINN_FAKE_NVML"] = self.gpus
+        os.environ.pop("CUDA_VISIBLE_DEVICES", None)
+        self.addCleanup(os.environ.pop, "CUDA_VISIBLE_DEVICES", None)
+        self.describe(_GPUS)
+        self.cluster = Cluster(folder.name, ())
+        self.addCleanup(self.cluster.stop)
+
+    def describe(self, lines):
+        with open(self.gpus + ".draft", "w") as file:
+            file.write("\n".join(lines) + "\n")
+        os.rename(self.gpus + ".draft", self.gpus)
+
+    def configure(self, library=_LIBRARY, extra=""):
+        self.cluster.write("w0.yaml", """
+worker_id: w0
+coordinator: %s
+join_token_file: join.token
+heartbeat_interval: 100ms
+monitoring: {listen: '127.0.0.1:0'}
+device: {kind: 'fake:all', memory: 1GiB, nvml_library: %s}
+""" % (self.cluster.coordinator, library) + extra)
+
+    def start(self):
+        self.configure()
+        return self.cluster.start("w0").split()
+
+    def workers(self):
+        """The coordinator's workers, by id."""
+        done = subprocess.run(
+            ["coordinator/ctl/djinnctl", "get", "workers", "-o", "json"], capture_output=True,
+            timeout=PATIENCE, check=True, text=True,
+            env=dict(os.environ, DJINN_COORDINATOR=self.cluster.coordinator,
+                     DJINN_ADMIN_TOKEN_FILE=self.cluster.path("admin.token")))
+        return {one["worker_id"]: one for one in json.loads(done.stdout).get("workers", [])}
+
+    def active(self):
+        return sorted(name for name, one in self.workers().items() if one["state"] == "ACTIVE")
+
+    def readiness(self):
+        url = "http://%s/readyz?verbose" % self.cluster.monitoring["w0"]
+        try:
+            with urllib.request.urlopen(url, timeout=PATIENCE) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+    def processes(self):
+        """The process of each GPU's worker, by UUID."""
+        found = {}
+        parent = self.cluster.process("w0").pid
+        with open("/proc/%d/task/%d/children" % (parent, parent)) as file:
+            pids = file.read().split()
+        for task in os.listdir("/proc/%d/task" % parent):
+            with open("/proc/%d/task/%s/children" % (parent, task)) as file:
+                pids += file.read().split()
+        for pid in set(pids):
+            try:
+                with open("/proc/%s/environ" % pid, "rb") as file:
+                    variables = file.read().split(b"\0")
+            except OSError:
+                continue
+            for one in variables:
+                if one.startswith(b"CUDA_VISIBLE_DEVICES="):
+                    found[one.split(b"=", 1)[1].decode()] = int(pid)
+        return found
+
+    def test_each_gpu_has_a_worker_and_health_of_its_own(self):
+        addresses = self.start()
+        self.assertEqual(len(set(addresses)), 3)
+        names = ["w0-gpu0", "w0-gpu1", "w0-gpu2"]
+        eventually(lambda: self.active() == names, "all join")
+        workers = self.workers()
+        self.assertEqual([workers[name]["address"] for name in names], addresses)
+        self.assertEqual([workers[name]["gpu_health"]["temperature_celsius"] for name in names],
+                         [41, 42, 43])
+        eventually(lambda: self.readiness()[0] == 200, "all are ready")
+        self.describe([_GPUS[0], "GPU-bbbb 0000:02:00.0 42 0 79", _GPUS[2]])
+        eventually(lambda: self.readiness()[0] == 503, "one is not")
+        text = self.readiness()[1]
+        self.assertIn("[+]gpu0 ok; GPU-aaaa\n", text)
+        self.assertRegex(text, r"\[-\]gpu1 failed: .*Xid 79.*GPU-bbbb\n")
+        eventually(lambda: self.workers()["w0-gpu1"]["gpu_health"]["failure"] == "Xid 79",
+                   "the coordinator knows")
+        self.assertEqual(self.workers()["w0-gpu2"]["gpu_health"]["failure"], "")
+
+    def test_a_worker_that_is_killed_is_started_again(self):
+        self.start()
+        eventually(lambda: len(self.active()) == 3, "all join")
+        before = self.processes()
+        self.assertEqual(sorted(before), ["GPU-aaaa", "GPU-bbbb", "GPU-cccc"])
+        incarnation = self.workers()["w0-gpu1"]["incarnation"]
+        os.kill(before["GPU-bbbb"], signal.SIGKILL)
+        eventually(lambda: self.workers()["w0-gpu1"]["incarnation"] != incarnation,
+                   "another process joins under its name")
+        after = self.processes()
+        self.assertNotEqual(after["GPU-bbbb"], before["GPU-bbbb"])
+        self.assertEqual(after["GPU-aaaa"], before["GPU-aaaa"])
+        eventually(lambda: self.readiness()[0] == 200, "all are ready again")
+
+    def test_the_variable_of_cuda_chooses(self):
+        os.environ["CUDA_VISIBLE_DEVICES"] = "GPU-c,0"
+        self.start()
+        eventually(lambda: self.active() == ["w0-gpu0", "w0-gpu1"], "two join")
+        self.assertEqual(
+            self.workers()["w0-gpu0"]["gpu_health"]["temperature_celsius"], 43)
+
+    def test_sigterm_ends_them_all(self):
+        self.start()
+        pids = list(self.processes().values())
+        process = self.cluster.process("w0")
+        self.cluster.end("w0", signal.SIGTERM)
+        self.assertEqual(process.returncode, 0)
+        for pid in pids:
+            self.assertFalse(os.path.exists("/proc/%d" % pid))
+
+    def test_none_outlives_its_supervisor(self):
+        self.start()
+        pids = list(self.processes().values())
+        self.assertEqual(len(pids), 3)
+        self.cluster.end("w0", signal.SIGKILL)
+
+        def gone(pid):
+            try:
+                with open("/proc/%d/stat" % pid) as file:
+                    return file.read().rsplit(")", 1)[1].split()[0] == "Z"
+            except OSError:
+                return True
+
+        eventually(lambda: all(gone(pid) for pid in pids), "they end")
+
+    def refused(self, *parts):
+        done = subprocess.run(
+            ["gpu_worker/djinn-worker", "--config=" + self.cluster.path("w0.yaml")],
+            capture_output=True, text=True, timeout=PATIENCE)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        for part in parts:
+            self.assertIn(part, done.stderr)
+
+    def test_what_it_cannot_serve_is_named(self):
+        self.configure(library="libnone-nvml.so.1")
+        self.refused("cannot start", "libnone-nvml.so.1")
+        self.configure()
+        self.describe([])
+        self.refused("this machine has no GPU")
+        self.describe(_GPUS)
+        os.environ["CUDA_VISIBLE_DEVICES"] = "7"
+        self.refused("is no number of 3 GPUs")
+        del os.environ["CUDA_VISIBLE_DEVICES"]
+        # Each worker ends at its start, and says why.
+        self.cluster.write("not_a_folder", "")
+        self.configure(extra="content_disk: {directory: not_a_folder/x, limit: 1GiB}\n")
+        self.refused("no worker of a GPU serves", "gpu2 (GPU-cccc): it ended: exit status 1")
+
+
+if __name__ == "__main__":
+    unittest.main()
