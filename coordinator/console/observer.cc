@@ -1,0 +1,134 @@
+#include "coordinator/console/observer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/base/status_macros.h"
+
+namespace djinn::console {
+
+Observer::Observer(AdminReader* reader, Clock* clock, Options options)
+    : reader_(reader),
+      clock_(clock),
+      options_(options),
+      runs_(options.runs),
+      leases_(options.ended_leases),
+      memory_(options.memory_rows) {}
+
+Observer::~Observer() { Stop(); }
+
+absl::Status Observer::Look() {
+  absl::StatusOr<std::shared_ptr<const Snapshot>> snapshot = Read();
+  const absl::Time at = clock_->Now();
+  {
+    MutexLock lock(&mu_);
+    ++now_.round;
+    if (now_.status.ok() && !snapshot.ok()) now_.failing_since = at;
+    now_.status = snapshot.status();
+    if (!snapshot.ok()) return now_.status;
+    now_.snapshot = *snapshot;
+    leases_.Update((*snapshot)->leases, (*snapshot)->sessions, at);
+    memory_.Add((*snapshot)->workers, (*snapshot)->leases, at);
+  }
+  ReadSessions(**snapshot);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<const Snapshot>> Observer::Read() {
+  auto seen = std::make_shared<Snapshot>();
+  DJINN_ASSIGN_OR_RETURN(seen->workers, reader_->Workers());
+  DJINN_ASSIGN_OR_RETURN(seen->sessions, reader_->Sessions());
+  DJINN_ASSIGN_OR_RETURN(seen->tenants, reader_->Tenants());
+  DJINN_ASSIGN_OR_RETURN(seen->queues, reader_->Queues());
+  DJINN_ASSIGN_OR_RETURN(seen->leases, reader_->Leases());
+  DJINN_ASSIGN_OR_RETURN(seen->graphs, reader_->Graphs());
+  for (const v1::QueueInfo& queue : seen->queues.queues()) {
+    if (queue.standing().waiting_count() == 0) continue;
+    if (seen->waiting.size() == kMaxExplained) break;
+    absl::StatusOr<v1::TenantExplanation> why =
+        reader_->ExplainTenant(queue.tenant());
+    // The tenant may have been removed meanwhile.
+    if (why.ok()) seen->waiting.push_back(*std::move(why));
+  }
+  seen->at = clock_->Now();
+  return seen;
+}
+
+// Asks for the runs and the lost leases of the next sessions. Whatever is not
+// answered now is asked for again in a later round.
+void Observer::ReadSessions(const Snapshot& snapshot) {
+  const auto& sessions = snapshot.sessions.sessions();
+  const size_t count = std::min<size_t>(options_.sessions_per_round,
+                                        static_cast<size_t>(sessions.size()));
+  for (size_t i = 0; i < count; ++i) {
+    {
+      MutexLock lock(&mu_);
+      if (stopping_) return;
+    }
+    next_session_ %= static_cast<size_t>(sessions.size());
+    const std::string& session =
+        sessions.at(static_cast<int>(next_session_++)).session_id();
+    const absl::StatusOr<v1::SessionExplanation> why =
+        reader_->ExplainSession(session);
+    const absl::StatusOr<v1::ListRunsResponse> runs = reader_->Runs(session);
+    const absl::Time at = clock_->Now();
+    MutexLock lock(&mu_);
+    if (why.ok()) leases_.Explain(*why, at);
+    if (!runs.ok()) continue;
+    for (const v1::RunInfo& run : runs->runs()) runs_.Add(run, at);
+  }
+}
+
+void Observer::Start() {
+  thread_ = std::thread([this] { Run(); });
+}
+
+void Observer::Stop() {
+  {
+    MutexLock lock(&mu_);
+    stopping_ = true;
+    changed_.SignalAll();
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+void Observer::Run() {
+  for (;;) {
+    (void)Look();  // `now_` has the error.
+    const absl::Duration until = clock_->Monotonic() + options_.interval;
+    MutexLock lock(&mu_);
+    while (!stopping_ && clock_->Monotonic() < until) {
+      clock_->Wait(&changed_, &mu_, until - clock_->Monotonic());
+    }
+    if (stopping_) return;
+  }
+}
+
+Observer::Now Observer::now() const {
+  MutexLock lock(&mu_);
+  return now_;
+}
+
+void Observer::WithRuns(
+    absl::FunctionRef<void(const RunHistory&)> read) const {
+  MutexLock lock(&mu_);
+  read(runs_);
+}
+
+void Observer::WithLeases(
+    absl::FunctionRef<void(const LeaseHistory&)> read) const {
+  MutexLock lock(&mu_);
+  read(leases_);
+}
+
+std::shared_ptr<const MemoryMoment> Observer::MemoryAt(absl::Time at) const {
+  MutexLock lock(&mu_);
+  return memory_.At(at);
+}
+
+std::vector<absl::Time> Observer::memory_times() const {
+  MutexLock lock(&mu_);
+  return memory_.times();
+}
+
+}  // namespace djinn::console
