@@ -54,8 +54,8 @@ absl::StatusOr<std::shared_ptr<const Snapshot>> Observer::Read() {
   return seen;
 }
 
-// Asks for the runs and the lost leases of the next sessions. Whatever is not
-// answered now is asked for again in a later round.
+// Asks for the runs and the lost leases of the next sessions. A later round asks
+// again for what is not answered now.
 void Observer::ReadSessions(const Snapshot& snapshot) {
   const auto& sessions = snapshot.sessions.sessions();
   const size_t count = std::min<size_t>(options_.sessions_per_round,

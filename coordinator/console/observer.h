@@ -72,7 +72,8 @@ class Observer {
   };
   Now now() const;
 
-  // Calls the function with a history, under the lock.
+  // Calls the function with a history, under the lock: it only reads, and
+  // neither waits nor calls the observer.
   void WithRuns(absl::FunctionRef<void(const RunHistory&)> read) const;
   void WithLeases(absl::FunctionRef<void(const LeaseHistory&)> read) const;
   // As MemoryHistory.
