@@ -15,12 +15,12 @@ namespace djinn::console {
 
 class Console {
  public:
-  // Looks at the cluster once, and starts to look and to serve if that
-  // succeeds. `clock` outlives the console. Errors: those of the Admin service,
-  // and of ConsoleServer::Start().
+  // Looks at the cluster `looks` times, and starts to serve, and to look at
+  // intervals, if each succeeds. `clock` outlives the console. Errors: those of
+  // the Admin service, and of ConsoleServer::Start().
   static absl::StatusOr<std::unique_ptr<Console>> Start(
       std::unique_ptr<AdminReader> reader, Clock* clock,
-      Observer::Options observer, ServerOptions server);
+      Observer::Options observer, ServerOptions server, int looks = 1);
 
   const std::string& address() const { return server_->address(); }
 
