@@ -1,5 +1,6 @@
 #include "coordinator/console/console_server.h"
 
+#include <limits>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -183,14 +184,19 @@ class HttpConsoleServer : public ConsoleServer {
   void AnswerRuns(const httplib::Request& request,
                   httplib::Response* reply) const {
     uint64_t after = 0;
-    if (request.has_param("after") &&
-        !absl::SimpleAtoi(request.get_param_value("after"), &after)) {
-      return Refuse(400, "AFTER_MALFORMED", "`after` is the number of a change",
-                    reply);
+    uint64_t before = std::numeric_limits<uint64_t>::max();
+    for (const auto& [name, value] :
+         {std::pair("after", &after), std::pair("before", &before)}) {
+      if (request.has_param(name) &&
+          !absl::SimpleAtoi(request.get_param_value(name), value)) {
+        return Refuse(400, "CHANGE_MALFORMED",
+                      absl::StrCat("`", name, "` is the number of a change"),
+                      reply);
+      }
     }
     std::string json;
     observer_->WithRuns(
-        [&](const RunHistory& runs) { json = RunsJson(runs, after); });
+        [&](const RunHistory& runs) { json = RunsJson(runs, after, before); });
     reply->set_content(json, kJson);
   }
 

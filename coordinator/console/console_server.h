@@ -1,9 +1,9 @@
 // Serves the console's page and its data over HTTP, to this host alone.
 //
-//   GET /                      the page; also /console.css, /*.js: no secrets
+//   GET /                      the page; and its files: no secrets
 //   GET /api/overview          the rest needs "authorization: Bearer CODE"
 //   GET /api/workers
-//   GET /api/runs?after=CHANGE
+//   GET /api/runs[?after=CHANGE][&before=CHANGE]
 //   GET /api/shares
 //   GET /api/memory[?at=MICROS]
 //   GET /api/lineage

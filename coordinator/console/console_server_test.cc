@@ -9,6 +9,8 @@
 #include "common/base/error.h"
 #include "common/net/raw_connection.h"
 #include "coordinator/console/observer.h"
+#include "coordinator/console/pictures.h"
+#include "coordinator/console/run_history.h"
 #include "coordinator/console/testing/simulated_cluster.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -151,8 +153,26 @@ TEST_F(ConsoleServerTest, OnlyChangesAreSentAgain) {
   const uint64_t last = Data("/api/runs")["last_change"];
   EXPECT_EQ(Data(absl::StrCat("/api/runs?after=", last))["rows"].size(), 0u);
   ASSERT_EQ(observer_.Look(), absl::OkStatus());
+  EXPECT_EQ(Data("/api/runs?before=3")["rows"].size(), 2u);
   // Of each session the run that was in service, and three new ones.
   EXPECT_EQ(Data(absl::StrCat("/api/runs?after=", last))["rows"].size(), 24u);
+}
+
+TEST(RunsJsonTest, TheNewestAreSentFirst) {
+  RunHistory history(kMaxSentRuns + 5);
+  for (int number = 0; number < kMaxSentRuns + 5; ++number) {
+    v1::RunInfo run;
+    run.mutable_record()->set_number(static_cast<uint64_t>(number));
+    history.Add(run, absl::UnixEpoch());
+  }
+  const auto all = ~uint64_t{0};
+  const auto first = nlohmann::json::parse(RunsJson(history, 0, all));
+  EXPECT_EQ(first["rows"].size(), size_t{kMaxSentRuns});
+  EXPECT_EQ(first["rows"][0][1], kMaxSentRuns + 5);
+  EXPECT_EQ(first["rest_before"], 6);
+  const auto rest = nlohmann::json::parse(RunsJson(history, 0, 6));
+  EXPECT_EQ(rest["rows"].size(), 5u);
+  EXPECT_EQ(rest["rest_before"], 0);
 }
 
 TEST_F(ConsoleServerTest, RefusesBadQuestionsByName) {
@@ -163,8 +183,8 @@ TEST_F(ConsoleServerTest, RefusesBadQuestionsByName) {
         result->status, " ",
         nlohmann::json::parse(result->body)["reason"].get<std::string>());
   };
-  EXPECT_EQ(refusal("/api/runs?after=x"), "400 AFTER_MALFORMED");
-  EXPECT_EQ(refusal("/api/runs?after=-1"), "400 AFTER_MALFORMED");
+  EXPECT_EQ(refusal("/api/runs?after=x"), "400 CHANGE_MALFORMED");
+  EXPECT_EQ(refusal("/api/runs?after=1&before=-1"), "400 CHANGE_MALFORMED");
   EXPECT_EQ(refusal("/api/memory?at=yesterday"), "400 TIME_MALFORMED");
   EXPECT_EQ(refusal("/api/graph?fingerprint=12"), "404 GRAPH_UNKNOWN");
   EXPECT_EQ(refusal("/api/graph"), "404 GRAPH_UNKNOWN");

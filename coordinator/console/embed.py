@@ -7,6 +7,7 @@ _TYPES = {
     ".css": "text/css; charset=utf-8",
     ".html": "text/html; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
 }
 _PIECE = 4096  # Compilers limit the length of one literal.
 

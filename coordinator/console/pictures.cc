@@ -103,16 +103,25 @@ std::string WorkersJson(const Snapshot& snapshot) {
       {{"names", names.Json()}, {"rows", rows.Json()}});
 }
 
-std::string RunsJson(const RunHistory& runs, uint64_t after) {
+std::string RunsJson(const RunHistory& runs, uint64_t after, uint64_t before) {
   Names names;
   Rows rows;
   const auto& all = runs.by_change();
-  for (auto each = all.upper_bound(after); each != all.end(); ++each) {
+  uint64_t rest_before = 0;
+  int sent = 0;
+  for (auto each = all.lower_bound(before); each != all.begin();) {
+    --each;
+    if (each->first <= after) break;
+    if (sent++ == kMaxSentRuns) {
+      rest_before = each->first + 1;
+      break;
+    }
     const SeenRun& run = each->second;
-    rows.Add({static_cast<int64_t>(run.id), names.IndexOf(run.worker),
-              names.IndexOf(run.tenant), names.IndexOf(run.session),
-              names.IndexOf(run.fingerprint), run.virtual_device, run.member,
-              static_cast<int64_t>(run.number), run.phase, run.state,
+    rows.Add({static_cast<int64_t>(run.id), static_cast<int64_t>(each->first),
+              names.IndexOf(run.worker), names.IndexOf(run.tenant),
+              names.IndexOf(run.session), names.IndexOf(run.fingerprint),
+              run.virtual_device, run.member, static_cast<int64_t>(run.number),
+              run.phase, run.state,
               names.IndexOf(run.state == v1::RunRecord::WAITING
                                 ? GateName(run.gate)
                                 : run.reason),
@@ -124,12 +133,14 @@ std::string RunsJson(const RunHistory& runs, uint64_t after) {
   }
   return WithMembers(
       {{"last_change", runs.last_change()},
-       // Runs that the page has and that are older were forgotten here.
+       {"rest_before", rest_before},
+       // Runs whose change has a lower number were forgotten here.
        {"first_change", all.empty() ? 0 : all.begin()->first},
        {"columns",
-        {"id", "worker", "tenant", "session", "graph", "device", "member",
-         "number", "phase", "state", "reason", "preempted_by", "received",
-         "waited", "served", "device_time", "yields", "yielded_for"}}},
+        {"id", "change", "worker", "tenant", "session", "graph", "device",
+         "member", "number", "phase", "state", "reason", "preempted_by",
+         "received", "waited", "served", "device_time", "yields",
+         "yielded_for"}}},
       {{"names", names.Json()}, {"rows", rows.Json()}});
 }
 

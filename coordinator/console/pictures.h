@@ -27,8 +27,11 @@ inline constexpr int kMaxDrawnNodes = 5'000;
 std::string OverviewJson(const Observer::Now& now, absl::Duration interval);
 // All workers. `now.snapshot` is not null here and below.
 std::string WorkersJson(const Snapshot& snapshot);
-// Runs that changed after the change with this number.
-std::string RunsJson(const RunHistory& runs, uint64_t after);
+// Runs whose last change has a number between `after` and `before`, both
+// excluded: at most kMaxSentRuns, those that changed last. "rest_before" is the
+// `before` of the others; 0: there are none.
+inline constexpr int kMaxSentRuns = 10'000;
+std::string RunsJson(const RunHistory& runs, uint64_t after, uint64_t before);
 // Tenants with quotas, use and shares, and what waits.
 std::string SharesJson(const Snapshot& snapshot);
 // One moment, and the times of all.

@@ -60,6 +60,7 @@ function showOverview(overview) {
 
 async function look() {
   clearTimeout(timer);
+  if (!code) return askForCode('');
   let next = 2000;
   const shown = view;
   try {
@@ -77,7 +78,7 @@ async function look() {
       round = overview.round;
     }
   } catch (error) {
-    if (error instanceof Refused) return askForCode(code ? error.message : '');
+    if (error instanceof Refused) return askForCode(error.message);
     tell(error instanceof TypeError ?
          'djinnctl console does not answer. Is it still running?' : error.message);
   }

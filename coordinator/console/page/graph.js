@@ -78,7 +78,7 @@ class Graph {
   }
   fillList() {
     const filter = this.filter.value.toLowerCase();
-    const label = (one) => `${one.fingerprint.slice(0, 12)} ${count(one.nodes).padStart(6)} calls ${count(one.runs).padStart(7)} runs ${PHASES[one.phase]?.[0] || ''}`;
+    const label = (one) => [one.fingerprint.slice(0, 8), count(one.nodes) + ' calls', count(one.runs) + ' runs', PHASES[one.phase]?.[0] || ''].join(' · ');
     const shown = (this.graphs || []).filter((one) => (one.fingerprint + label(one)).toLowerCase().includes(filter)).slice(0, 500);
     const text = shown.map(label).join('\n');
     if (text === this.listed) return;

@@ -7,6 +7,8 @@ class Memory {
     this.context = context;
     this.at = null;        // Null: follow the present.
     this.workers = [];
+    this.shown = [];
+    this.tile = this.across = 1;
     this.chosen = '';
     this.slider = el('input', {type: 'range', min: 0, max: 0, value: 0, 'aria-label': 'Moment',
                                oninput: () => this.slide(), onkeydown: (event) => { if (event.key === 'Home') this.present(event); }});
@@ -84,7 +86,7 @@ class Memory {
         (text) => text.toLowerCase().includes(filter)));
     const {clientWidth: width, clientHeight: height} = this.drawing.frame;
     const area = Math.max(1, width - 8) * Math.max(1, height - 8) / Math.max(1, this.shown.length);
-    this.tile = Math.max(14, Math.min(260, Math.floor(Math.sqrt(area)) - 2));
+    this.tile = Math.max(14, Math.min(420, Math.floor(Math.sqrt(area)) - 2));
     this.across = Math.max(1, Math.floor((width - 4) / this.tile));
     while (this.tile > 14 && Math.ceil(this.shown.length / this.across) * this.tile > height - 4) {
       this.tile--;
@@ -98,10 +100,37 @@ class Memory {
   draw(context, left, top, width, height) {
     const first = Math.max(0, Math.floor(top / this.tile) * this.across);
     const last = Math.min(this.shown.length, (Math.floor((top + height) / this.tile) + 1) * this.across);
+    if (this.tile < 30) {
+      this.drawSmall(context, first, last, top);
+      return;
+    }
     for (let i = first; i < last; ++i) {
       const x = (i % this.across) * this.tile + 2;
       const y = Math.floor(i / this.across) * this.tile - top + 2;
       this.drawTile(context, this.shown[i], x, y, this.tile - 3);
+    }
+  }
+  // Draws tiles by class alone, all of one colour together.
+  drawSmall(context, first, last, top) {
+    const size = this.tile - 3;
+    const place = (i) => [(i % this.across) * this.tile + 2, Math.floor(i / this.across) * this.tile - top + 2];
+    const levels = [
+      ['free', (one) => one.memory], ['transfers', (one) => one.contents + one.storages + one.transfers],
+      ['storages', (one) => one.contents + one.storages], ['caches', (one) => one.contents + one.caches],
+      ['contents', (one) => one.contents]];
+    for (const [kind, upTo] of levels) {
+      context.fillStyle = CLASSES[kind][1];
+      for (let i = first; i < last; ++i) {
+        const [x, y] = place(i);
+        context.fillRect(x, y, size * Math.min(1, upTo(this.shown[i]) / Math.max(1, this.shown[i].memory)), size);
+      }
+    }
+    for (let i = first; i < last; ++i) {
+      const one = this.shown[i];
+      if (one.state !== 2 && one.name !== this.chosen) continue;
+      context.strokeStyle = one.name === this.chosen ? '#000' : '#c00';
+      context.lineWidth = 2.5;
+      context.strokeRect(...place(i), size, size);
     }
   }
   drawTile(context, one, x, y, size) {

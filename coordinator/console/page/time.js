@@ -4,16 +4,16 @@ import {PHASES, RUN_STATES, Scrolled, clock, columns, el, facts, hatch, legendOf
 const LANE = 20;
 const LABEL = 170;
 const AXIS = 24;
-// As many as the console remembers.
-const MAX_RUNS = 100000;
 
 class Time {
   constructor(root, context) {
     this.context = context;
-    this.runs = new Map();   // By id, those that changed least recently first.
+    this.runs = new Map();   // By id.
     this.lanes = new Map();  // Of worker names: a map of runs by id.
     this.shown = [];
     this.after = 0;
+    this.forgotten = 0;
+    this.rest = null;        // The older changes that are still to be asked for.
     this.span = 60e6;
     this.to = null;          // Null: follow the present.
     this.latest = 0;
@@ -51,45 +51,68 @@ class Time {
     this.context.link.write({to: this.to, span: this.to === null ? '' : this.span, filter: this.filter.value});
   }
 
-  load(get) {
-    return get('/api/runs?after=' + this.after);
+  // The newest come first, so that there is something to see at once; each
+  // later answer has a piece of the rest.
+  async load(get) {
+    const fresh = await get('/api/runs?after=' + this.after);
+    const older = this.rest && await get(`/api/runs?after=${this.rest.after}&before=${this.rest.before}`);
+    return {fresh, older};
   }
-  update(answer) {
-    const c = columns(answer.columns);
-    const names = answer.names;
-    if (answer.last_change < this.after) {  // Another djinnctl console.
+  update({fresh, older}) {
+    if (fresh.last_change < this.after) {  // Another djinnctl console.
       this.runs.clear();
       this.lanes.clear();
+      this.rest = older = null;
+      this.after = this.forgotten = 0;
     }
-    this.after = answer.last_change;
-    const fresh = this.lanes.size;
+    const before = this.lanes.size;
+    if (older) {
+      this.take(older);
+      this.rest = older.rest_before ? {after: this.rest.after, before: older.rest_before} : null;
+    }
+    this.take(fresh);
+    if (fresh.rest_before && !this.rest) this.rest = {after: this.after, before: fresh.rest_before};
+    this.after = fresh.last_change;
+    this.forget(fresh.first_change);
+    if (before !== this.lanes.size || this.filter.value) this.order();
+    if (!this.selected || this.runs.get(this.selected.id) !== this.selected) {
+      this.selected = this.selected && this.runs.get(this.selected.id) || this.selected;
+      this.describe();
+    }
+    this.drawing.paint();
+  }
+  take(answer) {
+    const c = columns(answer.columns);
+    const names = answer.names;
     for (const row of answer.rows) {
+      const known = this.runs.get(row[c.id]);
+      if (known && known.change >= row[c.change]) continue;
       const run = {
-        id: row[c.id], worker: names[row[c.worker]], tenant: names[row[c.tenant]],
+        id: row[c.id], change: row[c.change], worker: names[row[c.worker]], tenant: names[row[c.tenant]],
         session: names[row[c.session]], graph: names[row[c.graph]], device: row[c.device],
         member: row[c.member], number: row[c.number], phase: row[c.phase], state: row[c.state],
         reason: names[row[c.reason]], preemptedBy: names[row[c.preempted_by]],
         received: row[c.received], waited: row[c.waited], served: row[c.served],
         deviceTime: row[c.device_time], yields: row[c.yields], yieldedFor: row[c.yielded_for],
       };
-      this.runs.delete(run.id);
       this.runs.set(run.id, run);
       let lane = this.lanes.get(run.worker);
       if (!lane) this.lanes.set(run.worker, lane = new Map());
       lane.set(run.id, run);
       this.latest = Math.max(this.latest, end(run));
-      if (this.selected && this.selected.id === run.id) this.selected = run;
     }
-    while (this.runs.size > MAX_RUNS) {
-      const oldest = this.runs.values().next().value;
-      this.runs.delete(oldest.id);
-      const lane = this.lanes.get(oldest.worker);
-      lane.delete(oldest.id);
-      if (!lane.size) this.lanes.delete(oldest.worker);
+  }
+  // Forgets what the console has forgotten.
+  forget(first) {
+    if (first === this.forgotten) return;
+    this.forgotten = first;
+    for (const run of this.runs.values()) {
+      if (run.change >= first) continue;
+      this.runs.delete(run.id);
+      const lane = this.lanes.get(run.worker);
+      lane.delete(run.id);
+      if (!lane.size) this.lanes.delete(run.worker);
     }
-    if (fresh !== this.lanes.size || this.filter.value) this.order();
-    this.describe();
-    this.drawing.paint();
   }
 
   // Chooses the lanes and the runs that the filter lets through.
@@ -122,9 +145,9 @@ class Time {
         context.fillStyle = '#f6f6f6';
         context.fillRect(0, y, width, LANE);
       }
-      for (const run of this.lanes.get(this.shown[i])?.values() || []) {
-        if (this.matches(run)) this.drawRun(context, run, x, y, width);
-      }
+      const runs = [...(this.lanes.get(this.shown[i])?.values() || [])].filter(this.matches);
+      for (const run of runs) this.drawWait(context, run, x, y, width);
+      for (const run of runs) this.drawRun(context, run, x, y, width);
       context.fillStyle = '#fffd';
       context.fillRect(0, y, LABEL - 4, LANE);
       context.fillStyle = '#1b1b1b';
@@ -137,13 +160,16 @@ class Time {
     }
   }
 
+  drawWait(context, run, x, y, width) {
+    const x0 = Math.max(LABEL - 5, x(run.received)), x1 = Math.min(width, x(run.received + run.waited));
+    if (x1 < LABEL || x0 > width) return;
+    context.fillStyle = '#ddd';
+    context.fillRect(x0, y + 7, Math.max(1, x1 - x0), 6);
+  }
   drawRun(context, run, x, y, width) {
-    const begin = run.received + run.waited;
-    const x0 = x(run.received), x1 = x(begin), x2 = x(end(run));
+    const x0 = x(run.received), x1 = x(run.received + run.waited), x2 = x(end(run));
     if (x2 < LABEL || x0 > width) return;
     const clip = (value) => Math.min(width + 5, Math.max(LABEL - 5, value));
-    context.fillStyle = '#ddd';
-    context.fillRect(clip(x0), y + 8, Math.max(1, clip(x1) - clip(x0)), 4);
     if (run.served >= 0) {
       const wide = Math.max(1.5, clip(x2) - clip(x1));
       context.fillStyle = PHASES[run.phase]?.[1] || '#999';
