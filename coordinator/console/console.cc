@@ -12,8 +12,8 @@ absl::StatusOr<std::unique_ptr<Console>> Console::Start(
     Observer::Options observer, ServerOptions server, int looks) {
   auto console = absl::WrapUnique(new Console);
   console->reader_ = std::move(reader);
-  console->observer_ = std::make_unique<Observer>(console->reader_.get(), clock,
-                                                  observer);
+  console->observer_ =
+      std::make_unique<Observer>(console->reader_.get(), clock, observer);
   for (int i = 0; i < looks; ++i) {
     DJINN_RETURN_IF_ERROR(console->observer_->Look());
   }

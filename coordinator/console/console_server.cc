@@ -250,8 +250,8 @@ absl::StatusOr<std::unique_ptr<ConsoleServer>> ConsoleServer::Start(
                      "expected host:port, got \"" + options.address + "\"");
   }
   DJINN_RETURN_IF_ERROR(CheckAddress(options.address, /*other_hosts=*/false));
-  auto server = std::make_unique<HttpConsoleServer>(std::move(options),
-                                                    observer, reader);
+  auto server =
+      std::make_unique<HttpConsoleServer>(std::move(options), observer, reader);
   DJINN_RETURN_IF_ERROR(server->Listen());
   return server;
 }

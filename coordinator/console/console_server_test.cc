@@ -24,9 +24,9 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 constexpr char kCode[] = "0123456789abcdef0123456789abcdef";
-constexpr const char* kData[] = {"/api/overview", "/api/workers", "/api/runs",
-                                 "/api/shares",   "/api/memory",
-                                 "/api/lineage",  "/api/graphs"};
+constexpr const char* kData[] = {
+    "/api/overview", "/api/workers", "/api/runs",  "/api/shares",
+    "/api/memory",   "/api/lineage", "/api/graphs"};
 
 class ConsoleServerTest : public testing::Test {
  protected:
@@ -58,9 +58,9 @@ class ConsoleServerTest : public testing::Test {
   // Sends bytes as they are, and returns the whole answer.
   std::string Raw(const std::string& request) {
     const Socket connection = ConnectTo(server_->address());
-    EXPECT_EQ(send(connection.fd(), request.data(), request.size(),
-                   MSG_NOSIGNAL),
-              static_cast<ssize_t>(request.size()));
+    EXPECT_EQ(
+        send(connection.fd(), request.data(), request.size(), MSG_NOSIGNAL),
+        static_cast<ssize_t>(request.size()));
     return ReadAll(connection);
   }
 
@@ -241,16 +241,14 @@ TEST_F(ConsoleServerTest, OtherSitesAndOtherNamesAreRefused) {
   // A name that an attacker points at the loopback.
   for (const char* const host : {"evil.example", "evil.example:80", "",
                                  "localhost.evil.example", "127.0.0.1.x"}) {
-    EXPECT_THAT(
-        Raw(absl::StrCat("GET / HTTP/1.1\r\nHost: ", host, "\r\n\r\n")),
-        HasSubstr(" 403 "))
+    EXPECT_THAT(Raw(absl::StrCat("GET / HTTP/1.1\r\nHost: ", host, "\r\n\r\n")),
+                HasSubstr(" 403 "))
         << host;
   }
   EXPECT_THAT(Raw("GET / HTTP/1.1\r\n\r\n"), HasSubstr(" 403 "));
   for (const char* const host : {"localhost:9", "127.0.0.1", "[::1]:7090"}) {
-    EXPECT_THAT(
-        Raw(absl::StrCat("GET / HTTP/1.1\r\nHost: ", host, "\r\n\r\n")),
-        HasSubstr(" 200 "))
+    EXPECT_THAT(Raw(absl::StrCat("GET / HTTP/1.1\r\nHost: ", host, "\r\n\r\n")),
+                HasSubstr(" 200 "))
         << host;
   }
 }
@@ -282,10 +280,9 @@ TEST_F(ConsoleServerTest, OversizedRequestsAreRefusedAndHarmNobody) {
   (void)send(headers.fd(), more.data(), more.size(), MSG_NOSIGNAL);
   EXPECT_THAT(ReadAll(headers), Not(HasSubstr(" 200 ")));
   // A body is not even read.
-  EXPECT_THAT(
-      Raw("POST /api/overview HTTP/1.1\r\nHost: localhost\r\n"
-          "Content-Length: 99999999999\r\n\r\n"),
-      HasSubstr(" 405 "));
+  EXPECT_THAT(Raw("POST /api/overview HTTP/1.1\r\nHost: localhost\r\n"
+                  "Content-Length: 99999999999\r\n\r\n"),
+              HasSubstr(" 405 "));
   EXPECT_EQ(Get("/")->status, 200);
 }
 

@@ -92,14 +92,14 @@ std::string GraphJson(const v1::GraphInfo& graph,
       {"device_time", absl::ToDoubleMicroseconds(measured.device_time) / runs}};
   Json stages = Json::array();
   for (const v1::GraphStage& stage : meaning.stages()) {
-    stages.push_back({{"first_node", stage.first_node()},
-                      {"nodes", stage.node_count()},
-                      {"phase", stage.phase()},
-                      {"flops", stage.cost().flops()},
-                      {"bytes", stage.cost().read_bytes() +
-                                    stage.cost().written_bytes()},
-                      {"weight_bytes", stage.weight_bytes()},
-                      {"kv_cache_bytes", stage.kv_cache_bytes()}});
+    stages.push_back(
+        {{"first_node", stage.first_node()},
+         {"nodes", stage.node_count()},
+         {"phase", stage.phase()},
+         {"flops", stage.cost().flops()},
+         {"bytes", stage.cost().read_bytes() + stage.cost().written_bytes()},
+         {"weight_bytes", stage.weight_bytes()},
+         {"kv_cache_bytes", stage.kv_cache_bytes()}});
   }
   head["stages"] = std::move(stages);
   head["node_columns"] = {"operator", "role",  "phase", "flops",
@@ -125,11 +125,11 @@ std::string GraphJson(const v1::GraphInfo& graph,
   for (const v1::GraphEdge& edge : meaning.edges()) {
     if (!drawn) break;
     const auto slot = static_cast<int>(edge.slot());
-    edges.Add({edge.producer(), edge.consumer(), edge.slot(),
-               static_cast<int64_t>(edge.size_bytes()),
-               static_cast<int64_t>(edge.criticality() * 1e6),
-               slot < meaning.slots_size() ? meaning.slots(slot).residency()
-                                           : 0});
+    edges.Add(
+        {edge.producer(), edge.consumer(), edge.slot(),
+         static_cast<int64_t>(edge.size_bytes()),
+         static_cast<int64_t>(edge.criticality() * 1e6),
+         slot < meaning.slots_size() ? meaning.slots(slot).residency() : 0});
   }
   // Weights and caches are slots that exist before the run, so no edge has
   // them: each node lists those that it reads.
@@ -143,17 +143,16 @@ std::string GraphJson(const v1::GraphInfo& graph,
           what.residency() == v1::RESIDENCY_EPHEMERAL_ACTIVATION) {
         continue;
       }
-      reads.Add({i, slot, what.residency(),
-                 static_cast<int64_t>(what.size_bytes())});
+      reads.Add(
+          {i, slot, what.residency(), static_cast<int64_t>(what.size_bytes())});
     }
   }
   head["read_columns"] = {"node", "slot", "residency", "bytes"};
   std::string text = Dump(head);
   text.pop_back();
-  return absl::StrCat(text, ",\"names\":", names.Json(),
-                      ",\"node_rows\":", nodes.Json(),
-                      ",\"edge_rows\":", edges.Json(),
-                      ",\"read_rows\":", reads.Json(), "}");
+  return absl::StrCat(
+      text, ",\"names\":", names.Json(), ",\"node_rows\":", nodes.Json(),
+      ",\"edge_rows\":", edges.Json(), ",\"read_rows\":", reads.Json(), "}");
 }
 
 }  // namespace djinn::console

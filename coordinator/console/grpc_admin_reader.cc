@@ -97,11 +97,11 @@ class GrpcAdminReader : public AdminReader {
       all.clear_next_page_token();
       return all;
     }
-    return MakeError(absl::StatusCode::kResourceExhausted, "TOO_MANY_OBJECTS",
-                     absl::StrCat("the cluster has more than ",
-                                  kMaxPages * kPageSize,
-                                  " objects of one kind; the console shows no "
-                                  "cluster of that size"));
+    return MakeError(
+        absl::StatusCode::kResourceExhausted, "TOO_MANY_OBJECTS",
+        absl::StrCat("the cluster has more than ", kMaxPages * kPageSize,
+                     " objects of one kind; the console shows no "
+                     "cluster of that size"));
   }
 
   const std::unique_ptr<Stub> stub_;

@@ -67,9 +67,8 @@ void LeaseHistory::NoteMigration(const v1::SessionInfo& session,
                                  absl::Time now) {
   const absl::Time decided = now - FromProtoDuration(info.age());
   const auto known = std::find_if(
-      migrations_.rbegin(), migrations_.rend(), [&](const auto& seen) {
-        return Same(seen, session, info, decided);
-      });
+      migrations_.rbegin(), migrations_.rend(),
+      [&](const auto& seen) { return Same(seen, session, info, decided); });
   if (known != migrations_.rend()) {
     known->info = info;
     return;

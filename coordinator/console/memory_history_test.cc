@@ -60,8 +60,7 @@ TEST(MemoryHistoryTest, FindsTheMomentBeforeATime) {
   for (uint64_t i = 0; i < 3; ++i) {
     history.Add(Workers(i), {}, kNow + absl::Seconds(10 * i));
   }
-  EXPECT_EQ(history.At(kNow + absl::Seconds(15))->at,
-            kNow + absl::Seconds(10));
+  EXPECT_EQ(history.At(kNow + absl::Seconds(15))->at, kNow + absl::Seconds(10));
   EXPECT_EQ(history.At(kNow - absl::Seconds(1))->at, kNow);
   EXPECT_EQ(history.At(absl::InfiniteFuture())->at, kNow + absl::Seconds(20));
 }

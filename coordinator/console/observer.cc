@@ -54,8 +54,8 @@ absl::StatusOr<std::shared_ptr<const Snapshot>> Observer::Read() {
   return seen;
 }
 
-// Asks for the runs and the lost leases of the next sessions. A later round asks
-// again for what is not answered now.
+// Asks for the runs and the lost leases of the next sessions. A later round
+// asks again for what is not answered now.
 void Observer::ReadSessions(const Snapshot& snapshot) {
   const auto& sessions = snapshot.sessions.sessions();
   const size_t count = std::min<size_t>(options_.sessions_per_round,
@@ -109,8 +109,7 @@ Observer::Now Observer::now() const {
   return now_;
 }
 
-void Observer::WithRuns(
-    absl::FunctionRef<void(const RunHistory&)> read) const {
+void Observer::WithRuns(absl::FunctionRef<void(const RunHistory&)> read) const {
   MutexLock lock(&mu_);
   read(runs_);
 }

@@ -42,7 +42,8 @@ std::string WithMembers(
   std::string text = Dump(head);
   text.pop_back();
   for (const auto& [name, value] : members) {
-    absl::StrAppend(&text, text.size() > 1 ? "," : "", "\"", name, "\":", value);
+    absl::StrAppend(&text, text.size() > 1 ? "," : "", "\"", name,
+                    "\":", value);
   }
   text.push_back('}');
   return text;
@@ -95,12 +96,11 @@ std::string WorkersJson(const Snapshot& snapshot) {
               static_cast<int64_t>(worker.busy_share() * 1e6),
               worker.queued_runs(), worker.lease_count()});
   }
-  return WithMembers(
-      {{"at", Micros(snapshot.at)},
-       {"columns",
-        {"worker", "device", "state", "cordoned", "busy_ppm", "queued",
-         "leases"}}},
-      {{"names", names.Json()}, {"rows", rows.Json()}});
+  return WithMembers({{"at", Micros(snapshot.at)},
+                      {"columns",
+                       {"worker", "device", "state", "cordoned", "busy_ppm",
+                        "queued", "leases"}}},
+                     {{"names", names.Json()}, {"rows", rows.Json()}});
 }
 
 std::string RunsJson(const RunHistory& runs, uint64_t after, uint64_t before) {
@@ -117,19 +117,19 @@ std::string RunsJson(const RunHistory& runs, uint64_t after, uint64_t before) {
       break;
     }
     const SeenRun& run = each->second;
-    rows.Add({static_cast<int64_t>(run.id), static_cast<int64_t>(each->first),
-              names.IndexOf(run.worker), names.IndexOf(run.tenant),
-              names.IndexOf(run.session), names.IndexOf(run.fingerprint),
-              run.virtual_device, run.member, static_cast<int64_t>(run.number),
-              run.phase, run.state,
-              names.IndexOf(run.state == v1::RunRecord::WAITING
-                                ? GateName(run.gate)
-                                : run.reason),
-              names.IndexOf(run.preempted_by), Micros(run.received),
-              Micros(run.waited),
-              run.served < absl::ZeroDuration() ? -1 : Micros(run.served),
-              Micros(run.device_time), static_cast<int64_t>(run.yields),
-              Micros(run.yielded_for)});
+    rows.Add(
+        {static_cast<int64_t>(run.id), static_cast<int64_t>(each->first),
+         names.IndexOf(run.worker), names.IndexOf(run.tenant),
+         names.IndexOf(run.session), names.IndexOf(run.fingerprint),
+         run.virtual_device, run.member, static_cast<int64_t>(run.number),
+         run.phase, run.state,
+         names.IndexOf(run.state == v1::RunRecord::WAITING ? GateName(run.gate)
+                                                           : run.reason),
+         names.IndexOf(run.preempted_by), Micros(run.received),
+         Micros(run.waited),
+         run.served < absl::ZeroDuration() ? -1 : Micros(run.served),
+         Micros(run.device_time), static_cast<int64_t>(run.yields),
+         Micros(run.yielded_for)});
   }
   return WithMembers(
       {{"last_change", runs.last_change()},
@@ -153,10 +153,11 @@ std::string SharesJson(const Snapshot& snapshot) {
   for (const v1::TenantInfo& info : snapshot.tenants.tenants()) {
     Json quotas = Json::array();
     for (const v1::ResourceQuota& quota : info.quotas()) {
-      Json one = {{"resource", quota.resource()}, {"nominal", quota.nominal()},
-                  {"used", quota.used()},         {"borrowed", quota.borrowed()},
-                  {"lent", quota.lent()},         {"borrowing_limit", nullptr},
-                  {"lending_limit", nullptr}};
+      Json one = {
+          {"resource", quota.resource()}, {"nominal", quota.nominal()},
+          {"used", quota.used()},         {"borrowed", quota.borrowed()},
+          {"lent", quota.lent()},         {"borrowing_limit", nullptr},
+          {"lending_limit", nullptr}};
       if (quota.has_borrowing_limit()) {
         one["borrowing_limit"] = quota.borrowing_limit();
       }
@@ -212,16 +213,14 @@ std::string MemoryJson(const MemoryMoment& moment,
   Names names;
   Rows workers, cells;
   for (const WorkerMemory& one : moment.workers) {
-    workers.Add({names.IndexOf(one.worker), names.IndexOf(one.device),
-                 one.state, static_cast<int64_t>(one.memory),
-                 static_cast<int64_t>(one.free),
-                 static_cast<int64_t>(one.storages),
-                 static_cast<int64_t>(one.contents),
-                 static_cast<int64_t>(one.idle_contents),
-                 static_cast<int64_t>(one.transfers),
-                 static_cast<int64_t>(one.caches),
-                 static_cast<int64_t>(one.content_evictions),
-                 static_cast<int64_t>(one.plan_evictions)});
+    workers.Add(
+        {names.IndexOf(one.worker), names.IndexOf(one.device), one.state,
+         static_cast<int64_t>(one.memory), static_cast<int64_t>(one.free),
+         static_cast<int64_t>(one.storages), static_cast<int64_t>(one.contents),
+         static_cast<int64_t>(one.idle_contents),
+         static_cast<int64_t>(one.transfers), static_cast<int64_t>(one.caches),
+         static_cast<int64_t>(one.content_evictions),
+         static_cast<int64_t>(one.plan_evictions)});
   }
   for (const TenantMemory& one : moment.tenants) {
     cells.Add({one.worker, names.IndexOf(one.tenant),
@@ -232,19 +231,18 @@ std::string MemoryJson(const MemoryMoment& moment,
   }
   Json moments = Json::array();
   for (const absl::Time time : times) moments.push_back(Micros(time));
-  return WithMembers(
-      {{"at", Micros(moment.at)},
-       {"moments", std::move(moments)},
-       {"worker_columns",
-        {"worker", "device", "state", "memory", "free", "storages", "contents",
-         "idle_contents", "transfers", "caches", "content_evictions",
-         "plan_evictions"}},
-       {"columns",
-        {"worker_row", "tenant", "contents", "storages", "caches",
-         "generators"}}},
-      {{"names", names.Json()},
-       {"worker_rows", workers.Json()},
-       {"rows", cells.Json()}});
+  return WithMembers({{"at", Micros(moment.at)},
+                      {"moments", std::move(moments)},
+                      {"worker_columns",
+                       {"worker", "device", "state", "memory", "free",
+                        "storages", "contents", "idle_contents", "transfers",
+                        "caches", "content_evictions", "plan_evictions"}},
+                      {"columns",
+                       {"worker_row", "tenant", "contents", "storages",
+                        "caches", "generators"}}},
+                     {{"names", names.Json()},
+                      {"worker_rows", workers.Json()},
+                      {"rows", cells.Json()}});
 }
 
 std::string LineageJson(const LeaseHistory& leases) {
@@ -262,8 +260,7 @@ std::string LineageJson(const LeaseHistory& leases) {
     one.changed = std::max(one.changed, span.ended);
   }
   for (const SeenMigration& migration : leases.migrations()) {
-    Lineage& one =
-        all[{migration.session, migration.info.virtual_device(), 0}];
+    Lineage& one = all[{migration.session, migration.info.virtual_device(), 0}];
     one.migrations.push_back(&migration);
     one.changed = std::max(one.changed, migration.decided);
   }
@@ -285,9 +282,8 @@ std::string LineageJson(const LeaseHistory& leases) {
   for (const auto& [device, one] : shown) {
     if (devices.size() == kMaxLineages) break;
     std::vector<const LeaseSpan*> spans = one->spans;
-    std::sort(spans.begin(), spans.end(), [](const auto* a, const auto* b) {
-      return a->began < b->began;
-    });
+    std::sort(spans.begin(), spans.end(),
+              [](const auto* a, const auto* b) { return a->began < b->began; });
     Json json_spans = Json::array();
     for (const LeaseSpan* span : spans) {
       json_spans.push_back({{"lease", span->lease},
@@ -313,14 +309,13 @@ std::string LineageJson(const LeaseHistory& leases) {
                        {"paused", Micros(info.paused())},
                        {"decided", Micros(seen->decided)}});
     }
-    devices.push_back(
-        {{"session", std::get<0>(*device)},
-         {"tenant", spans.empty() ? one->migrations[0]->tenant
-                                  : spans[0]->tenant},
-         {"device", std::get<1>(*device)},
-         {"member", std::get<2>(*device)},
-         {"spans", std::move(json_spans)},
-         {"migrations", std::move(moves)}});
+    devices.push_back({{"session", std::get<0>(*device)},
+                       {"tenant", spans.empty() ? one->migrations[0]->tenant
+                                                : spans[0]->tenant},
+                       {"device", std::get<1>(*device)},
+                       {"member", std::get<2>(*device)},
+                       {"spans", std::move(json_spans)},
+                       {"migrations", std::move(moves)}});
   }
   return Dump({{"devices", std::move(devices)}, {"total", shown.size()}});
 }

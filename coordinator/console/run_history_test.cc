@@ -36,8 +36,7 @@ TEST(RunHistoryTest, UpdatesARunUntilItEnds) {
   history.Add(Run("l", 1, v1::RunRecord::WAITING), kNow);
   const uint64_t first = history.last_change();
   v1::RunInfo ended = Run("l", 1, v1::RunRecord::COMPLETED);
-  *ended.mutable_record()->mutable_served() =
-      ToProtoDuration(absl::Seconds(1));
+  *ended.mutable_record()->mutable_served() = ToProtoDuration(absl::Seconds(1));
   history.Add(ended, kNow);
   EXPECT_GT(history.last_change(), first);
   ASSERT_EQ(history.by_change().size(), 1u);

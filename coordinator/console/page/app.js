@@ -65,7 +65,7 @@ async function look() {
   const shown = view;
   try {
     const overview = await get('/api/overview');
-    next = Math.max(200, overview.interval / 1000);
+    next = Math.max(50, overview.interval / 1000);
     showOverview(overview);
     $('login').hidden = true;
     $('view').hidden = false;

@@ -43,9 +43,9 @@ int Main(int argc, char** argv) {
   server.access_code = RandomSource::Real()->HexId();
   server.interval = observer.interval;
   const std::string code = server.access_code;
-  auto console = Console::Start(std::make_unique<SimulatedCluster>(cluster),
-                                Clock::Real(), observer, std::move(server),
-                                looks);
+  auto console =
+      Console::Start(std::make_unique<SimulatedCluster>(cluster), Clock::Real(),
+                     observer, std::move(server), looks);
   if (!console.ok()) {
     std::cerr << console.status() << "\n";
     return 1;
