@@ -24,8 +24,7 @@ tenants:
   - name: dev
     token_file: dev.token
     cohort: lab
-    quotas:
-      - {resource: memory_bytes, nominal: 1GiB, borrowingLimit: 1GiB}
+    quota: {memory_bytes: {nominalQuota: 64GiB, borrowingLimit: 1GiB}}
 """
 
 
@@ -150,7 +149,7 @@ class ConsoleTest(unittest.TestCase):
             select.dispatchEvent(new Event('change'));""")
         self.browser.until("return document.querySelector('main').innerText.includes('Cohort lab')")
         self.shoot("shares")
-        self.assertRegex(self.text(), r"dev\s+1.0 GiB\s+\d")
+        self.assertRegex(self.text(), r"dev\s+64.0 GiB\s+\d")
         self.assertIn("Nothing waits.", self.text())
 
     def see_memory(self):
