@@ -21,7 +21,9 @@ class Refused extends Error {}
 
 // Fetches data. Throws Refused when the code is not accepted.
 async function get(path) {
-  const reply = await fetch(path, {headers: {Authorization: 'Bearer ' + code}});
+  const reply = await fetch(path, {headers: {Authorization: 'Bearer ' + code}}).catch(() => {
+    throw new Error('djinnctl console does not answer. Is it still running?');
+  });
   const answer = await reply.json();
   if (reply.status === 401) throw new Refused(answer.text);
   if (!reply.ok) throw new Error(answer.text || answer.reason);
@@ -79,8 +81,8 @@ async function look() {
     }
   } catch (error) {
     if (error instanceof Refused) return askForCode(error.message);
-    tell(error instanceof TypeError ?
-         'djinnctl console does not answer. Is it still running?' : error.message);
+    if (error instanceof TypeError) console.error(error);  // A mistake of the page.
+    tell(error.message);
   }
   clearTimeout(timer);
   timer = setTimeout(look, next);
@@ -125,7 +127,7 @@ function open() {
   }
   if (view) view.close();
   $('view').replaceChildren();
-  view = VIEWS[name].create($('view'), {link, again: () => { round = -1; look(); }, get, tell});
+  view = VIEWS[name].create($('view'), {link, again: () => { round = -1; look(); }, get});
   view.follow(link.read());
   document.title = `Djinn console: ${name}`;
   round = -1;

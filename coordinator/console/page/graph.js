@@ -15,6 +15,7 @@ class Graph {
     this.list = el('select', {size: 12, 'aria-label': 'Graphs', onchange: () => this.open(this.list.value)});
     this.filter = el('input', {type: 'search', placeholder: 'fingerprint or phase', oninput: () => this.fillList()});
     this.drawing = new Scrolled('Calls of the graph', (...at) => this.draw(...at), (event) => this.key(event), (x, y) => this.click(x, y));
+    this.problem = el('p', {role: 'alert'});
     this.summary = el('div');
     this.times = el('div');
     this.details = el('div');
@@ -25,7 +26,7 @@ class Graph {
                                     svg('line', {x1: 0, y1: 4, x2: 22, y2: 4, stroke: '#000', 'stroke-width': 3.5})), 'critical path'),
                    el('li', {}, 'size: cost')),
                 el('div', {class: 'split left'},
-                   el('aside', {}, el('label', {}, 'Filter ', this.filter), this.list, this.summary, this.times,
+                   el('aside', {}, el('label', {}, 'Filter ', this.filter), this.list, this.problem, this.summary, this.times,
                       el('div', {'aria-live': 'polite'}, this.details)),
                    this.drawing.frame));
   }
@@ -60,9 +61,9 @@ class Graph {
   update({graphs, one, problem}) {
     this.graphs = graphs;
     this.fillList();
-    this.context.tell(problem);
+    this.problem.textContent = problem;
     if (!one) {
-      this.summary.replaceChildren(el('p', {}, graphs.length ? '' : 'The coordinator has no graph yet.'));
+      if (!graphs.length) this.summary.replaceChildren(el('p', {}, 'The coordinator has no graph yet.'));
       return;
     }
     this.list.value = one.fingerprint;

@@ -9,7 +9,10 @@ class Lineage {
   constructor(root, context) {
     this.context = context;
     this.filter = el('input', {type: 'search', placeholder: 'session, tenant, worker or reason',
-                               oninput: () => { this.context.link.write({filter: this.filter.value}); this.update(this.answer); }});
+                               oninput: () => {
+                                 this.context.link.write({filter: this.filter.value});
+                                 if (this.answer) this.update(this.answer);
+                               }});
     this.body = el('div');
     root.append(
         el('div', {class: 'bar'}, el('label', {}, 'Filter ', this.filter)),

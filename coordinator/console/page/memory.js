@@ -37,6 +37,7 @@ class Memory {
     return get('/api/memory' + (this.at === null ? '' : '?at=' + this.at));
   }
   slide() {
+    if (!this.answer) return;
     const moments = this.answer.moments;
     const index = Number(this.slider.value);
     this.at = index === moments.length - 1 ? null : moments[index];

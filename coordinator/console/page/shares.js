@@ -28,7 +28,7 @@ class Shares {
   changed() {
     this.resourceWanted = this.resource.value;
     this.context.link.write({resource: this.resource.value, filter: this.filter.value});
-    this.update(this.answer);
+    if (this.answer) this.update(this.answer);
   }
   load(get) {
     return get('/api/shares');
