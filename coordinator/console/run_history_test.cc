@@ -11,8 +11,8 @@ namespace {
 
 const absl::Time kNow = absl::FromUnixSeconds(1'700'000'000);
 
-v1::RunInfo Run(const std::string& lease, uint64_t number,
-                v1::RunRecord::State state) {
+v1::RunInfo ARun(const std::string& lease, uint64_t number,
+                 v1::RunRecord::State state) {
   v1::RunInfo run;
   run.set_lease_id(lease);
   run.mutable_record()->set_number(number);
@@ -24,7 +24,7 @@ v1::RunInfo Run(const std::string& lease, uint64_t number,
 
 TEST(RunHistoryTest, PlacesARunByItsAge) {
   RunHistory history(10);
-  v1::RunInfo run = Run("l", 1, v1::RunRecord::WAITING);
+  v1::RunInfo run = ARun("l", 1, v1::RunRecord::WAITING);
   history.Add(run, kNow);
   const SeenRun& seen = history.by_change().begin()->second;
   EXPECT_EQ(seen.received, kNow - absl::Seconds(3));
@@ -33,9 +33,9 @@ TEST(RunHistoryTest, PlacesARunByItsAge) {
 
 TEST(RunHistoryTest, UpdatesARunUntilItEnds) {
   RunHistory history(10);
-  history.Add(Run("l", 1, v1::RunRecord::WAITING), kNow);
+  history.Add(ARun("l", 1, v1::RunRecord::WAITING), kNow);
   const uint64_t first = history.last_change();
-  v1::RunInfo ended = Run("l", 1, v1::RunRecord::COMPLETED);
+  v1::RunInfo ended = ARun("l", 1, v1::RunRecord::COMPLETED);
   *ended.mutable_record()->mutable_served() = ToProtoDuration(absl::Seconds(1));
   history.Add(ended, kNow);
   EXPECT_GT(history.last_change(), first);
@@ -54,25 +54,25 @@ TEST(RunHistoryTest, UpdatesARunUntilItEnds) {
 
 TEST(RunHistoryTest, RunsOfAnotherLeaseAreOthers) {
   RunHistory history(10);
-  history.Add(Run("l", 1, v1::RunRecord::COMPLETED), kNow);
-  history.Add(Run("m", 1, v1::RunRecord::COMPLETED), kNow);
+  history.Add(ARun("l", 1, v1::RunRecord::COMPLETED), kNow);
+  history.Add(ARun("m", 1, v1::RunRecord::COMPLETED), kNow);
   EXPECT_EQ(history.by_change().size(), 2u);
 }
 
 TEST(RunHistoryTest, ForgetsThoseThatChangedLeastRecently) {
   RunHistory history(3);
   for (uint64_t number = 1; number <= 3; ++number) {
-    history.Add(Run("l", number, v1::RunRecord::WAITING), kNow);
+    history.Add(ARun("l", number, v1::RunRecord::WAITING), kNow);
   }
-  history.Add(Run("l", 1, v1::RunRecord::IN_SERVICE), kNow);
-  history.Add(Run("l", 4, v1::RunRecord::WAITING), kNow);
+  history.Add(ARun("l", 1, v1::RunRecord::IN_SERVICE), kNow);
+  history.Add(ARun("l", 4, v1::RunRecord::WAITING), kNow);
   std::vector<uint64_t> left;
   for (const auto& [change, run] : history.by_change()) {
     left.push_back(run.number);
   }
   EXPECT_EQ(left, (std::vector<uint64_t>{3, 1, 4}));
   // A forgotten run that is reported again is a new one.
-  history.Add(Run("l", 2, v1::RunRecord::COMPLETED), kNow);
+  history.Add(ARun("l", 2, v1::RunRecord::COMPLETED), kNow);
   EXPECT_EQ(history.by_change().rbegin()->second.id, 5u);
 }
 

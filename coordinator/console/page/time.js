@@ -4,6 +4,8 @@ import {PHASES, RUN_STATES, Scrolled, clock, columns, el, facts, hatch, legendOf
 const LANE = 20;
 const LABEL = 170;
 const AXIS = 24;
+// Compares names such as w9 and w10.
+const byName = new Intl.Collator('en', {numeric: true}).compare;
 
 class Time {
   constructor(root, context) {
@@ -121,8 +123,7 @@ class Time {
     const matches = (run) => [run.worker, run.tenant, run.session].some((text) => text.toLowerCase().includes(filter));
     this.matches = filter ? matches : () => true;
     this.shown = [...this.lanes].filter(
-        ([, lane]) => !filter || [...lane.values()].some(matches)).map(([worker]) => worker).sort(
-        (a, b) => a.localeCompare(b, 'en', {numeric: true}));
+        ([, lane]) => !filter || [...lane.values()].some(matches)).map(([worker]) => worker).sort(byName);
     this.drawing.extent(1, AXIS + this.shown.length * LANE);
     this.drawing.redraw();
   }
