@@ -12,9 +12,11 @@ size_t SizeOf(const MemoryMoment& moment) {
   return moment.workers.size() + moment.tenants.size();
 }
 
-std::shared_ptr<MemoryMoment> MomentOf(const v1::ListWorkersResponse& workers,
-                                       const v1::ListLeasesResponse& leases,
-                                       absl::Time now) {
+}  // namespace
+
+std::shared_ptr<const MemoryMoment> MemoryMomentOf(
+    const v1::ListWorkersResponse& workers,
+    const v1::ListLeasesResponse& leases, absl::Time now) {
   auto moment = std::make_shared<MemoryMoment>();
   moment->at = now;
   absl::flat_hash_map<std::string, uint32_t> index;
@@ -50,11 +52,7 @@ std::shared_ptr<MemoryMoment> MomentOf(const v1::ListWorkersResponse& workers,
   return moment;
 }
 
-}  // namespace
-
-void MemoryHistory::Add(const v1::ListWorkersResponse& workers,
-                        const v1::ListLeasesResponse& leases, absl::Time now) {
-  std::shared_ptr<MemoryMoment> moment = MomentOf(workers, leases, now);
+void MemoryHistory::Add(std::shared_ptr<const MemoryMoment> moment) {
   if (!moments_.empty() && moments_.back()->workers == moment->workers &&
       moments_.back()->tenants == moment->tenants) {
     return;

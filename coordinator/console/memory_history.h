@@ -46,6 +46,11 @@ struct MemoryMoment {
   std::vector<TenantMemory> tenants;
 };
 
+// Returns the use of memory that these lists show.
+std::shared_ptr<const MemoryMoment> MemoryMomentOf(
+    const v1::ListWorkersResponse& workers,
+    const v1::ListLeasesResponse& leases, absl::Time now);
+
 // Not thread-safe. The moments that it returns are immutable.
 class MemoryHistory {
  public:
@@ -54,8 +59,7 @@ class MemoryHistory {
   explicit MemoryHistory(size_t capacity) : capacity_(capacity) {}
 
   // Adds a moment, unless nothing changed since the last one.
-  void Add(const v1::ListWorkersResponse& workers,
-           const v1::ListLeasesResponse& leases, absl::Time now);
+  void Add(std::shared_ptr<const MemoryMoment> moment);
 
   // Returns the last moment that is not after `at`, or else the oldest; null
   // before the first Add().

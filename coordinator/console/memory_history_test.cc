@@ -35,7 +35,7 @@ v1::ListLeasesResponse Leases() {
 TEST(MemoryHistoryTest, SumsUpLeasesByWorkerAndTenant) {
   MemoryHistory history(100);
   EXPECT_EQ(history.At(kNow), nullptr);
-  history.Add(Workers(7), Leases(), kNow);
+  history.Add(MemoryMomentOf(Workers(7), Leases(), kNow));
   const auto moment = history.At(absl::InfiniteFuture());
   ASSERT_EQ(moment->workers.size(), 2u);
   EXPECT_EQ(moment->workers[1].free, 7u);
@@ -48,17 +48,17 @@ TEST(MemoryHistoryTest, SumsUpLeasesByWorkerAndTenant) {
 
 TEST(MemoryHistoryTest, KeepsNoMomentWithoutAChange) {
   MemoryHistory history(100);
-  history.Add(Workers(7), Leases(), kNow);
-  history.Add(Workers(7), Leases(), kNow + absl::Seconds(1));
+  history.Add(MemoryMomentOf(Workers(7), Leases(), kNow));
+  history.Add(MemoryMomentOf(Workers(7), Leases(), kNow + absl::Seconds(1)));
   EXPECT_EQ(history.times().size(), 1u);
-  history.Add(Workers(8), Leases(), kNow + absl::Seconds(2));
+  history.Add(MemoryMomentOf(Workers(8), Leases(), kNow + absl::Seconds(2)));
   EXPECT_EQ(history.times().size(), 2u);
 }
 
 TEST(MemoryHistoryTest, FindsTheMomentBeforeATime) {
   MemoryHistory history(100);
   for (uint64_t i = 0; i < 3; ++i) {
-    history.Add(Workers(i), {}, kNow + absl::Seconds(10 * i));
+    history.Add(MemoryMomentOf(Workers(i), {}, kNow + absl::Seconds(10 * i)));
   }
   EXPECT_EQ(history.At(kNow + absl::Seconds(15))->at, kNow + absl::Seconds(10));
   EXPECT_EQ(history.At(kNow - absl::Seconds(1))->at, kNow);
@@ -68,12 +68,12 @@ TEST(MemoryHistoryTest, FindsTheMomentBeforeATime) {
 TEST(MemoryHistoryTest, ForgetsTheOldestAndAlwaysKeepsOne) {
   MemoryHistory history(5);
   for (uint64_t i = 0; i < 3; ++i) {
-    history.Add(Workers(i), {}, kNow + absl::Seconds(i));
+    history.Add(MemoryMomentOf(Workers(i), {}, kNow + absl::Seconds(i)));
   }
   EXPECT_EQ(history.times().size(), 2u);
   MemoryHistory small(1);
-  small.Add(Workers(0), {}, kNow);
-  small.Add(Workers(1), {}, kNow + absl::Seconds(1));
+  small.Add(MemoryMomentOf(Workers(0), {}, kNow));
+  small.Add(MemoryMomentOf(Workers(1), {}, kNow + absl::Seconds(1)));
   ASSERT_EQ(small.times().size(), 1u);
   EXPECT_EQ(small.times()[0], kNow + absl::Seconds(1));
 }

@@ -1,7 +1,9 @@
 #include "coordinator/console/observer.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "common/base/status_macros.h"
 
@@ -20,18 +22,23 @@ Observer::~Observer() { Stop(); }
 absl::Status Observer::Look() {
   absl::StatusOr<std::shared_ptr<const Snapshot>> snapshot = Read();
   const absl::Time at = clock_->Now();
-  {
-    MutexLock lock(&mu_);
-    ++now_.round;
-    if (now_.status.ok() && !snapshot.ok()) now_.failing_since = at;
-    now_.status = snapshot.status();
-    if (!snapshot.ok()) return now_.status;
-    now_.snapshot = *snapshot;
+  if (snapshot.ok()) {
+    const auto moment =
+        MemoryMomentOf((*snapshot)->workers, (*snapshot)->leases, at);
+    {
+      MutexLock lock(&memory_mu_);
+      memory_.Add(moment);
+    }
+    MutexLock lock(&leases_mu_);
     leases_.Update((*snapshot)->leases, (*snapshot)->sessions, at);
-    memory_.Add((*snapshot)->workers, (*snapshot)->leases, at);
   }
-  ReadSessions(**snapshot);
-  return absl::OkStatus();
+  if (snapshot.ok()) ReadSessions(**snapshot);
+  MutexLock lock(&mu_);
+  ++now_.round;
+  if (now_.status.ok() && !snapshot.ok()) now_.failing_since = at;
+  now_.status = snapshot.status();
+  if (snapshot.ok()) now_.snapshot = *snapshot;
+  return now_.status;
 }
 
 absl::StatusOr<std::shared_ptr<const Snapshot>> Observer::Read() {
@@ -60,6 +67,7 @@ void Observer::ReadSessions(const Snapshot& snapshot) {
   const auto& sessions = snapshot.sessions.sessions();
   const size_t count = std::min<size_t>(options_.sessions_per_round,
                                         static_cast<size_t>(sessions.size()));
+  std::vector<std::pair<v1::ListRunsResponse, absl::Time>> answers;
   for (size_t i = 0; i < count; ++i) {
     {
       MutexLock lock(&mu_);
@@ -70,12 +78,16 @@ void Observer::ReadSessions(const Snapshot& snapshot) {
         sessions.at(static_cast<int>(next_session_++)).session_id();
     const absl::StatusOr<v1::SessionExplanation> why =
         reader_->ExplainSession(session);
-    const absl::StatusOr<v1::ListRunsResponse> runs = reader_->Runs(session);
-    const absl::Time at = clock_->Now();
-    MutexLock lock(&mu_);
-    if (why.ok()) leases_.Explain(*why, at);
-    if (!runs.ok()) continue;
-    for (const v1::RunInfo& run : runs->runs()) runs_.Add(run, at);
+    if (why.ok()) {
+      MutexLock lock(&leases_mu_);
+      leases_.Explain(*why, clock_->Now());
+    }
+    absl::StatusOr<v1::ListRunsResponse> runs = reader_->Runs(session);
+    if (runs.ok()) answers.emplace_back(*std::move(runs), clock_->Now());
+  }
+  MutexLock lock(&runs_mu_);
+  for (const auto& [runs, at] : answers) {
+    for (const v1::RunInfo& run : runs.runs()) runs_.Add(run, at);
   }
 }
 
@@ -110,23 +122,23 @@ Observer::Now Observer::now() const {
 }
 
 void Observer::WithRuns(absl::FunctionRef<void(const RunHistory&)> read) const {
-  MutexLock lock(&mu_);
+  MutexLock lock(&runs_mu_);
   read(runs_);
 }
 
 void Observer::WithLeases(
     absl::FunctionRef<void(const LeaseHistory&)> read) const {
-  MutexLock lock(&mu_);
+  MutexLock lock(&leases_mu_);
   read(leases_);
 }
 
 std::shared_ptr<const MemoryMoment> Observer::MemoryAt(absl::Time at) const {
-  MutexLock lock(&mu_);
+  MutexLock lock(&memory_mu_);
   return memory_.At(at);
 }
 
 std::vector<absl::Time> Observer::memory_times() const {
-  MutexLock lock(&mu_);
+  MutexLock lock(&memory_mu_);
   return memory_.times();
 }
 

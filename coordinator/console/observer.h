@@ -72,7 +72,7 @@ class Observer {
   };
   Now now() const;
 
-  // Calls the function with a history, under the lock: it only reads, and
+  // Calls the function with a history, under its lock: it only reads, and
   // neither waits nor calls the observer.
   void WithRuns(absl::FunctionRef<void(const RunHistory&)> read) const;
   void WithLeases(absl::FunctionRef<void(const LeaseHistory&)> read) const;
@@ -95,9 +95,13 @@ class Observer {
   CondVar changed_;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   Now now_ ABSL_GUARDED_BY(mu_);
-  RunHistory runs_ ABSL_GUARDED_BY(mu_);
-  LeaseHistory leases_ ABSL_GUARDED_BY(mu_);
-  MemoryHistory memory_ ABSL_GUARDED_BY(mu_);
+  // One lock for each history, so that a picture waits for its own alone.
+  mutable Mutex runs_mu_;
+  RunHistory runs_ ABSL_GUARDED_BY(runs_mu_);
+  mutable Mutex leases_mu_;
+  LeaseHistory leases_ ABSL_GUARDED_BY(leases_mu_);
+  mutable Mutex memory_mu_;
+  MemoryHistory memory_ ABSL_GUARDED_BY(memory_mu_);
   std::thread thread_;
 };
 

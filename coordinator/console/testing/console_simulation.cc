@@ -34,6 +34,7 @@ int Main(int argc, char** argv) {
   cluster.runs = kRunsOfSession;
   cluster.lost_every = 50;
   cluster.migrated_every = 70;
+  cluster.clock = Clock::Real();
   Observer::Options observer;
   observer.interval = absl::Milliseconds(number(4, 500));
   observer.sessions_per_round =

@@ -121,6 +121,11 @@ std::string SimulatedCluster::Tenant(int session) const {
   return TenantName(session % options_.tenants);
 }
 
+absl::Duration SimulatedCluster::Elapsed() const {
+  return options_.clock == nullptr ? absl::ZeroDuration()
+                                   : options_.clock->Monotonic() - began_;
+}
+
 int SimulatedCluster::WorkerOf(int session) const {
   const int worker = session % options_.workers;
   return worker == lost_worker_ ? (worker + 1) % options_.workers : worker;
@@ -183,7 +188,7 @@ absl::StatusOr<v1::ListSessionsResponse> SimulatedCluster::Sessions() {
     migration->set_state(v1::MigrationInfo::DONE);
     migration->set_moved_bytes(3 * kGiB);
     *migration->mutable_paused() = Millis(42);
-    *migration->mutable_age() = Millis(30'000 + 10'000 * (looks_ - 1));
+    *migration->mutable_age() = ToProtoDuration(absl::Seconds(30) + Elapsed());
   }
   return all;
 }
@@ -347,7 +352,8 @@ absl::StatusOr<v1::SessionExplanation> SimulatedCluster::ExplainSession(
   lost->set_worker_id(WorkerName(from));
   lost->set_reason("WORKER_LOST");
   *lost->mutable_lost() = Millis(1234);
-  *lost->mutable_age() = Millis(moved ? 100 : 12'000);
+  *lost->mutable_age() =
+      ToProtoDuration(absl::Seconds(moved ? 0 : 12) + Elapsed());
   return why;
 }
 

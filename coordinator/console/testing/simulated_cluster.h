@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/time/time.h"
+#include "common/base/clock.h"
 #include "common/base/mutex.h"
 #include "coordinator/console/admin_reader.h"
 
@@ -28,8 +30,14 @@ class SimulatedCluster : public AdminReader {
     int lost_every = 3;
     int migrated_every = 5;
     int graph_nodes = 200;
+    // Ages grow by this clock, which outlives the cluster. Null: they are those
+    // of the first look for ever.
+    Clock* clock = nullptr;
   };
-  explicit SimulatedCluster(Options options) : options_(options) {}
+  explicit SimulatedCluster(Options options)
+      : options_(options),
+        began_(options.clock == nullptr ? absl::ZeroDuration()
+                                        : options.clock->Monotonic()) {}
 
   // From now on, every method returns this error; OK ends that.
   void Fail(absl::Status status);
@@ -53,10 +61,13 @@ class SimulatedCluster : public AdminReader {
 
  private:
   std::string Tenant(int session) const;
+  // Returns the time since the cluster began.
+  absl::Duration Elapsed() const;
   int WorkerOf(int session) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::string LeaseOf(int session) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const Options options_;
+  const absl::Duration began_;
   Mutex mu_;
   absl::Status failure_ ABSL_GUARDED_BY(mu_);
   int lost_worker_ ABSL_GUARDED_BY(mu_) = -1;
