@@ -57,13 +57,20 @@ class Exchange : public httplib::Stream {
 // Parses requests and forms answers. Thread-safe.
 class Http : public httplib::Server {
  public:
+  explicit Http(bool compress) : compress_(compress) {}
+
   std::string Answer(absl::string_view request) {
     Exchange exchange(request);
     bool closed = false;
     process_request(exchange, /*close_connection=*/true, closed,
-                    [](httplib::Request&) {});
+                    [this](httplib::Request& request) {
+                      if (!compress_) request.headers.erase("Accept-Encoding");
+                    });
     return exchange.TakeAnswer();
   }
+
+ private:
+  const bool compress_;
 };
 
 // Answers requests in a thread of its own, one after another.
@@ -127,7 +134,9 @@ class GatedHttp::Impl {
  public:
   Impl(std::vector<Socket> listeners, Options options,
        const std::function<void(httplib::Server*)>& configure)
-      : lane_(std::move(options.lane)), answerers_(options.lanes) {
+      : lane_(std::move(options.lane)),
+        http_(options.compress),
+        answerers_(options.lanes) {
     http_.set_payload_max_length(0);
     configure(&http_);
     ConnectionGate::Options gate;

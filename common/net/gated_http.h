@@ -33,6 +33,9 @@ class GatedHttp {
     // Number of connections that have not sent their request, or that read
     // their answer.
     size_t max_connections = 128;
+    // Whether answers are compressed for those that accept it. Takes more time
+    // than the way of the bytes over the loopback.
+    bool compress = true;
     // Number of threads that answer. Each answers one request after another.
     size_t lanes = 1;
     // Returns the lane of a request, less than `lanes`. The gate's thread calls

@@ -92,6 +92,7 @@ class HttpConsoleServer : public ConsoleServer {
     http.request_timeout = options_.request_timeout;
     http.answer_timeout = options_.answer_timeout;
     http.max_connections = 64;
+    http.compress = false;
     // A graph is asked of the coordinator, which may take its time.
     http.lanes = 2;
     http.lane = [](absl::string_view request) -> size_t {

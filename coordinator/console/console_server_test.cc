@@ -148,6 +148,13 @@ TEST_F(ConsoleServerTest, EachPictureHasItsData) {
   EXPECT_GT(graph["measured"]["runs"], 0);
 }
 
+TEST_F(ConsoleServerTest, NoTimeIsSpentOnCompression) {
+  httplib::Headers headers = Allowed();
+  headers.emplace("Accept-Encoding", "gzip, br");
+  EXPECT_FALSE(Get("/app.js", headers)->has_header("Content-Encoding"));
+  EXPECT_FALSE(Get("/api/overview", headers)->has_header("Content-Encoding"));
+}
+
 TEST_F(ConsoleServerTest, OnlyChangesAreSentAgain) {
   ASSERT_EQ(observer_.Look(), absl::OkStatus());
   const uint64_t last = Data("/api/runs")["last_change"];

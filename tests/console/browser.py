@@ -9,7 +9,7 @@ import time
 import urllib.error
 import urllib.request
 
-_PATIENCE = 60
+_PATIENCE = 120
 # WebDriver's codes of keys.
 KEYS = {"Enter": "\ue007", "Tab": "\ue004", "Home": "\ue011", "ArrowLeft": "\ue012",
         "ArrowUp": "\ue013", "ArrowRight": "\ue014", "ArrowDown": "\ue015", "Escape": "\ue00c"}

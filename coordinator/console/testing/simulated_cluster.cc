@@ -249,8 +249,9 @@ absl::StatusOr<v1::ListLeasesResponse> SimulatedCluster::Leases() {
     lease->set_worker_id(WorkerName(WorkerOf(i)));
     lease->set_state(v1::LeaseInfo::IN_USE);
     lease->set_placement_reason("least loaded of 3");
-    *lease->mutable_age() =
-        Millis(WorkerOf(i) == i % options_.workers ? 10'000.0 * looks_ : 100.0);
+    *lease->mutable_age() = ToProtoDuration(WorkerOf(i) == i % options_.workers
+                                                ? absl::Seconds(10) + Elapsed()
+                                                : absl::ZeroDuration());
     *lease->mutable_lease_use()->mutable_device_time() = Millis(500.0 * looks_);
     const uint64_t mixed = Mixed(static_cast<uint64_t>(i) + 1);
     lease->mutable_use()->mutable_contents()->set_size_bytes(mixed % 9 * kGiB);
