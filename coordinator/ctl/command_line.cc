@@ -84,6 +84,12 @@ const std::vector<Verb>& Verbs() {
          "FILE",
          true,
          {"table"}},
+        {"console",
+         "serve pictures of the cluster to a browser on this host",
+         {},
+         nullptr,
+         true,
+         {"table"}},
         {"version", "print the versions", {}, nullptr, true, {"table"}},
         {"simulate",
          "play a trace under every policy",
@@ -191,7 +197,9 @@ void AddFlagsOfVerbs(const std::map<std::string, CLI::App*>& verbs,
       "none lifts a limit; unset: RESOURCE, all without one");
   flag("quota", "--dry-run,--dry_run", &command->dry_run,
        "show what it would do, and set nothing");
-  for (const char* verb : {"watch", "top"}) {
+  add("console", "listen", &command->listen,
+      "loopback address of the page; 127.0.0.1:7090 by default");
+  for (const char* verb : {"watch", "top", "console"}) {
     verbs.at(verb)->add_option_function<std::string>(
         "--interval",
         [command](const std::string& text) {

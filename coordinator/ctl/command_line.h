@@ -51,6 +51,8 @@ struct Command {
   std::vector<std::string> configs, logs, monitoring;
   // True for `version` without a coordinator.
   bool client = false;
+  // Address of the page of `console`.
+  std::string listen = "127.0.0.1:7090";
 };
 
 // `arguments` are without the program's name. InvalidArgument names the

@@ -140,6 +140,10 @@ TEST(CommandLineTest, QuotaTakesWordsBehindTheTenant) {
 
 TEST(CommandLineTest, IntervalsAreDurationsOrSeconds) {
   EXPECT_EQ(Parse({"watch", "workers"}).interval, absl::Seconds(2));
+  EXPECT_EQ(Parse({"console", "--interval=500ms"}).interval,
+            absl::Milliseconds(500));
+  EXPECT_EQ(Parse({"console"}).listen, "127.0.0.1:7090");
+  EXPECT_EQ(Parse({"console", "--listen=[::1]:0"}).listen, "[::1]:0");
   EXPECT_EQ(Parse({"watch", "workers", "--interval=5"}).interval,
             absl::Seconds(5));
   EXPECT_EQ(Parse({"top", "workers", "--interval=250ms"}).interval,

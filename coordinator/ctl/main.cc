@@ -4,14 +4,19 @@
 // Exit status: 0 ok, 1 refused, 2 wrong command line, 3 unreachable.
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdio>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/base/clock.h"
 #include "common/base/error.h"
+#include "common/base/random.h"
 #include "common/base/status_macros.h"
 #include "common/base/version.h"
 #include "common/config/config_reader.h"
@@ -20,6 +25,7 @@
 #include "common/net/coordinator_channels.h"
 #include "common/net/tls.h"
 #include "common/net/tls_probe.h"
+#include "coordinator/console/console.h"
 #include "coordinator/ctl/client.h"
 #include "coordinator/ctl/command_line.h"
 #include "coordinator/ctl/simulation.h"
@@ -61,6 +67,39 @@ int Simulate(const Command& command) {
   return 0;
 }
 
+// Returns the signals that end the console. It blocks them, for the threads
+// that start later as well, so that sigwait() gets them.
+sigset_t BlockEnds() {
+  sigset_t ends;
+  sigemptyset(&ends);
+  sigaddset(&ends, SIGINT);
+  sigaddset(&ends, SIGTERM);
+  pthread_sigmask(SIG_BLOCK, &ends, nullptr);
+  return ends;
+}
+
+// Serves the console until one of `ends` arrives.
+absl::Status RunConsole(const Command& command,
+                        const std::shared_ptr<grpc::Channel>& channel,
+                        const std::string& token, const sigset_t& ends) {
+  console::Observer::Options observer;
+  observer.interval = command.interval;
+  console::ServerOptions server;
+  server.address = command.listen;
+  server.access_code = RandomSource::Real()->HexId();
+  server.interval = command.interval;
+  const std::string code = server.access_code;
+  DJINN_ASSIGN_OR_RETURN(
+      const auto console,
+      console::Console::Start(console::MakeGrpcAdminReader(channel, token),
+                              Clock::Real(), observer, std::move(server)));
+  Write(absl::StrCat("console on http://", console->address(),
+                     "/\naccess code ", code, "\n"));
+  int signal = 0;
+  sigwait(&ends, &signal);
+  return absl::OkStatus();
+}
+
 int Ask(const Command& command) {
   if (command.token_file.empty()) {
     return Refuse("--token-file=FILE is required");
@@ -70,6 +109,9 @@ int Ask(const Command& command) {
   const absl::StatusOr<ChannelSecurity> security =
       ChannelSecurity::Make(command.tls, command.insecure);
   if (!security.ok()) return Refuse(security.status().message());
+  const bool console = command.verb == "console";
+  // gRPC starts threads with the first channel.
+  const sigset_t ends = console ? BlockEnds() : sigset_t{};
   const auto channels =
       CoordinatorChannels::Make(command.coordinator, *security);
   if (!channels.ok()) return Refuse(channels.status().message());
@@ -80,10 +122,11 @@ int Ask(const Command& command) {
   while (next) {
     const CoordinatorChannels::Target target = (*channels)->current();
     address = target.address;
-    status = RunCommand(command, target.channel, *token,
-                        {.print = Write,
-                         .sleep = absl::SleepFor,
-                         .clears = isatty(STDOUT_FILENO) != 0});
+    status = console ? RunConsole(command, target.channel, *token, ends)
+                     : RunCommand(command, target.channel, *token,
+                                  {.print = Write,
+                                   .sleep = absl::SleepFor,
+                                   .clears = isatty(STDOUT_FILENO) != 0});
     next =
         absl::IsUnavailable(status) && (*channels)->NoteFailure(target, status);
   }
