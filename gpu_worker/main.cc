@@ -181,7 +181,11 @@ int Main(int argc, char** argv) {
     }
   };
   daemon.drain = [&](const Daemon::WaitFunction& wait) {
-    if (supervised == nullptr && !end.broken()) worker->Drain(wait);
+    if (supervised != nullptr) {
+      supervised->Drain(wait);
+    } else if (!end.broken()) {
+      worker->Drain(wait);
+    }
   };
   daemon.stop = [&] {
     if (supervised != nullptr) {
