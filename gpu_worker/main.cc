@@ -153,6 +153,11 @@ int Main(int argc, char** argv) {
     return absl::OkStatus();
   };
   daemon.start = [&]() -> absl::StatusOr<std::string> {
+    log::Info(config.isolated
+                  ? "each tenant has a process of its own"
+                  : "tenants share this process, which a misbehaving kernel "
+                    "could read and end",
+              {{"isolation.mode", config.isolated ? "process" : "shared"}});
     if (config.isolated) {
       DJINN_ASSIGN_OR_RETURN(
           supervised,

@@ -232,8 +232,8 @@ absl::StatusOr<std::unique_ptr<SupervisedWorker>> SupervisedWorker::Start(
           settings->AddFacts(&state);
           return state;
         },
-        [supervisor, pulls = worker->pulls_.get()](
-            const v1::DesiredState& desired) {
+        [supervisor,
+         pulls = worker->pulls_.get()](const v1::DesiredState& desired) {
           pulls->Learn(desired);
           supervisor->Apply(desired);
         });

@@ -58,7 +58,8 @@ class Worker {
       const WorkerConfig& config, std::unique_ptr<Device> device, Clock* clock,
       RandomSource* random,
       std::function<void(const absl::Status&)> device_broken = nullptr);
-  // Starts an executor, which serves no client before AcceptClients(). It reads files now and never later.
+  // Starts an executor, which serves no client before AcceptClients(). It reads
+  // files now and never later.
   static absl::StatusOr<std::unique_ptr<Worker>> StartExecutor(
       const WorkerConfig& config, ExecutorSeams seams,
       std::unique_ptr<Device> device, Clock* clock, RandomSource* random,

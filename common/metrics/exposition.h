@@ -57,8 +57,8 @@ class Exposition {
   // Returns whether a metric with this name was added.
   bool Has(const std::string& name) const { return families_.contains(name); }
   // Calls the function with each family, ordered by name.
-  void Visit(const std::function<void(const prometheus::MetricFamily&)>& visit)
-      const;
+  void Visit(
+      const std::function<void(const prometheus::MetricFamily&)>& visit) const;
   // Returns the text, whose content type is "text/plain; version=0.0.4".
   std::string Text() const;
 

@@ -25,9 +25,7 @@ namespace {
 
 constexpr char kMethod[] = "/djinn.v1.Fetching/Fetch";
 
-absl::Status GivenUp() {
-  return absl::CancelledError("the executor gave up");
-}
+absl::Status GivenUp() { return absl::CancelledError("the executor gave up"); }
 
 // One call of an executor. The thread that fetches waits in OnBytes() until
 // gRPC has taken the chunk before, so the executor's pace is the other

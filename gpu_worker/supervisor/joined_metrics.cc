@@ -173,15 +173,14 @@ void JoinedMetrics::AddTo(Exposition* out) const {
           out->Gauge(name, family.help, metric.value(), labels);
           break;
         default:
-          out->Histogram(
-              name, family.help,
-              Exposition::Buckets{{metric.bounds().begin(),
-                                   metric.bounds().end()},
-                                  {metric.cumulative_counts().begin(),
-                                   metric.cumulative_counts().end()},
-                                  metric.sample_count(),
-                                  metric.sample_sum()},
-              labels);
+          out->Histogram(name, family.help,
+                         Exposition::Buckets{
+                             {metric.bounds().begin(), metric.bounds().end()},
+                             {metric.cumulative_counts().begin(),
+                              metric.cumulative_counts().end()},
+                             metric.sample_count(),
+                             metric.sample_sum()},
+                         labels);
       }
     }
   }

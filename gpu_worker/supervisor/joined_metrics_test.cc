@@ -85,8 +85,8 @@ TEST(JoinedMetricsTest, WhatWouldBreakAScrapeIsRefused) {
   EXPECT_TRUE(bad([](v1::MetricFamily* f) {
     f->mutable_metrics(0)->add_labels()->set_name("a\"");
   }));
-  EXPECT_TRUE(bad(
-      [](v1::MetricFamily* f) { f->mutable_metrics(0)->add_bounds(1); }));
+  EXPECT_TRUE(
+      bad([](v1::MetricFamily* f) { f->mutable_metrics(0)->add_bounds(1); }));
   EXPECT_TRUE(bad([](v1::MetricFamily* f) {
     for (int i = 0; i < 200000; ++i) f->add_metrics()->set_value(i + 1.5);
   }));

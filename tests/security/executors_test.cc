@@ -45,8 +45,7 @@ class Program {
     session_ = *std::move(session);
     device_ = session_->Device(0).value();
     storage_ = device_->NewStorage(bytes_->size());
-    EXPECT_TRUE(
-        device_->Upload(0, storage_.get(), {*bytes_, bytes_}).ok());
+    EXPECT_TRUE(device_->Upload(0, storage_.get(), {*bytes_, bytes_}).ok());
   }
   ~Program() { EXPECT_TRUE(session_->Close(kPatience).ok()); }
 

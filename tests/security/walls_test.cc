@@ -1,5 +1,7 @@
 // Tests that tenants are walled off from each other: two tenants on one worker
 // with `isolation.mode: process`, one of which attacks with raw messages.
+#include "tests/security/walls.h"
+
 #include <signal.h>
 
 #include <algorithm>
@@ -21,7 +23,6 @@
 #include "tests/e2e/eventually.h"
 #include "tests/e2e/wire_client.h"
 #include "tests/e2e/wire_messages.h"
-#include "tests/security/walls.h"
 
 namespace djinn {
 namespace {
