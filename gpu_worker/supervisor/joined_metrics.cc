@@ -46,8 +46,8 @@ v1::MetricFamily::Type TypeOf(prometheus::MetricType type) {
   }
 }
 
-void Encode(const prometheus::ClientMetric& from, v1::MetricFamily::Type type,
-            v1::Metric* to) {
+void EncodeMetric(const prometheus::ClientMetric& from,
+                  v1::MetricFamily::Type type, v1::Metric* to) {
   for (const prometheus::ClientMetric::Label& label : from.label) {
     v1::MetricLabel* const added = to->add_labels();
     added->set_name(label.name);
@@ -103,7 +103,7 @@ v1::ExecutorMetrics JoinedMetrics::Encode(const Exposition& metrics) {
     added->set_help(family.help);
     added->set_type(TypeOf(family.type));
     for (const prometheus::ClientMetric& metric : family.metric) {
-      worker::Encode(metric, added->type(), added->add_metrics());
+      EncodeMetric(metric, added->type(), added->add_metrics());
     }
   });
   return encoded;

@@ -92,7 +92,7 @@ class FakeLauncher : public Launcher {
     executors.push_back(std::make_unique<FakeExecutor>(Descriptor(ends[1])));
     addresses.push_back(listeners.address);
     return LaunchedExecutor{static_cast<pid_t>(executors.size()),
-                            Descriptor(ends[0])};
+                            Descriptor(ends[0]), Descriptor()};
   }
   void Kill(pid_t pid) override { killed.push_back(pid); }
   std::optional<std::string> Reap(pid_t /*pid*/) override { return "signal 9"; }

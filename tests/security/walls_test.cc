@@ -267,6 +267,23 @@ TEST_P(WallsAttackTest, HurtsOnlyTheAttacker) {
 
 constexpr int64_t kFar = int64_t{1} << 30;
 
+// Counts weights that are used, at indices that are the bits of floats. Only
+// autograd calls this operator, and no guard looks at its indices.
+v1::Graph EmbeddingBackward() {
+  v1::Graph graph = CallOf(Op("aten::embedding_dense_backward"));
+  v1::Node* const node = graph.mutable_nodes(0);
+  node->clear_arguments();
+  *node->add_arguments()->mutable_tensor() = View(0, {2, 1}, {1, 1});
+  v1::TensorView indices = View(0, {2}, {1});
+  indices.set_data_type(v1::DATA_TYPE_INT64);
+  *node->add_arguments()->mutable_tensor() = indices;
+  *node->add_arguments() = Integer(5);
+  *node->add_arguments() = Integer(-1);
+  node->add_arguments()->set_boolean(true);
+  *node->mutable_results(0)->mutable_view() = View(1, {5, 1}, {1, 1});
+  return graph;
+}
+
 INSTANTIATE_TEST_SUITE_P(
     All, WallsAttackTest,
     testing::Values(Attack{"FftComplexToReal",
@@ -288,7 +305,8 @@ INSTANTIATE_TEST_SUITE_P(
                                  ->mutable_view()
                                  ->set_data_type(v1::DATA_TYPE_COMPLEX64);
                              return graph;
-                           }}),
+                           }},
+                    Attack{"EmbeddingBackward", EmbeddingBackward}),
     [](const testing::TestParamInfo<Attack>& info) {
       return std::string(info.param.name);
     });
