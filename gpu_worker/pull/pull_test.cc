@@ -202,7 +202,7 @@ class ScriptedPeers : public PeerConnector {
     MutexLock lock(&mu_);
     dialled_.push_back(peer.address());
     asked_ = request;
-    if (peer.address() == redirecting_) {
+    if (!redirecting_.empty() && peer.address() == redirecting_) {
       return std::make_unique<Redirection>(redirect_);
     }
     return std::make_unique<Call>(this);

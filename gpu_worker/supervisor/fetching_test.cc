@@ -12,6 +12,7 @@
 #include "common/base/error.h"
 #include "common/base/mutex.h"
 #include "common/base/patience.h"
+#include "grpc/grpc.h"
 #include "gtest/gtest.h"
 
 namespace djinn::worker {
@@ -89,6 +90,10 @@ class Bytes : public PullReceiver {
 
 class FetchingTest : public testing::Test {
  protected:
+  // Keeps gRPC for the whole process, as other servers and channels do in a
+  // worker. Its end waits for threads that poll for ten seconds.
+  static void SetUpTestSuite() { grpc_init(); }
+
   FetchingTest() {
     int ends[2];
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0,

@@ -234,6 +234,12 @@ TEST_F(SupervisorTest, ReportsOfTwoTenantsAreOneReport) {
   Lease("a", "a1");
   Lease("b", "b1");
   v1::WorkerState of_a = Holding("a", "a1", 3, 1);
+  const auto add_link = [](uint64_t rate, v1::WorkerState* report) {
+    v1::PeerLink* const link = report->add_links();
+    link->set_worker_id("w1");
+    link->set_bytes_per_second(rate);
+  };
+  add_link(300, &of_a);
   of_a.add_contents()->set_tenant("b");
   of_a.mutable_executed()->set_runs(2);
   of_a.set_memory_bytes(kMemory / 2);
@@ -241,11 +247,7 @@ TEST_F(SupervisorTest, ReportsOfTwoTenantsAreOneReport) {
   executor(0).Report(of_a);
   v1::WorkerState of_b = Holding("b", "b1", 4, 1);
   of_b.mutable_executed()->set_runs(5);
-  for (v1::WorkerState* const report : {&of_a, &of_b}) {
-    v1::PeerLink* const link = report->add_links();
-    link->set_worker_id("w1");
-    link->set_bytes_per_second(report == &of_a ? 300 : 200);
-  }
+  add_link(200, &of_b);
   executor(1).Report(of_b);
   Step();
   const v1::WorkerState state = supervisor_.Snapshot();
