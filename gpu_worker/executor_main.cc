@@ -27,8 +27,7 @@ namespace djinn::worker {
 namespace {
 
 constexpr absl::Duration kHealthInterval = absl::Seconds(1);
-// In intervals of health.
-constexpr int kMetricsInterval = 5;
+constexpr absl::Duration kMetricsInterval = absl::Seconds(5);
 // A worker kills executors that take longer.
 constexpr absl::Duration kStopTimeout = absl::Seconds(4);
 
@@ -45,12 +44,15 @@ class SharedLink : public RegistryConnector {
 // Shows that the executor lives, and what it counts, until the supervisor is
 // gone.
 void ReportHealth(SupervisionLink* link, Worker* worker) {
-  for (int i = 1; !link->AwaitEnd(kHealthInterval); ++i) {
+  absl::Duration sent;
+  while (!link->AwaitEnd(kHealthInterval)) {
     v1::FromExecutor message;
     message.mutable_health()->set_refused_system_calls(RefusedSystemCalls());
     message.mutable_health()->set_mark(worker->MarkProgress());
     link->Send(message);
-    if (i % kMetricsInterval != 0) continue;
+    const absl::Duration now = Clock::Real()->Monotonic();
+    if (now - sent < kMetricsInterval) continue;
+    sent = now;
     Exposition metrics;
     worker->Collect(&metrics);
     *message.mutable_metrics() = JoinedMetrics::Encode(metrics);

@@ -28,6 +28,12 @@ bool IsName(absl::string_view name) {
   });
 }
 
+// Calls are named as gRPC names them.
+bool IsFamily(absl::string_view name) {
+  return IsName(name) && (absl::StartsWith(name, "djinn_") ||
+                          absl::StartsWith(name, "grpc_server_call_"));
+}
+
 absl::Status Bad(absl::string_view what) {
   return absl::InvalidArgumentError(
       absl::StrCat("metrics of an executor: ", what));
@@ -112,9 +118,7 @@ v1::ExecutorMetrics JoinedMetrics::Encode(const Exposition& metrics) {
 absl::Status JoinedMetrics::Check(const v1::ExecutorMetrics& metrics) {
   if (metrics.ByteSizeLong() > kMaxBytes) return Bad("too many");
   for (const v1::MetricFamily& family : metrics.families()) {
-    if (!absl::StartsWith(family.name(), "djinn_") || !IsName(family.name())) {
-      return Bad("a name that is none");
-    }
+    if (!IsFamily(family.name())) return Bad("a name that is none");
     if (!v1::MetricFamily::Type_IsValid(family.type()) ||
         family.type() == v1::MetricFamily::TYPE_UNSPECIFIED) {
       return Bad("a family of no type");

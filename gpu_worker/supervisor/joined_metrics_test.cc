@@ -78,6 +78,10 @@ TEST(JoinedMetricsTest, WhatWouldBreakAScrapeIsRefused) {
     return absl::IsInvalidArgument(JoinedMetrics::Check(metrics));
   };
   EXPECT_FALSE(bad([](v1::MetricFamily*) {}));
+  EXPECT_FALSE(bad([](v1::MetricFamily* f) {
+    f->set_name("grpc_server_call_started_total");
+  }));
+  EXPECT_TRUE(bad([](v1::MetricFamily* f) { f->set_name("process_fds"); }));
   EXPECT_TRUE(bad([](v1::MetricFamily* f) { f->set_name("up"); }));
   EXPECT_TRUE(bad([](v1::MetricFamily* f) { f->set_name("djinn_a 1\nup"); }));
   EXPECT_TRUE(bad([](v1::MetricFamily* f) { f->set_help("x\nup 0"); }));

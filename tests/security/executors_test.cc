@@ -103,7 +103,7 @@ TEST(ExecutorsTest, SessionMovesToAnotherWorkersExecutorWhenItsWorkerStops) {
   }));
 }
 
-TEST(ExecutorsTest, MetricsOfExecutorsAreAtTheWorkersPortAndOutliveThem) {
+TEST(ExecutorsTest, MetricsOfExecutorsAreAtTheWorkersPort) {
   Walls walls("{mode: process, executors: 2}");
   Program victim(walls, "victim");
   ASSERT_TRUE(victim.HasItsBytes());
