@@ -258,6 +258,10 @@ TEST_P(WallsAttackTest, HurtsOnlyTheAttacker) {
   {
     Client attacker(*walls_, "attacker");
     answer = attacker.Attack(GetParam().graph());
+    // The lease ends with its executor. The next one names another executor.
+    if (attacker.control().ended()) {
+      EXPECT_EQ(attacker.session().WaitLeaseEnd(), "EXECUTOR_LOST");
+    }
   }
   // Either an error of the operator, or the end of the attacker's executor.
   // Whichever it is, the tenant may go on.
