@@ -110,14 +110,32 @@ void ReadKind(ConfigMap* root, ConfigMap* device, WorkerConfig* config) {
   }
 }
 
+// Notes an error where tenants of other hosts would share a process without
+// the operator's word, because they cannot have processes of their own.
+void DemandSharedMode(const ConfigMap& root, const WorkerConfig& config,
+                      ConfigMap* isolation) {
+  const bool cuda = config.device_kind == "cuda" || config.all_gpus;
+  if (!cuda && !root.Has("content_disk")) return;
+  isolation->Error(
+      "mode",
+      absl::StrCat("required where a worker listens off loopback and ",
+                   cuda ? "has a cuda device" : "keeps contents on disk",
+                   ", which mode process does not support. Say shared if all "
+                   "tenants trust each other"));
+}
+
 // Reads the map under `isolation`, once the rest of `config` is read.
 void ReadIsolation(ConfigMap* root, WorkerConfig* config) {
   ConfigMap map = root->Map("isolation");
-  const std::string mode = map.String("mode", "shared");
+  const bool other_hosts = absl::IsFailedPrecondition(
+      CheckAddress(config->listen, /*other_hosts=*/false));
+  const std::string mode =
+      map.String("mode", other_hosts ? "process" : "shared");
   if (mode != "shared" && mode != "process") {
     map.Error("mode", "shared or process");
   }
   config->isolated = mode == "process";
+  if (other_hosts && !map.Has("mode")) DemandSharedMode(*root, *config, &map);
   config->executors =
       map.UInt("executors", config->executors, 1, kMaxExecutors);
   config->node_limit = map.Duration("node_limit", config->node_limit);
@@ -139,6 +157,7 @@ void ReadIsolation(ConfigMap* root, WorkerConfig* config) {
     }
     return;
   }
+  if (!map.Has("mode")) return;
   if (config->device_kind == "cuda" || config->all_gpus) {
     map.Error("mode", "process is not available for cuda devices");
   }

@@ -79,9 +79,12 @@
 //   max_batch_runs: 16                # most runs in a batch; 1: no batching
 //   tokens_first: true                # runs that make a token preempt prompts
 //                                     # and training
-//   isolation:                        # default: shared
+//   isolation:
 //     mode: process                   # each tenant's kernels run in a process
-//                                     # of its own; shared: all in the worker's
+//                                     # of its own; shared: all in the
+//                                     worker's. # Default: shared where listen
+//                                     is a Unix # socket or loopback, otherwise
+//                                     process
 //     executors: 4                    # most tenants at a time; each has an
 //                                     # equal part of the device's memory
 //     node_limit: 5m                  # ends a tenant's process when one of

@@ -9,6 +9,7 @@
 namespace djinn::worker {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -211,7 +212,7 @@ TEST_F(ConfigTest, WithoutANumberAllGpusAreMeant) {
               HasSubstr("not available for cuda"));
 }
 
-TEST_F(ConfigTest, TenantsShareAProcessUnlessItSaysNot) {
+TEST_F(ConfigTest, LocalTenantsShareAProcessUnlessItSaysNot) {
   EXPECT_FALSE(Read("{}")->isolated);
   EXPECT_FALSE(Read("{}\nisolation: {mode: shared}")->isolated);
   const absl::StatusOr<WorkerConfig> config = Read(
@@ -223,6 +224,34 @@ TEST_F(ConfigTest, TenantsShareAProcessUnlessItSaysNot) {
   EXPECT_EQ(config->node_limit, absl::Seconds(10));
   EXPECT_EQ(config->first_executor_port, 7100);
   EXPECT_EQ(config->last_executor_port, 7110);
+}
+
+TEST_F(ConfigTest, TenantsOfOtherHostsHaveProcessesUnlessItSaysShared) {
+  const std::string off = "{}\ninsecure: true\nlisten: ";
+  for (const char* const local :
+       {"127.0.0.1:0", "\"[::1]:0\"", "localhost:7", "unix:w.sock"}) {
+    EXPECT_FALSE(Read(off + local)->isolated) << local;
+  }
+  for (const char* const other :
+       {"0.0.0.0:7072", "\"[::]:7072\"", "10.0.0.7:0", "gpu7:7072"}) {
+    EXPECT_TRUE(Read(off + other)->isolated) << other;
+    EXPECT_FALSE(Read(off + other + "\nisolation: {mode: shared}")->isolated)
+        << other;
+    EXPECT_EQ(Read(off + other + "\nisolation: {executors: 2}")->executors, 2u);
+  }
+}
+
+TEST_F(ConfigTest, WhatCannotHaveProcessesMustSayShared) {
+  const std::string rest = "\ninsecure: true\nlisten: 0.0.0.0:7072";
+  const std::string disk = "\ncontent_disk: {directory: kept, limit: 2GiB}";
+  EXPECT_THAT(Complaint("{kind: cuda:0}" + rest),
+              AllOf(HasSubstr("isolation.mode"), HasSubstr("Say shared")));
+  EXPECT_THAT(Complaint("{}" + rest + disk),
+              AllOf(HasSubstr("isolation.mode"), HasSubstr("on disk")));
+  const std::string shared = rest + "\nisolation: {mode: shared}";
+  EXPECT_TRUE(Read("{kind: cuda:0}" + shared).ok());
+  EXPECT_TRUE(Read("{}" + shared + disk).ok());
+  EXPECT_TRUE(Read("{kind: cuda:0}").ok());
 }
 
 TEST_F(ConfigTest, IsolationSaysWhatIsWrong) {

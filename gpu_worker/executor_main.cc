@@ -16,6 +16,8 @@
 #include "common/log/log.h"
 #include "gpu_worker/sandbox/sandbox.h"
 #include "gpu_worker/supervised_worker.h"
+#include "gpu_worker/supervisor/fetching.h"
+#include "gpu_worker/supervisor/joined_metrics.h"
 #include "gpu_worker/supervisor/launcher.h"
 #include "gpu_worker/supervisor/supervision_link.h"
 #include "gpu_worker/supervisor/turn_word.h"
@@ -25,6 +27,7 @@ namespace djinn::worker {
 namespace {
 
 constexpr absl::Duration kHealthInterval = absl::Seconds(1);
+constexpr absl::Duration kMetricsInterval = absl::Seconds(5);
 // A worker kills executors that take longer.
 constexpr absl::Duration kStopTimeout = absl::Seconds(4);
 
@@ -38,12 +41,21 @@ class SharedLink : public RegistryConnector {
   SupervisionLink* const link_;
 };
 
-// Shows that the executor lives until the supervisor is gone.
+// Shows that the executor lives, and what it counts, until the supervisor is
+// gone.
 void ReportHealth(SupervisionLink* link, Worker* worker) {
+  absl::Duration sent;
   while (!link->AwaitEnd(kHealthInterval)) {
     v1::FromExecutor message;
     message.mutable_health()->set_refused_system_calls(RefusedSystemCalls());
     message.mutable_health()->set_mark(worker->MarkProgress());
+    link->Send(message);
+    const absl::Duration now = Clock::Real()->Monotonic();
+    if (now - sent < kMetricsInterval) continue;
+    sent = now;
+    Exposition metrics;
+    worker->Collect(&metrics);
+    *message.mutable_metrics() = JoinedMetrics::Encode(metrics);
     link->Send(message);
   }
 }
@@ -67,6 +79,7 @@ absl::Status Serve(SupervisionLink* link,
     // Whatever the supervisor had open there.
     close(kSharedMemoryListenerFd);
   }
+  seams.peers = MakeSupervisorPeers(Descriptor(setup.fetching_fd()));
   DJINN_ASSIGN_OR_RETURN(TurnWord word, TurnWord::Map(setup.turn_word_fd()));
   SharedTurnGate gate(std::move(word), Descriptor(setup.turn_event_fd()));
   seams.gate = &gate;
@@ -101,7 +114,7 @@ absl::Status Serve(SupervisionLink* link,
 }  // namespace
 
 int RunExecutor(const MakeDeviceFunction& make_device) {
-  const absl::Status prepared = PrepareSandbox(kTurnEventFd);
+  const absl::Status prepared = PrepareSandbox(kLastFd);
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   log::Configure("executor", log::Level::kInfo);
   std::signal(SIGPIPE, SIG_IGN);

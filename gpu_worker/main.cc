@@ -187,6 +187,11 @@ int Main(int argc, char** argv) {
           all_gpus, AllGpusWorker::Start(config, ConfigPath(), Clock::Real()));
       return all_gpus->address();
     }
+    log::Info(config.isolated
+                  ? "each tenant has a process of its own"
+                  : "tenants share this process, which a misbehaving kernel "
+                    "could read and end",
+              {{"isolation.mode", config.isolated ? "process" : "shared"}});
     if (config.isolated) {
       DJINN_ASSIGN_OR_RETURN(
           supervised,
@@ -222,7 +227,9 @@ int Main(int argc, char** argv) {
   daemon.drain = [&](const Daemon::WaitFunction& wait) {
     if (all_gpus != nullptr) {
       all_gpus->Drain(wait);
-    } else if (supervised == nullptr && !end.broken()) {
+    } else if (supervised != nullptr) {
+      supervised->Drain(wait);
+    } else if (!end.broken()) {
       worker->Drain(wait);
     }
   };

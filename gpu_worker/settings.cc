@@ -81,6 +81,12 @@ std::vector<std::string> PendingSettings(const WorkerConfig& running,
           read.graph_cache_entries);
   compare("max_batch_runs", running.max_batch_runs, read.max_batch_runs);
   compare("tokens_first", running.tokens_first, read.tokens_first);
+  compare("isolation.mode", running.isolated, read.isolated);
+  compare("isolation.executors", running.executors, read.executors);
+  compare("isolation.node_limit", running.node_limit, read.node_limit);
+  compare("isolation.ports",
+          std::pair(running.first_executor_port, running.last_executor_port),
+          std::pair(read.first_executor_port, read.last_executor_port));
   compare("content_disk.directory", running.content_disk_directory,
           read.content_disk_directory);
   compare("content_disk.limit", running.content_disk_limit,

@@ -64,10 +64,13 @@ TEST_F(SettingsTest, WhatNeedsARestartIsNamedAsTheFileDoes) {
   read.coordinator_tls.server_name = "other";
   read.device_ordinal = 1;
   read.device_threads = 3;
+  read.isolated = true;
+  read.last_executor_port = 7163;
   read.content_disk_limit = 1;
-  EXPECT_THAT(PendingSettings(Running(), read),
-              ElementsAre("listen", "coordinator_tls", "device.kind",
-                          "device.threads", "content_disk.limit"));
+  EXPECT_THAT(
+      PendingSettings(Running(), read),
+      ElementsAre("listen", "coordinator_tls", "device.kind", "device.threads",
+                  "isolation.mode", "isolation.ports", "content_disk.limit"));
 }
 
 TEST_F(SettingsTest, AMeasuredSpeedIsNoDifference) {

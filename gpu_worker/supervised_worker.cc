@@ -14,6 +14,7 @@
 #include "common/net/grpc_status.h"
 #include "common/net/tls.h"
 #include "djinn/v1/execution.grpc.pb.h"
+#include "gpu_worker/pull/grpc_peers.h"
 #include "gpu_worker/registry/grpc_registry.h"
 
 namespace djinn::worker {
@@ -28,9 +29,13 @@ constexpr uint64_t kMoreAddressSpace = uint64_t{16} << 30;
 
 }  // namespace
 
-// Tells clients that they must use the address of their lease.
+// Tells clients that they must use the address of their lease, and other
+// workers the address of the executor that has a session.
 class ExecutorAddressService : public v1::Execution::Service {
  public:
+  ExecutorAddressService(const Supervisor* supervisor, uint64_t incarnation)
+      : supervisor_(*supervisor), incarnation_(incarnation) {}
+
   grpc::Status Control(
       grpc::ServerContext* /*context*/,
       grpc::ServerReaderWriter<v1::ControlResponse, v1::ControlRequest>*
@@ -44,21 +49,31 @@ class ExecutorAddressService : public v1::Execution::Service {
     return Refuse();
   }
   grpc::Status Pull(grpc::ServerContext* /*context*/,
-                    const v1::PullRequest* /*request*/,
+                    const v1::PullRequest* request,
                     grpc::ServerWriter<v1::PullResponse>* /*writer*/) override {
+    if (request->worker_incarnation() != incarnation_) {
+      return ToGrpcStatus(
+          MakeError(absl::StatusCode::kFailedPrecondition, "WRONG_INCARNATION",
+                    "the worker restarted since the bytes were offered"));
+    }
+    const std::string address = supervisor_.AddressOf(request->session_id());
+    if (address.empty()) return ToGrpcStatus(OfferTable::Unknown());
     return ToGrpcStatus(
-        MakeError(absl::StatusCode::kUnimplemented, "NO_PEERS",
-                  "a worker with \"isolation: process\" serves no values to "
-                  "other workers"));
+        MakeError(absl::StatusCode::kFailedPrecondition, kRedirectReason,
+                  "another process of this worker has the session",
+                  {{kRedirectAddress, address}}));
   }
 
  private:
   static grpc::Status Refuse() {
     return ToGrpcStatus(MakeError(
-        absl::StatusCode::kFailedPrecondition, "EXECUTOR_REDIRECT",
+        absl::StatusCode::kFailedPrecondition, kRedirectReason,
         "each tenant has an address of its own at this worker, which the "
         "coordinator names with the lease"));
   }
+
+  const Supervisor& supervisor_;
+  const uint64_t incarnation_;
 };
 
 v1::ExecutorSetup SetupOf(const WorkerConfig& config) {
@@ -142,6 +157,7 @@ absl::StatusOr<std::unique_ptr<SupervisedWorker>> SupervisedWorker::Start(
   auto worker = absl::WrapUnique(new SupervisedWorker);
   worker->settings_ = std::make_unique<Settings>(config, clock);
   Settings* const settings = worker->settings_.get();
+  DJINN_RETURN_IF_ERROR(worker->ReachPeers(config, clock));
   worker->launcher_ = MakeProcessLauncher(
       {.listen = config.listen,
        .advertise = config.advertise,
@@ -156,6 +172,12 @@ absl::StatusOr<std::unique_ptr<SupervisedWorker>> SupervisedWorker::Start(
   options.max_executors = config.executors;
   options.node_limit = config.node_limit;
   options.setup = SetupOf(config);
+  options.serve_fetching = [raw = worker.get()](uint64_t executor,
+                                                Descriptor socket) {
+    return raw->fetching_->Serve(executor, std::move(socket));
+  };
+  worker->leave_request_.set_worker_id(options.worker_id);
+  worker->leave_request_.set_incarnation(options.incarnation);
   const absl::Duration start_timeout = options.start_timeout;
   worker->supervisor_ = std::make_unique<Supervisor>(
       std::move(options), worker->launcher_.get(), worker->arbiter_.get(),
@@ -169,7 +191,8 @@ absl::StatusOr<std::unique_ptr<SupervisedWorker>> SupervisedWorker::Start(
     ready = supervisor->Ready();
   }
   DJINN_RETURN_IF_ERROR(ready);
-  worker->service_ = std::make_unique<ExecutorAddressService>();
+  worker->service_ = std::make_unique<ExecutorAddressService>(
+      supervisor, worker->leave_request_.incarnation());
   ServerOptions server_options;
   server_options.address = config.listen;
   server_options.tls = config.tls;
@@ -185,11 +208,11 @@ absl::StatusOr<std::unique_ptr<SupervisedWorker>> SupervisedWorker::Start(
   DJINN_ASSIGN_OR_RETURN(
       ChannelSecurity security,
       ChannelSecurity::Make(config.coordinator_tls, config.insecure));
-  DJINN_ASSIGN_OR_RETURN(
-      worker->registry_,
-      MakeGrpcRegistry({config.coordinator,
-                        [settings] { return settings->join_token(); },
-                        std::move(security)}));
+  const GrpcRegistryOptions registry = {
+      config.coordinator, [settings] { return settings->join_token(); },
+      std::move(security)};
+  DJINN_ASSIGN_OR_RETURN(worker->registry_, MakeGrpcRegistry(registry));
+  DJINN_ASSIGN_OR_RETURN(worker->leave_, MakeGrpcLeave(registry));
   SynchronizerOptions synchronizer_options;
   synchronizer_options.heartbeat_interval = config.heartbeat_interval;
   synchronizer_options.describe_acknowledgement =
@@ -209,7 +232,9 @@ absl::StatusOr<std::unique_ptr<SupervisedWorker>> SupervisedWorker::Start(
           settings->AddFacts(&state);
           return state;
         },
-        [supervisor](const v1::DesiredState& desired) {
+        [supervisor,
+         pulls = worker->pulls_.get()](const v1::DesiredState& desired) {
+          pulls->Learn(desired);
           supervisor->Apply(desired);
         });
   }
@@ -220,6 +245,27 @@ absl::StatusOr<std::unique_ptr<SupervisedWorker>> SupervisedWorker::Start(
       });
   DJINN_RETURN_IF_ERROR(worker->StartMonitoring(config));
   return worker;
+}
+
+absl::Status SupervisedWorker::ReachPeers(const WorkerConfig& config,
+                                          Clock* clock) {
+  DJINN_ASSIGN_OR_RETURN(
+      ChannelSecurity security,
+      ChannelSecurity::Make(config.peer_tls, config.insecure));
+  peer_channels_ = std::make_unique<ChannelPool>(
+      ChannelPool::Options{.max_users = kMaxPullsPerChannel}, clock);
+  peers_ = MakeGrpcPeers(std::move(security), peer_channels_.get());
+  no_offers_ = std::make_unique<OfferTable>(OfferTable::Options(), clock);
+  // No incarnation is 0, and no executor asks for a value of this worker.
+  pulls_ = std::make_unique<PeerPulls>(config.worker_id, /*incarnation=*/0,
+                                       no_offers_.get());
+  pulls_->SetConnector(peers_.get());
+  fetching_ = std::make_unique<FetchingServer>(
+      config.worker_id, pulls_.get(),
+      [this](uint64_t executor, const std::string& session_id) {
+        return supervisor_->HasSession(executor, session_id);
+      });
+  return absl::OkStatus();
 }
 
 void SupervisedWorker::Supervise() {
@@ -254,7 +300,14 @@ absl::Status SupervisedWorker::StartMonitoring(const WorkerConfig& config) {
       [this](Exposition* out) { settings_->Collect(out); },
       CertificateMetrics(
           {{"tls", config.tls.certificate_file},
-           {"coordinator_tls", config.coordinator_tls.certificate_file}}),
+           {"coordinator_tls", config.coordinator_tls.certificate_file},
+           {"peer_tls", config.peer_tls.certificate_file}}),
+      [this](Exposition* out) {
+        CollectChannels(peer_channels_->counts(), out);
+      },
+      // Executors add to no family before this one, and calls are counted by
+      // both.
+      [this](Exposition* out) { supervisor_->CollectExecutors(out); },
       [this](Exposition* out) { call_metrics_.Collect(out); }};
   options.readiness = [this] { return readiness_->Evaluate(); };
   DJINN_ASSIGN_OR_RETURN(monitoring_, MonitoringPort::Open(std::move(options)));
@@ -263,6 +316,12 @@ absl::Status SupervisedWorker::StartMonitoring(const WorkerConfig& config) {
 
 void SupervisedWorker::Reload(const absl::StatusOr<WorkerConfig>& read) {
   if (settings_->Reload(read)) NotifyChange();
+}
+
+void SupervisedWorker::Drain(const WaitFunction& wait) {
+  readiness_->Leave("the worker stops");
+  leave_request_.set_known_term(synchronizer_->known_term());
+  DrainLeases(leave_request_, leave_, wait, settings_->drain_timeout());
 }
 
 SupervisedWorker::~SupervisedWorker() { Stop(); }
@@ -274,8 +333,10 @@ void SupervisedWorker::Stop() {
   readiness_.reset();
   // Clients hear of the shutdown first; the coordinator sees its stream end
   // last.
-  supervisor_->Wake();
-  thread_.join();
+  if (thread_.joinable()) {
+    supervisor_->Wake();
+    thread_.join();
+  }
   std::unique_ptr<Synchronizer> synchronizer;
   {
     MutexLock lock(&mu_);

@@ -1,6 +1,7 @@
 // A worker whose tenants have processes of their own: the supervisor of these
-// executors, the stream to the coordinator, and a gRPC server that answers
-// health checks. It has no device and executes nothing.
+// executors, the stream to the coordinator, the calls to other workers, and a
+// gRPC server that answers health checks and names executors' addresses. It has
+// no device and executes nothing.
 #ifndef GPU_WORKER_SUPERVISED_WORKER_H_
 #define GPU_WORKER_SUPERVISED_WORKER_H_
 
@@ -15,13 +16,19 @@
 #include "common/base/mutex.h"
 #include "common/base/random.h"
 #include "common/net/call_metrics.h"
+#include "common/net/channel_pool.h"
 #include "common/net/monitoring_port.h"
 #include "common/net/readiness.h"
 #include "common/net/server.h"
 #include "gpu_worker/config.h"
+#include "gpu_worker/pull/offer_table.h"
+#include "gpu_worker/pull/peer_call.h"
+#include "gpu_worker/pull/peer_pulls.h"
+#include "gpu_worker/registry/departure.h"
 #include "gpu_worker/registry/synchronizer.h"
 #include "gpu_worker/settings.h"
 #include "gpu_worker/supervisor/arbiter.h"
+#include "gpu_worker/supervisor/fetching.h"
 #include "gpu_worker/supervisor/launcher.h"
 #include "gpu_worker/supervisor/supervisor.h"
 
@@ -47,6 +54,8 @@ class SupervisedWorker {
   }
   // Puts the configuration into force as far as it can be (settings.h).
   void Reload(const absl::StatusOr<WorkerConfig>& read);
+  // Does as Worker::Drain().
+  void Drain(const WaitFunction& wait);
   // Has executors end their clients' sessions (DRAINING), and returns when
   // everything has stopped. Call it once.
   void Stop();
@@ -55,6 +64,8 @@ class SupervisedWorker {
   SupervisedWorker();
   std::vector<ReadinessCheck> CheckReadiness();
   absl::Status StartMonitoring(const WorkerConfig& config);
+  // Makes what executors reach other workers through.
+  absl::Status ReachPeers(const WorkerConfig& config, Clock* clock);
   // Runs the supervisor until Stop(), and then stops it.
   void Supervise();
   // Reports a change, once there is a stream.
@@ -62,6 +73,12 @@ class SupervisedWorker {
 
   // In order of construction; each field uses those before it.
   std::unique_ptr<Settings> settings_;
+  // What executors fetch from other workers.
+  std::unique_ptr<ChannelPool> peer_channels_;
+  std::unique_ptr<PeerConnector> peers_;
+  std::unique_ptr<OfferTable> no_offers_;
+  std::unique_ptr<PeerPulls> pulls_;
+  std::unique_ptr<FetchingServer> fetching_;
   std::unique_ptr<Launcher> launcher_;
   std::unique_ptr<Arbiter> arbiter_;
   std::unique_ptr<Supervisor> supervisor_;
@@ -71,6 +88,8 @@ class SupervisedWorker {
   CallMetrics call_metrics_;
   std::unique_ptr<Server> server_;
   std::unique_ptr<RegistryConnector> registry_;
+  LeaveFunction leave_;
+  v1::LeaveRequest leave_request_;
   Mutex mu_;
   std::unique_ptr<Synchronizer> synchronizer_ ABSL_GUARDED_BY(mu_);
   std::unique_ptr<Readiness> readiness_;

@@ -4,7 +4,6 @@
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
-#include "common/base/error.h"
 #include "common/base/status_macros.h"
 #include "common/log/log.h"
 #include "common/metrics/process_metrics.h"
@@ -43,30 +42,6 @@ std::unique_ptr<SharedMemoryPeers> MakeSharedMemoryPeers(
       }));
   return peers;
 }
-
-void Collect(const ChannelPool::Counts& counts, Exposition* out) {
-  const auto count = [&](const char* event, uint64_t value) {
-    out->Counter("djinn_worker_channel_events_total",
-                 "Connections to other workers, by what became of them.",
-                 static_cast<double>(value), {{"event", event}});
-  };
-  count("created", counts.created);
-  count("reused", counts.reused);
-  count("closed", counts.closed);
-  count("failed", counts.failed);
-}
-
-// Refuses to fetch values: an executor's sandbox has no network.
-class NoPeers : public PeerConnector {
- public:
-  absl::StatusOr<std::unique_ptr<PeerCall>> Open(
-      const v1::Peer& peer, const v1::PullRequest& /*request*/) override {
-    return MakeError(absl::StatusCode::kUnimplemented, "NO_PEERS",
-                     absl::StrCat("a worker with isolation.mode \"process\" "
-                                  "fetches no values from others, such as ",
-                                  peer.worker_id()));
-  }
-};
 
 // Interval for files that are read once.
 constexpr unsigned kNeverAgain = 1U << 30;
@@ -196,7 +171,7 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::StartExecutor(
   options.device_broken = std::move(device_broken);
   worker->core_ = std::make_unique<WorkerCore>(options, worker->device_.get(),
                                                clock, random);
-  worker->peers_ = std::make_unique<NoPeers>();
+  worker->peers_ = std::move(seams.peers);
   worker->core_->SetPeers(worker->peers_.get());
   worker->service_ = std::make_unique<ExecutionService>(worker->core_.get());
   ServerOptions server_options;
@@ -303,6 +278,11 @@ std::vector<ReadinessCheck> Worker::CheckReadiness() const {
   return checks;
 }
 
+void Worker::Collect(Exposition* out) const {
+  core_->Collect(out);
+  call_metrics_.Collect(out);
+}
+
 absl::Status Worker::StartMonitoring(const WorkerConfig& config) {
   if (config.monitoring.listen.empty()) return absl::OkStatus();
   MonitoringOptions options;
@@ -310,7 +290,7 @@ absl::Status Worker::StartMonitoring(const WorkerConfig& config) {
   options.insecure = config.monitoring.insecure;
   options.sources = {
       ProcessMetrics("worker"),
-      [this](Exposition* out) { core_->Collect(out); },
+      [this](Exposition* out) { Collect(out); },
       [this](Exposition* out) {
         if (gpu_ != nullptr) gpu_->Collect(leave_request_.worker_id(), out);
       },
@@ -320,8 +300,9 @@ absl::Status Worker::StartMonitoring(const WorkerConfig& config) {
           {{"tls", config.tls.certificate_file},
            {"coordinator_tls", config.coordinator_tls.certificate_file},
            {"peer_tls", config.peer_tls.certificate_file}}),
-      [this](Exposition* out) { call_metrics_.Collect(out); },
-      [this](Exposition* out) { Collect(peer_channels_->counts(), out); }};
+      [this](Exposition* out) {
+        CollectChannels(peer_channels_->counts(), out);
+      }};
   options.readiness = [this] { return readiness_->Evaluate(); };
   DJINN_ASSIGN_OR_RETURN(monitoring_, MonitoringPort::Open(std::move(options)));
   return absl::OkStatus();
@@ -337,12 +318,8 @@ void Worker::Reload(const absl::StatusOr<WorkerConfig>& read) {
 
 void Worker::Drain(const WaitFunction& wait) {
   readiness_->Leave("the worker stops");
-  const absl::Duration timeout = settings_->drain_timeout();
-  if (timeout == absl::ZeroDuration()) return;
-  log::Info("draining", {{"timeout", timeout}});
   leave_request_.set_known_term(synchronizer_->known_term());
-  const std::string end = AwaitDeparture(leave_request_, leave_, wait, timeout);
-  log::Info("drained", {{"end", end}});
+  DrainLeases(leave_request_, leave_, wait, settings_->drain_timeout());
 }
 
 void Worker::Stop() {

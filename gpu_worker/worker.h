@@ -43,6 +43,8 @@ struct ExecutorSeams {
   int shared_memory_listener = -1;
   // Shares the device with other executors; null: the executor has it alone.
   TurnGate* gate = nullptr;
+  // Fetches the values of other workers.
+  std::unique_ptr<PeerConnector> peers;
 };
 
 // Serves from Start() until Stop(). Not thread-safe.
@@ -57,8 +59,8 @@ class Worker {
       const WorkerConfig& config, std::unique_ptr<Device> device, Clock* clock,
       RandomSource* random,
       std::function<void(const absl::Status&)> device_broken = nullptr);
-  // Starts an executor, which reaches no other worker and serves no client
-  // before AcceptClients(). It reads files now and never later.
+  // Starts an executor, which serves no client before AcceptClients(). It reads
+  // files now and never later.
   static absl::StatusOr<std::unique_ptr<Worker>> StartExecutor(
       const WorkerConfig& config, ExecutorSeams seams,
       std::unique_ptr<Device> device, Clock* clock, RandomSource* random,
@@ -85,6 +87,9 @@ class Worker {
 
   // See WorkerCore::MarkProgress().
   uint64_t MarkProgress() { return core_->MarkProgress(); }
+
+  // Adds what the worker counts to a scrape, except for what its process is.
+  void Collect(Exposition* out) const;
 
   // Serves the clients of an executor from now on. Call it once.
   absl::Status AcceptClients();

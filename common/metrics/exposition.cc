@@ -70,6 +70,24 @@ void Exposition::Histogram(const std::string& name, absl::string_view help,
   out.sample_sum += static_cast<double>(histogram.sum());
 }
 
+void Exposition::Histogram(const std::string& name, absl::string_view help,
+                           const Buckets& histogram, const Labels& labels) {
+  auto& out =
+      Find(name, help, prometheus::MetricType::Histogram, labels)->histogram;
+  out.bucket.resize(histogram.bounds.size());
+  for (size_t i = 0; i < histogram.bounds.size(); ++i) {
+    out.bucket[i].cumulative_count += histogram.cumulative_counts[i];
+    out.bucket[i].upper_bound = histogram.bounds[i];
+  }
+  out.sample_count += histogram.sample_count;
+  out.sample_sum += histogram.sample_sum;
+}
+
+void Exposition::Visit(
+    const std::function<void(const prometheus::MetricFamily&)>& visit) const {
+  for (const auto& [name, entry] : families_) visit(entry.family);
+}
+
 std::string Exposition::Text() const {
   std::vector<prometheus::MetricFamily> families;
   families.reserve(families_.size());

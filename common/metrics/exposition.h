@@ -9,6 +9,7 @@
 #ifndef COMMON_METRICS_EXPOSITION_H_
 #define COMMON_METRICS_EXPOSITION_H_
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <string>
@@ -39,6 +40,25 @@ class Exposition {
   void Histogram(const std::string& name, absl::string_view help,
                  const DurationHistogram& histogram, const Labels& labels = {});
 
+  // A histogram as a scrape shows it.
+  struct Buckets {
+    // Upper bounds in ascending order, and as many numbers of observations up
+    // to them.
+    std::vector<double> bounds;
+    std::vector<uint64_t> cumulative_counts;
+    uint64_t sample_count = 0;
+    double sample_sum = 0;
+  };
+  // Adds such a histogram, whose bounds are those of any other one with this
+  // name and these labels.
+  void Histogram(const std::string& name, absl::string_view help,
+                 const Buckets& histogram, const Labels& labels = {});
+
+  // Returns whether a metric with this name was added.
+  bool Has(const std::string& name) const { return families_.contains(name); }
+  // Calls the function with each family, ordered by name.
+  void Visit(
+      const std::function<void(const prometheus::MetricFamily&)>& visit) const;
   // Returns the text, whose content type is "text/plain; version=0.0.4".
   std::string Text() const;
 

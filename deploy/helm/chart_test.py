@@ -212,6 +212,23 @@ class ConfigurationTest(Case):
         self.assertEqual(config["coordinator"].split(":")[1], "1070")
         self.assertEqual(config["listen"].split(":")[1], "1072")
 
+    def test_tenants_of_a_cpu_have_processes_of_their_own(self):
+        self.assertEqual(self.worker(render())["isolation"],
+                         {"mode": "process", "ports": "7100-7163"})
+        given = worker(config={"isolation": {"executors": 2}}, ports={"executors": "9000-9009"})
+        self.assertEqual(self.worker(given)["isolation"],
+                         {"mode": "process", "executors": 2, "ports": "9000-9009"})
+        shared = worker(config={"isolation": {"mode": "shared"}})
+        self.assertEqual(self.worker(shared)["isolation"], {"mode": "shared"})
+
+    def test_gpus_and_disks_say_that_tenants_share(self):
+        for given in ({"device": "cuda"}, {"contentDisk": {"enabled": True, "limit": "1GiB"}}):
+            self.assertEqual(self.worker(worker(**given))["isolation"], {"mode": "shared"})
+
+    def test_executor_ports_are_the_charts(self):
+        self.refuses("ports", worker={"config": {"isolation": {"ports": "1-9"}}})
+        self.refuses("executors", worker={"ports": {"executors": "7100"}})
+
     def test_content_disk_has_a_folder_of_its_volume(self):
         config = self.worker(worker(contentDisk={"enabled": True, "limit": "1GiB"}))
         self.assertEqual(config["content_disk"],

@@ -21,7 +21,7 @@ SET = {
                     "state_file", "join_token_file", "admin_token_file", "operators", "tls",
                     "tenants", "cohorts"),
     "worker": ("worker_id", "listen", "advertise", "insecure", "monitoring", "coordinator",
-               "join_token_file", "admin_token_file", "device.kind", "content_disk",
+               "join_token_file", "admin_token_file", "device.kind", "content_disk", "isolation.ports",
                "shared_memory_socket", "tls", "coordinator_tls", "peer_tls"),
 }
 
@@ -132,7 +132,8 @@ def schema():
         kind={"enum": ["StatefulSet", "DaemonSet"]}, replicas=_COUNT,
         device={"enum": ["cpu", "cuda", "fake"]}, image=image,
         gpu=_object(resource=_WORD, resourceClaimTemplateName=_TEXT, runtimeClassName=_TEXT),
-        config=_config("worker"), ports=_object(grpc=_PORT, monitoring=_PORT),
+        config=_config("worker"), ports=_object(grpc=_PORT, monitoring=_PORT, executors={
+            "type": "string", "pattern": "^[0-9]+-[0-9]+$"}),
         sharedMemory=_QUANTITY,
         contentDisk=_object(enabled=_BOOL, limit=_SIZE, size=_QUANTITY, storageClassName=_TEXT),
         resources=resources,

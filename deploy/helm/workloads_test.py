@@ -372,13 +372,13 @@ class NetworkTest(Case):
 
     def test_ports_are_those_of_the_services_that_somebody_may_use(self):
         self.assertEqual(self.ports(render(), COORDINATOR), {7070})
-        self.assertEqual(self.ports(render(), "djinn-workers"), {7072})
+        self.assertEqual(self.ports(render(), "djinn-workers"), {7072, 7100})
 
     def test_monitoring_and_scaler_have_peers_of_their_own(self):
         objects = render(networkPolicy={"monitoring": self.PEER, "scaler": self.PEER},
                          coordinator={"scaler": {"enabled": True}})
         self.assertEqual(self.ports(objects, COORDINATOR), {7070, 7071, 7080})
-        self.assertEqual(self.ports(objects, "djinn-workers"), {7072, 7080})
+        self.assertEqual(self.ports(objects, "djinn-workers"), {7072, 7080, 7100})
         rules = manifests.named(objects, "NetworkPolicy", COORDINATOR)["spec"]["ingress"]
         self.assertEqual([rule["from"] for rule in rules[1:]], [self.PEER, self.PEER])
 
@@ -386,11 +386,17 @@ class NetworkTest(Case):
         self.assertEqual(self.ports(render(), COORDINATOR, "egress"), set())
 
     def test_workers_dial_the_coordinator_each_other_and_dns(self):
-        self.assertEqual(self.ports(render(), "djinn-workers", "egress"), {7070, 7072, 53})
+        self.assertEqual(self.ports(render(), "djinn-workers", "egress"), {7070, 7072, 7100, 53})
 
     def test_ports_of_every_group_are_named(self):
         objects = render(workerGroups={"cpu": {}, "b": {"ports": {"grpc": 9}}})
-        self.assertEqual(self.ports(objects, "djinn-workers"), {7072, 9})
+        self.assertEqual(self.ports(objects, "djinn-workers"), {7072, 9, 7100})
+
+    def test_executors_have_a_range_of_ports(self):
+        policy = manifests.named(worker(ports={"executors": "9000-9009"}), "NetworkPolicy",
+                                 "djinn-workers")
+        self.assertIn({"port": 9000, "endPort": 9009, "protocol": "TCP"},
+                      policy["spec"]["ingress"][0]["ports"])
 
     def test_policies_select_the_pods(self):
         objects = render()

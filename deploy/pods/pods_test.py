@@ -34,6 +34,18 @@ def secret(name, data):
             "data": {key: base64.b64encode(value).decode() for key, value in data.items()}}
 
 
+def ranges(rules):
+    """The first and the last port of everything that a policy's rules name."""
+    return [(port["port"], port.get("endPort", port["port"]))
+            for rule in rules for port in rule["ports"]]
+
+
+def outside(ports, named):
+    """The ports that lie in none of the ranges."""
+    return sorted(one for one in ports
+                  if not any(first <= one <= last for first, last in named))
+
+
 class Authority:
     """Certificates, as docs/operator/secure.md makes them."""
 
@@ -118,15 +130,19 @@ class PodsTest(unittest.TestCase):
         policies = {"djinn-coordinator": self.coordinator, "djinn-workers": self.workers[0]}
         for name, one in policies.items():
             policy = manifests.named(self.node.objects, "NetworkPolicy", name)["spec"]
-            named = {port["port"] for rule in policy["ingress"] for port in rule["ports"]}
             # The node alone asks the monitoring port, unless Prometheus is let in.
-            self.assertEqual(one.listening(), named | {7080})
+            named = ranges(policy["ingress"]) + [(7080, 7080)]
+            listening = one.listening()
+            for first, last in named:
+                self.assertTrue(any(first <= port <= last for port in listening), (first, last))
+            self.assertEqual(outside(listening, named), [])
 
     def test_2_dial_where_the_policies_let_them_out(self):
         policy = manifests.named(self.node.objects, "NetworkPolicy", "djinn-workers")["spec"]
-        named = {port["port"] for rule in policy["egress"] for port in rule["ports"]}
+        named = ranges(policy["egress"])
         for one in self.workers:
-            self.assertTrue(one.connected() and one.connected() <= named, one.connected())
+            self.assertTrue(one.connected())
+            self.assertEqual(outside(one.connected(), named), [])
         self.assertEqual(self.coordinator.connected(), set())
 
     def test_3_worker_sees_no_admin_token_and_no_writable_root(self):

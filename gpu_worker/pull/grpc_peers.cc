@@ -91,6 +91,18 @@ class GrpcPeers : public PeerConnector {
 
 }  // namespace
 
+void CollectChannels(const ChannelPool::Counts& counts, Exposition* out) {
+  const auto count = [&](const char* event, uint64_t value) {
+    out->Counter("djinn_worker_channel_events_total",
+                 "Connections to other workers, by what became of them.",
+                 static_cast<double>(value), {{"event", event}});
+  };
+  count("created", counts.created);
+  count("reused", counts.reused);
+  count("closed", counts.closed);
+  count("failed", counts.failed);
+}
+
 std::unique_ptr<PeerConnector> MakeGrpcPeers(ChannelSecurity security,
                                              ChannelPool* channels,
                                              PullSocketListener listener) {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "common/metrics/exposition.h"
 #include "common/net/channel_options.h"
 #include "common/net/channel_pool.h"
 #include "common/net/tls.h"
@@ -29,6 +30,9 @@ inline constexpr int kMaxPullsPerChannel = kMaxConcurrentStreams / 2;
 std::unique_ptr<PeerConnector> MakeGrpcPeers(
     ChannelSecurity security, ChannelPool* channels,
     PullSocketListener listener = nullptr);
+
+// Adds what became of connections to other workers to a scrape.
+void CollectChannels(const ChannelPool::Counts& counts, Exposition* out);
 
 }  // namespace djinn::worker
 

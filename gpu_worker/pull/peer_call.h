@@ -20,6 +20,11 @@ namespace djinn::worker {
 // which workers on its machine reach it, too.
 inline constexpr char kPullSocketHeader[] = "djinn-pull-socket-bin";
 
+// The reason and the key of an error with which a worker names the address of
+// the process that has the session.
+inline constexpr char kRedirectReason[] = "EXECUTOR_REDIRECT";
+inline constexpr char kRedirectAddress[] = "address";
+
 // Receives the result of a fetch. One thread at a time calls it.
 class PullReceiver {
  public:
@@ -79,6 +84,9 @@ class PeerConnector {
   // peer fails as it receives.
   virtual absl::StatusOr<std::unique_ptr<PeerCall>> Open(
       const v1::Peer& peer, const v1::PullRequest& request) = 0;
+  // Returns whether the connector finds a worker by its id alone, so that
+  // Open() needs no address.
+  virtual bool finds_workers() const { return false; }
 };
 
 }  // namespace djinn::worker

@@ -47,6 +47,8 @@ void PeerPulls::Learn(const v1::DesiredState& desired) {
 }
 
 bool PeerPulls::Knows(const std::string& worker_id) const {
+  // The other end of such a connector knows.
+  if (connector_ != nullptr && connector_->finds_workers()) return true;
   MutexLock lock(&mu_);
   return worker_id == worker_id_ || peers_.contains(worker_id);
 }
@@ -121,6 +123,12 @@ void PeerPulls::Run(Fetch* fetch) {
 }
 
 absl::StatusOr<v1::Peer> PeerPulls::Find(const Fetch& fetch) {
+  if (connector_->finds_workers()) {
+    v1::Peer peer;
+    peer.set_worker_id(fetch.worker_id);
+    peer.set_incarnation(fetch.request.worker_incarnation());
+    return peer;
+  }
   MutexLock lock(&mu_);
   for (;;) {
     if (fetch.cancelled || stopping_) return absl::CancelledError("given up");
@@ -140,7 +148,26 @@ absl::Status PeerPulls::Receive(Fetch* fetch) {
     return MakeError(absl::StatusCode::kUnimplemented, "NO_PEERS",
                      "this worker fetches nothing from others");
   }
-  DJINN_ASSIGN_OR_RETURN(const v1::Peer peer, Find(*fetch));
+  DJINN_ASSIGN_OR_RETURN(v1::Peer peer, Find(*fetch));
+  absl::StatusOr<std::optional<v1::ErrorDetail>> poison =
+      ReceiveFrom(peer, fetch);
+  if (ErrorReason(poison.status()) == kRedirectReason) {
+    peer.set_address(ErrorMetadataValue(poison.status(), kRedirectAddress));
+    if (peer.address().empty()) return BrokenByPeer("a redirect to nowhere");
+    // A second redirect fails the fetch.
+    poison = ReceiveFrom(peer, fetch);
+  }
+  if (!poison.ok()) return poison.status();
+  if (poison->has_value()) {
+    fetch->receiver->OnPoisoned(**std::move(poison));
+  } else {
+    fetch->receiver->OnComplete();
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::optional<v1::ErrorDetail>> PeerPulls::ReceiveFrom(
+    const v1::Peer& peer, Fetch* fetch) {
   DJINN_ASSIGN_OR_RETURN(const std::unique_ptr<PeerCall> call,
                          connector_->Open(peer, fetch->request));
   {
@@ -148,20 +175,11 @@ absl::Status PeerPulls::Receive(Fetch* fetch) {
     if (fetch->cancelled || stopping_) return absl::CancelledError("given up");
     fetch->call = call.get();
   }
-  PullReceiver& receiver = *fetch->receiver;
   absl::StatusOr<std::optional<v1::ErrorDetail>> poison =
-      call->Receive(fetch->request.size_bytes(), &receiver);
-  {
-    MutexLock lock(&mu_);
-    fetch->call = nullptr;
-  }
-  if (!poison.ok()) return poison.status();
-  if (poison->has_value()) {
-    receiver.OnPoisoned(**std::move(poison));
-  } else {
-    receiver.OnComplete();
-  }
-  return absl::OkStatus();
+      call->Receive(fetch->request.size_bytes(), fetch->receiver.get());
+  MutexLock lock(&mu_);
+  fetch->call = nullptr;
+  return poison;
 }
 
 void PeerPulls::Reap() {

@@ -1,9 +1,11 @@
 // Fetches values for sessions of this worker from other workers, or from other
 // sessions here.
 //
-// PeerPulls learns other workers from the coordinator only, and takes no
-// address from anywhere else. It waits for a worker that it does not know yet:
-// a lease there may be younger than the coordinator's last message. Each fetch
+// PeerPulls learns other workers from the coordinator only. It takes an address
+// from nowhere else but from such a worker itself, which names the address of
+// the process that has the session (EXECUTOR_REDIRECT). It waits for a worker
+// that it does not know yet: a lease there may be younger than the
+// coordinator's last message. Each fetch
 // from another worker has a thread of its own, of which a session has at most
 // one; a fetch from this worker copies nothing.
 //
@@ -15,6 +17,7 @@
 #include <cstdint>
 #include <list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -92,6 +95,10 @@ class PeerPulls : public PullSource {
   // Hands everything that arrives to the receiver, to the end. After an error
   // the receiver has not been called with an outcome.
   absl::Status Receive(Fetch* fetch);
+  // Does the same over one call to the peer, except for the outcome, which it
+  // returns as PeerCall::Receive() does.
+  absl::StatusOr<std::optional<v1::ErrorDetail>> ReceiveFrom(
+      const v1::Peer& peer, Fetch* fetch);
   // Joins the threads that are done.
   void Reap();
 

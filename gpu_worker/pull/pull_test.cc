@@ -202,6 +202,9 @@ class ScriptedPeers : public PeerConnector {
     MutexLock lock(&mu_);
     dialled_.push_back(peer.address());
     asked_ = request;
+    if (!redirecting_.empty() && peer.address() == redirecting_) {
+      return std::make_unique<Redirection>(redirect_);
+    }
     return std::make_unique<Call>(this);
   }
 
@@ -227,6 +230,14 @@ class ScriptedPeers : public PeerConnector {
     hangs_ = true;
   }
   void Encrypt() { encrypted_ = true; }
+  // Answers calls to one address by the other one.
+  void Redirect(const std::string& from, const std::string& to) {
+    MutexLock lock(&mu_);
+    redirecting_ = from;
+    redirect_ = to;
+  }
+  void FindWorkers() { finds_workers_ = true; }
+  bool finds_workers() const override { return finds_workers_; }
   std::vector<std::string> dialled() {
     MutexLock lock(&mu_);
     return dialled_;
@@ -237,6 +248,21 @@ class ScriptedPeers : public PeerConnector {
   }
 
  private:
+  class Redirection : public MessageCall {
+   public:
+    explicit Redirection(std::string to) : to_(std::move(to)) {}
+    bool Read(v1::PullResponse* /*response*/) override { return false; }
+    absl::Status Finish() override {
+      return MakeError(absl::StatusCode::kFailedPrecondition, kRedirectReason,
+                       "elsewhere", {{kRedirectAddress, to_}});
+    }
+    void Cancel() override {}
+    bool encrypted() const override { return true; }
+
+   private:
+    const std::string to_;
+  };
+
   class Call : public MessageCall {
    public:
     explicit Call(ScriptedPeers* peers) : peers_(*peers) {}
@@ -272,6 +298,9 @@ class ScriptedPeers : public PeerConnector {
   absl::Status end_ ABSL_GUARDED_BY(mu_);
   bool hangs_ ABSL_GUARDED_BY(mu_) = false;
   bool encrypted_ = false;
+  bool finds_workers_ = false;
+  std::string redirecting_ ABSL_GUARDED_BY(mu_);
+  std::string redirect_ ABSL_GUARDED_BY(mu_);
   std::vector<std::string> dialled_ ABSL_GUARDED_BY(mu_);
   v1::PullRequest asked_ ABSL_GUARDED_BY(mu_);
 };
@@ -382,6 +411,28 @@ TEST_F(PeerPullsTest, AWorkerThatIsNotNamedIsNeverDialled) {
   pulls_.Cancel(abandoned.get());
   EXPECT_EQ(abandoned->Next(), "CANCELLED");
   EXPECT_EQ(peers_.dialled().size(), 1u);
+}
+
+TEST_F(PeerPullsTest, AWorkerNamesTheProcessThatHasTheSession) {
+  Name("w1", "unix:/w1");
+  peers_.Redirect("unix:/w1", "unix:/w1.2");
+  peers_.SayChunk(0, "x");
+  EXPECT_EQ(Pull(1)->Next(), "complete");
+  EXPECT_EQ(peers_.dialled(),
+            (std::vector<std::string>{"unix:/w1", "unix:/w1.2"}));
+  // A worker sends nobody in circles.
+  peers_.Redirect("unix:/w1", "unix:/w1");
+  EXPECT_EQ(Pull(1)->Next(), "EXECUTOR_REDIRECT");
+  peers_.Redirect("unix:/w1", "");
+  EXPECT_EQ(Pull(1)->Next(), "PROTOCOL_VIOLATION");
+}
+
+TEST_F(PeerPullsTest, AConnectorMayFindWorkersItself) {
+  peers_.FindWorkers();
+  peers_.SayChunk(0, "x");
+  EXPECT_TRUE(pulls_.Knows("w9"));
+  EXPECT_EQ(Pull(1, "w9")->Next(), "complete");
+  EXPECT_EQ(peers_.dialled(), std::vector<std::string>{""});
 }
 
 TEST_F(PeerPullsTest, WhatIsNotWhatWasAskedForIsAnError) {

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/log/log.h"
 #include "common/net/bearer.h"
 #include "common/net/coordinator_channels.h"
 #include "common/net/grpc_status.h"
@@ -67,6 +68,14 @@ std::string AwaitDeparture(const v1::LeaveRequest& request,
     if (wait(kInterval)) return "the process must stop at once";
   }
   return absl::StrCat("the time is over: ", absl::FormatDuration(timeout));
+}
+
+void DrainLeases(const v1::LeaveRequest& request, const LeaveFunction& leave,
+                 const WaitFunction& wait, absl::Duration timeout) {
+  if (timeout == absl::ZeroDuration()) return;
+  log::Info("draining", {{"timeout", timeout}});
+  const std::string end = AwaitDeparture(request, leave, wait, timeout);
+  log::Info("drained", {{"end", end}});
 }
 
 }  // namespace djinn::worker

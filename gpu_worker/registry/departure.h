@@ -33,6 +33,10 @@ std::string AwaitDeparture(const v1::LeaveRequest& request,
                            const LeaveFunction& leave, const WaitFunction& wait,
                            absl::Duration timeout);
 
+// Does the same, unless the timeout is 0, and logs the begin and the end.
+void DrainLeases(const v1::LeaveRequest& request, const LeaveFunction& leave,
+                 const WaitFunction& wait, absl::Duration timeout);
+
 }  // namespace djinn::worker
 
 #endif  // GPU_WORKER_REGISTRY_DEPARTURE_H_

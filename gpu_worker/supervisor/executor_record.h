@@ -4,7 +4,9 @@
 
 #include <sys/types.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "absl/time/time.h"
@@ -28,6 +30,8 @@ struct Supervisor::Executor {
   // 0 before it is launched.
   pid_t pid = 0;
   Descriptor socket;
+  // Serves what it fetches; null when nothing does. Released without locks.
+  std::shared_ptr<void> fetching;
   bool ready = false;
   // True when the supervisor has asked it to end.
   bool ending = false;
@@ -38,12 +42,20 @@ struct Supervisor::Executor {
   RelayedLeases leases;
   ExecutorReport report;
   uint64_t refused_calls = 0;
+  // As it reported them last.
+  v1::ExecutorMetrics metrics;
   // The last mark of its turn, and the time for which it has stayed the same;
   // see ExecutorHealth.
   uint64_t mark = 0;
   absl::Duration same_mark;
   // Time since its last message.
   absl::Duration silent;
+
+  bool HasSession(const std::string& session_id) const {
+    return std::any_of(leases.begin(), leases.end(), [&](const auto& lease) {
+      return lease.second.session_id == session_id;
+    });
+  }
 };
 
 // Returns the pause after so many deaths in succession.

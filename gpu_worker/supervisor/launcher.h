@@ -28,8 +28,9 @@ struct ExecutorListeners {
 
 struct LaunchedExecutor {
   pid_t pid = 0;
-  // The supervisor's end of the socket that both share; it does not block.
+  // The supervisor's ends of the sockets that both share; they do not block.
   Descriptor socket;
+  Descriptor fetching;
 };
 
 // Descriptors of an executor process. Those after the listener may be missing.
@@ -38,6 +39,8 @@ inline constexpr int kListenerFd = 4;
 inline constexpr int kSharedMemoryListenerFd = 5;
 inline constexpr int kTurnWordFd = 6;
 inline constexpr int kTurnEventFd = 7;
+inline constexpr int kFetchingFd = 8;
+inline constexpr int kLastFd = kFetchingFd;
 
 // Called by one thread at a time.
 class Launcher {

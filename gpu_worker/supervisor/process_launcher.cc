@@ -113,7 +113,7 @@ absl::StatusOr<Descriptor> ListenAtPort(const addrinfo& host, uint16_t* port,
 // Returns a copy of the descriptor that lies above those of an executor, so
 // that placing one does not overwrite the next.
 Descriptor Above(const Descriptor& descriptor) {
-  return Descriptor(fcntl(descriptor.get(), F_DUPFD_CLOEXEC, kTurnEventFd + 5));
+  return Descriptor(fcntl(descriptor.get(), F_DUPFD_CLOEXEC, kLastFd + 5));
 }
 
 std::vector<char*> InheritedEnvironment() {
@@ -159,14 +159,11 @@ class ProcessLauncher : public Launcher {
 
   absl::StatusOr<LaunchedExecutor> Launch(const ExecutorListeners& listeners,
                                           const Arbiter::Seat& seat) override {
-    int ends[2];
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
-      return Failed("socketpair", errno);
-    }
     LaunchedExecutor launched;
-    launched.socket = Descriptor(ends[0]);
-    const Descriptor theirs(ends[1]);
-    fcntl(ends[0], F_SETFL, O_NONBLOCK);
+    DJINN_ASSIGN_OR_RETURN(const Descriptor theirs,
+                           MakeSocket(&launched.socket));
+    DJINN_ASSIGN_OR_RETURN(const Descriptor their_fetching,
+                           MakeSocket(&launched.fetching));
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
     posix_spawnattr_t attributes;
@@ -188,6 +185,7 @@ class ProcessLauncher : public Launcher {
     place(listeners.shared_memory_listener, kSharedMemoryListenerFd);
     place(seat.word, kTurnWordFd);
     place(seat.event, kTurnEventFd);
+    place(their_fetching, kFetchingFd);
     // The supervisor has blocked the signals that end it. SIGTERM of a whole
     // group must not end executors before their supervisor has told clients.
     sigset_t all;
@@ -223,6 +221,16 @@ class ProcessLauncher : public Launcher {
   }
 
  private:
+  // Sets `ours` to one end, which does not block, and returns the other one.
+  static absl::StatusOr<Descriptor> MakeSocket(Descriptor* ours) {
+    int ends[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
+      return Failed("socketpair", errno);
+    }
+    *ours = Descriptor(ends[0]);
+    fcntl(ends[0], F_SETFL, O_NONBLOCK);
+    return Descriptor(ends[1]);
+  }
   static absl::Status Failed(const char* what, int error) {
     return MakeError(absl::StatusCode::kInternal, "CHILD_ENDED",
                      absl::StrCat("cannot start an executor: ", what, ": ",

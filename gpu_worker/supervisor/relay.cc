@@ -36,6 +36,20 @@ void AddMemory(const v1::MemoryUse& added, v1::MemoryUse* sum) {
   sum->set_cache_bytes(sum->cache_bytes() + added.cache_bytes());
 }
 
+// Most links in a report.
+constexpr int kMaxLinks = 256;
+
+// Where several executors measured a link, the highest rate counts.
+void AddLink(const v1::PeerLink& link, v1::WorkerState* state) {
+  for (v1::PeerLink& known : *state->mutable_links()) {
+    if (known.worker_id() != link.worker_id()) continue;
+    known.set_bytes_per_second(
+        std::max(known.bytes_per_second(), link.bytes_per_second()));
+    return;
+  }
+  if (state->links_size() < kMaxLinks) *state->add_links() = link;
+}
+
 // Adds the tenant's entry for a graph to `out`; entries of others stay hidden.
 void AddPhase(const v1::GraphPhase& phase, const std::string& tenant,
               v1::DesiredState* out) {
@@ -214,6 +228,7 @@ void ExecutorReport::AddTo(const std::string& tenant,
   AddExecution(last_.executed(), state->mutable_executed());
   state->set_client_bytes_per_second(std::max(state->client_bytes_per_second(),
                                               last_.client_bytes_per_second()));
+  for (const v1::PeerLink& link : last_.links()) AddLink(link, state);
   for (const v1::RunsAnswer& answer : last_.runs_answers()) {
     *state->add_runs_answers() = answer;
   }

@@ -48,6 +48,11 @@ absl::Status Supervisor::Handle(const v1::FromExecutor& message,
     }
     return absl::OkStatus();
   }
+  if (message.has_metrics()) {
+    DJINN_RETURN_IF_ERROR(JoinedMetrics::Check(message.metrics()));
+    executor->metrics = message.metrics();
+    return absl::OkStatus();
+  }
   if (!message.has_report()) return absl::InternalError("an empty message");
   const v1::WorkerState& report = message.report();
   const uint64_t applied = report.applied_revision();
@@ -178,6 +183,7 @@ void Supervisor::Bury(const std::shared_ptr<Executor>& executor,
     end = reaped.value_or("it does not end");
   }
   arbiter_->Remove(executor->number);
+  executor->fetching.reset();
   const std::string reason =
       ErrorReason(why).empty() ? "EXECUTOR_LOST" : ErrorReason(why);
   {
@@ -185,6 +191,8 @@ void Supervisor::Bury(const std::shared_ptr<Executor>& executor,
     if (executors_.erase(executor->number) == 0) return;
     AddExecution(executor->report.executed(), &executed_);
     refused_calls_ += executor->refused_calls;
+    past_metrics_.AddPast(executor->metrics,
+                          tenant_labels_.For(executor->tenant));
     for (const auto& [id, ended] : executor->report.ended()) {
       NoteEnd(id, ended);
     }
@@ -238,6 +246,10 @@ void Supervisor::LaunchDue() {
       Bury(executor, launched.status());
       continue;
     }
+    if (options_.serve_fetching != nullptr) {
+      executor->fetching = options_.serve_fetching(
+          executor->number, std::move(launched->fetching));
+    }
     MutexLock lock(&mu_);
     log::Info("executor started", {{"number", executor->number},
                                    {"pid", launched->pid},
@@ -257,6 +269,7 @@ void Supervisor::LaunchDue() {
     }
     setup->set_turn_word_fd(kTurnWordFd);
     setup->set_turn_event_fd(kTurnEventFd);
+    setup->set_fetching_fd(kFetchingFd);
     // The first executor has measured the speed.
     if (facts_.speed().flops_per_second() > 0) {
       setup->set_calibrate(false);

@@ -271,6 +271,23 @@ v1::ExecutorReady Supervisor::facts() const {
   return facts_;
 }
 
+bool Supervisor::HasSession(uint64_t executor,
+                            const std::string& session_id) const {
+  MutexLock lock(&mu_);
+  const auto found = executors_.find(executor);
+  return found != executors_.end() && found->second->HasSession(session_id);
+}
+
+std::string Supervisor::AddressOf(const std::string& session_id) const {
+  MutexLock lock(&mu_);
+  for (const auto& [number, executor] : executors_) {
+    if (!executor->ending && executor->HasSession(session_id)) {
+      return executor->listeners.address;
+    }
+  }
+  return "";
+}
+
 void Supervisor::Stop() {
   std::vector<std::shared_ptr<Executor>> last;
   {
@@ -327,6 +344,17 @@ void Supervisor::Collect(Exposition* out) const {
                  "Executor processes that ended by themselves or were killed.",
                  static_cast<double>(history.all_deaths), {{"tenant", tenant}});
   }
+}
+
+void Supervisor::CollectExecutors(Exposition* out) const {
+  MutexLock lock(&mu_);
+  JoinedMetrics joined = past_metrics_;
+  for (const auto& [number, executor] : executors_) {
+    if (!executor->tenant.empty()) {
+      joined.Add(executor->metrics, tenant_labels_.For(executor->tenant));
+    }
+  }
+  joined.AddTo(out);
 }
 
 }  // namespace djinn::worker

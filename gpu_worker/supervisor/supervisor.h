@@ -30,11 +30,13 @@
 #include "common/base/clock.h"
 #include "common/base/mutex.h"
 #include "common/metrics/exposition.h"
+#include "common/metrics/tenant_labels.h"
 #include "common/transport/shared_memory/shared_region.h"
 #include "djinn/v1/supervision.pb.h"
 #include "djinn/v1/worker_registry.pb.h"
 #include "gpu_worker/supervisor/arbiter.h"
 #include "gpu_worker/supervisor/frames.h"
+#include "gpu_worker/supervisor/joined_metrics.h"
 #include "gpu_worker/supervisor/launcher.h"
 #include "gpu_worker/supervisor/relay.h"
 
@@ -60,6 +62,11 @@ struct SupervisorOptions {
   // for longer than `silence_limit`.
   absl::Duration node_limit = absl::Minutes(5);
   absl::Duration silence_limit = absl::Seconds(30);
+  // Serves what the executor with this number asks for over the socket, as long
+  // as the result lives. Called, and the result destroyed, without locks in the
+  // thread of Step(). Null: executors fetch nothing.
+  std::function<std::shared_ptr<void>(uint64_t number, Descriptor socket)>
+      serve_fetching;
 };
 
 class Supervisor {
@@ -91,11 +98,21 @@ class Supervisor {
   // Returns the speed and the numerics that the first executor reported.
   v1::ExecutorReady facts() const;
 
+  // Returns whether the executor has a lease of the session.
+  bool HasSession(uint64_t executor, const std::string& session_id) const;
+  // Returns the address of the executor that has the session; empty when none
+  // has.
+  std::string AddressOf(const std::string& session_id) const;
+
   // Tells executors to end, and kills those that have not ended in time. Call
   // it in the thread of Step(), once that has returned for good.
   void Stop();
 
+  // Adds the supervisor's own metrics.
   void Collect(Exposition* out) const;
+  // Adds those of executors, present and past, except for families that `out`
+  // has already: an executor speaks for nothing else.
+  void CollectExecutors(Exposition* out) const;
 
  private:
   struct Executor;
@@ -166,6 +183,8 @@ class Supervisor {
   // What executors executed that are gone.
   v1::ExecutionUse executed_ ABSL_GUARDED_BY(mu_);
   uint64_t refused_calls_ ABSL_GUARDED_BY(mu_) = 0;
+  mutable TenantLabels tenant_labels_;
+  JoinedMetrics past_metrics_ ABSL_GUARDED_BY(mu_);
   bool ready_ ABSL_GUARDED_BY(mu_) = false;
   v1::ExecutorReady facts_ ABSL_GUARDED_BY(mu_);
   absl::Status last_failure_ ABSL_GUARDED_BY(mu_);

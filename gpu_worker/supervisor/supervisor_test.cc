@@ -17,6 +17,7 @@
 #include "common/base/error.h"
 #include "common/lease/lease_verifier.h"
 #include "gmock/gmock.h"
+#include "gpu_worker/supervisor/joined_metrics.h"
 #include "gpu_worker/supervisor/supervision_link.h"
 #include "gtest/gtest.h"
 
@@ -24,6 +25,7 @@ namespace djinn::worker {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
@@ -90,7 +92,7 @@ class FakeLauncher : public Launcher {
     executors.push_back(std::make_unique<FakeExecutor>(Descriptor(ends[1])));
     addresses.push_back(listeners.address);
     return LaunchedExecutor{static_cast<pid_t>(executors.size()),
-                            Descriptor(ends[0])};
+                            Descriptor(ends[0]), Descriptor()};
   }
   void Kill(pid_t pid) override { killed.push_back(pid); }
   std::optional<std::string> Reap(pid_t /*pid*/) override { return "signal 9"; }
@@ -232,6 +234,12 @@ TEST_F(SupervisorTest, ReportsOfTwoTenantsAreOneReport) {
   Lease("a", "a1");
   Lease("b", "b1");
   v1::WorkerState of_a = Holding("a", "a1", 3, 1);
+  const auto add_link = [](uint64_t rate, v1::WorkerState* report) {
+    v1::PeerLink* const link = report->add_links();
+    link->set_worker_id("w1");
+    link->set_bytes_per_second(rate);
+  };
+  add_link(300, &of_a);
   of_a.add_contents()->set_tenant("b");
   of_a.mutable_executed()->set_runs(2);
   of_a.set_memory_bytes(kMemory / 2);
@@ -239,6 +247,7 @@ TEST_F(SupervisorTest, ReportsOfTwoTenantsAreOneReport) {
   executor(0).Report(of_a);
   v1::WorkerState of_b = Holding("b", "b1", 4, 1);
   of_b.mutable_executed()->set_runs(5);
+  add_link(200, &of_b);
   executor(1).Report(of_b);
   Step();
   const v1::WorkerState state = supervisor_.Snapshot();
@@ -248,6 +257,8 @@ TEST_F(SupervisorTest, ReportsOfTwoTenantsAreOneReport) {
   EXPECT_EQ(state.free_bytes(), kMemory - 100);
   // An executor speaks for its own tenant only.
   EXPECT_EQ(state.contents(0).tenant(), "a");
+  ASSERT_EQ(state.links_size(), 1);
+  EXPECT_EQ(state.links(0).bytes_per_second(), 300);
 }
 
 TEST_F(SupervisorTest, DeathEndsOnlyTheTenantsLeases) {
@@ -432,6 +443,74 @@ TEST_F(SupervisorTest, NewStreamOfTheCoordinatorIsANewStreamOfTheExecutor) {
   revision_ = 0;
   Lease("a", "a2");
   EXPECT_EQ(executor(0).Orders().revision(), 1);
+}
+
+TEST_F(SupervisorTest, SessionIsFoundAtItsTenantsExecutor) {
+  Step();
+  Lease("a", "a1");
+  Lease("b", "b1");
+  EXPECT_EQ(supervisor_.AddressOf("session-of-a1"), launcher_.addresses[0]);
+  EXPECT_EQ(supervisor_.AddressOf("session-of-b1"), launcher_.addresses[1]);
+  EXPECT_EQ(supervisor_.AddressOf("session-of-c1"), "");
+  EXPECT_TRUE(supervisor_.HasSession(1, "session-of-a1"));
+  EXPECT_FALSE(supervisor_.HasSession(1, "session-of-b1"));
+  EXPECT_FALSE(supervisor_.HasSession(9, "session-of-a1"));
+  executor(0).Die();
+  Step();
+  EXPECT_EQ(supervisor_.AddressOf("session-of-a1"), "");
+}
+
+TEST_F(SupervisorTest, FetchesAreServedAsLongAsTheExecutorLives) {
+  std::map<uint64_t, std::weak_ptr<void>> served;
+  SupervisorOptions options = Options();
+  options.serve_fetching = [&](uint64_t number, Descriptor /*socket*/) {
+    const std::shared_ptr<void> made = std::make_shared<int>(0);
+    served[number] = made;
+    return made;
+  };
+  FakeLauncher launcher;
+  Supervisor supervisor(options, &launcher, &arbiter_, &clock_, [] {});
+  supervisor.Step(absl::ZeroDuration());
+  ASSERT_THAT(served, SizeIs(1));
+  EXPECT_FALSE(served.begin()->second.expired());
+  launcher.executors[0]->Die();
+  supervisor.Step(absl::ZeroDuration());
+  EXPECT_TRUE(served.begin()->second.expired());
+}
+
+TEST_F(SupervisorTest, MetricsOfExecutorsAreJoinedAndOutliveThem) {
+  Step();
+  Lease("a", "a1");
+  Lease("b", "b1");
+  Exposition counted;
+  counted.Counter("djinn_worker_runs_total", "Runs executed.", 2,
+                  {{"tenant", "somebody"}});
+  // The name of a family that is the supervisor's own.
+  counted.Counter("djinn_worker_device_handovers_total", "Hand-overs.", 77);
+  v1::FromExecutor message;
+  *message.mutable_metrics() = JoinedMetrics::Encode(counted);
+  executor(0).Send(message);
+  executor(1).Send(message);
+  Step();
+  executor(0).Die();
+  Step();
+  Exposition out;
+  supervisor_.Collect(&out);
+  supervisor_.CollectExecutors(&out);
+  const std::string text = out.Text();
+  EXPECT_THAT(text, HasSubstr("djinn_worker_runs_total{tenant=\"a\"} 2"));
+  EXPECT_THAT(text, HasSubstr("djinn_worker_runs_total{tenant=\"b\"} 2"));
+  EXPECT_THAT(text, HasSubstr("djinn_worker_device_handovers_total 0"));
+}
+
+TEST_F(SupervisorTest, MetricsThatBreakScrapesEndTheExecutor) {
+  Step();
+  Lease("a", "a1");
+  v1::FromExecutor message;
+  message.mutable_metrics()->add_families()->set_name("a\nb");
+  executor(0).Send(message);
+  Step();
+  EXPECT_THAT(Ended(), ElementsAre(std::pair("a1", "EXECUTOR_LOST")));
 }
 
 TEST(SupervisionLinkTest, RevisionOneBeginsTheNextStream) {

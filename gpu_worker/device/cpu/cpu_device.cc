@@ -37,6 +37,7 @@ class CpuDevice final : public Device, public MemoryGauge {
             std::shared_ptr<PrepackedLinear> prepacked,
             const CpuDeviceOptions& options)
       : memory_bytes_(memory_bytes),
+        one_tenant_(options.one_tenant),
         prepacked_(std::move(prepacked)),
         operators_(std::move(custom), prepacked_, options.fuse_attention,
                    options.longest_call) {}
@@ -121,6 +122,8 @@ class CpuDevice final : public Device, public MemoryGauge {
   }
   void ReleaseUnusedMemory() override { TidyTensorMemory(); }
   absl::StatusOr<uint64_t> AvailableBytes() const override {
+    // A process that serves one tenant may not look at the machine's memory.
+    if (one_tenant_) return memory_bytes_;
     return AvailableMemory();
   }
 
@@ -137,6 +140,7 @@ class CpuDevice final : public Device, public MemoryGauge {
   }
 
   const uint64_t memory_bytes_;
+  const bool one_tenant_;
   const std::shared_ptr<PrepackedLinear> prepacked_;
   TorchOperatorLibrary operators_;
 };

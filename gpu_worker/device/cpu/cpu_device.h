@@ -31,7 +31,8 @@ struct CpuDeviceOptions {
   std::vector<std::string> operator_libraries;
   std::vector<std::string> optional_operator_libraries;
   // All sessions of this process are one tenant's, so that memory need not be
-  // cleared between them.
+  // cleared between them. The process may not see the machine's memory, and
+  // counts all of its own as available.
   bool one_tenant = false;
   // Refuses calls on repeated elements that would take longer (work_limit.h).
   absl::Duration longest_call = absl::Minutes(1);

@@ -432,22 +432,6 @@ TEST_F(TrustedSizesTest, FactorsAndRightSides) {
                               std::string("gelsy")});
 }
 
-TEST_F(TrustedSizesTest, MaskedRows) {
-  const at::Tensor none = at::zeros({2, 3, 4}, at::kBool);
-  const Stack good = {at::randn({2, 3, 4}), none, 2, 2};
-  ExpectGood("_masked_softmax", good);
-  ExpectBad("_masked_softmax", good, 0, at::randn({2, 3, 0}),
-            "argument self is float32[2,3,0], must have elements");
-  const Stack heads = {at::randn({2, 2, 4, 4}), at::zeros({4, 4}, at::kBool), 3,
-                       0};
-  ExpectGood("_masked_softmax", heads);
-  ExpectBad("_masked_softmax", heads, 0, at::randn({2, 2, 4, 7}),
-            "argument mask is bool[4,4], must be [4,7]");
-  const Stack back = {at::randn({2, 3, 4}), at::rand({2, 3, 4}), none, 2};
-  ExpectGood("_masked_softmax_backward", back);
-  ExpectFixed("_masked_softmax_backward", back, 0);
-}
-
 TEST_F(TrustedSizesTest, KernelsOfConvolutions) {
   const Stack space = {at::randn({2, 3, 5, 5, 5}),
                        at::randn({4, 3, 3, 3, 3}),
@@ -471,15 +455,6 @@ TEST_F(TrustedSizesTest, KernelsOfConvolutions) {
   ExpectGood("slow_conv_transpose3d", deep);
   ExpectBad("slow_conv_transpose3d", deep, 1, at::randn({3, 4, 6, 3, 3}),
             "argument weight");
-  const Stack back = {at::randn({2, 4, 6, 6}),
-                      at::randn({2, 3, 6, 6}),
-                      at::randn({4, 3, 3, 3}),
-                      Ints{3, 3},
-                      Ints{1, 1},
-                      Ints{1, 1},
-                      All()};
-  ExpectGood("_slow_conv2d_backward", back, "output_mask");
-  ExpectFixed("_slow_conv2d_backward", back, 0, "output_mask");
 }
 
 TEST_F(TrustedSizesTest, StatesOfOptimizers) {
@@ -618,13 +593,6 @@ TEST_F(TrustedSizesTest, ExpandedOutputs) {
             {at::randn({1, 2, 4, 4, 4}), Ints{2, 2, 2}, Ints{}, Ints{0, 0, 0},
              false, true, IValue(), IValue()},
             7, one.expand({1, 2, 2, 2, 2}), "must not repeat elements", "out");
-}
-
-TEST_F(TrustedSizesTest, TermsOfACombination) {
-  const Stack good = {at::randn({5, 3, 3}), at::randn({2, 5})};
-  ExpectGood("_compute_linear_combination", good);
-  ExpectBad("_compute_linear_combination", good, 0, at::randn({4, 3, 3}),
-            "argument coefficients");
 }
 
 }  // namespace

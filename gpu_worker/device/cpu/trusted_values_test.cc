@@ -13,12 +13,8 @@
 #include "ATen/core/List.h"
 #include "ATen/core/Tensor.h"
 #include "ATen/core/dispatch/Dispatcher.h"
-#include "ATen/ops/_ctc_loss.h"
-#include "ATen/ops/_embedding_bag.h"
 #include "ATen/ops/full.h"
 #include "ATen/ops/linalg_ldl_factor.h"
-#include "ATen/ops/max_pool2d_with_indices.h"
-#include "ATen/ops/max_pool3d_with_indices.h"
 #include "ATen/ops/ones.h"
 #include "ATen/ops/rand.h"
 #include "ATen/ops/randn.h"
@@ -107,16 +103,6 @@ class TrustedValuesTest : public testing::Test {
   ProgramTester tester_;
 };
 
-TEST_F(TrustedValuesTest, WeightsThatAreCounted) {
-  const Stack good = {at::randn({4, 3}), Longs({0, 2, 3, 3}), 5, -1, true};
-  ExpectGood("embedding_dense_backward", good);
-  ExpectBounded("embedding_dense_backward", good, 1);
-  Stack composite = good;
-  composite.emplace_back(false);
-  ExpectGood("embedding_backward", composite);
-  ExpectBounded("embedding_backward", composite, 1);
-}
-
 TEST_F(TrustedValuesTest, OffsetsOfBags) {
   for (const char* const op :
        {"_embedding_bag", "_embedding_bag_forward_only", "embedding_bag"}) {
@@ -140,97 +126,6 @@ TEST_F(TrustedValuesTest, OffsetsOfBags) {
             Longs({2}).expand({4}), "argument indices");
 }
 
-TEST_F(TrustedValuesTest, GradientsOfBags) {
-  const at::Tensor weight = at::randn({5, 3});
-  const at::Tensor indices = Longs({0, 4, 2, 1});
-  const at::Tensor offsets = Longs({0, 1, 3});
-  for (const int64_t mode : {0, 1, 2}) {
-    const auto [out, bags, sizes, most] =
-        at::_embedding_bag(weight, indices, offsets, false, mode);
-    const at::Tensor grad = at::randn({3, 3});
-    const Stack whole = {grad, indices, offsets, bags,  sizes,    most,
-                         5,    true,    mode,    false, IValue(), -1};
-    ExpectGood("_embedding_bag_backward", whole);
-    ExpectBounded("_embedding_bag_backward", whole, 1);
-    const at::Tensor each = Longs({0, 1, 1, 2});
-    const Stack dense = {grad, indices, each, sizes,    most,
-                         5,    true,    mode, IValue(), -1};
-    ExpectGood("_embedding_bag_dense_backward", dense);
-    ExpectBounded("_embedding_bag_dense_backward", dense, 1);
-    ExpectBounded("_embedding_bag_dense_backward", dense, 2);
-    ExpectBad("_embedding_bag_dense_backward", dense, 0, at::randn({2, 3}),
-              "argument offset2bag");
-    if (mode == 1) {
-      ExpectBad("_embedding_bag_dense_backward", dense, 3, Longs({1}),
-                "argument bag_size");
-    }
-  }
-  // The kernel computes the bags from the offsets.
-  for (const at::Tensor& bags : {Longs({}), Longs({0, 1, 1, 2})}) {
-    const Stack good = {at::randn({3, 3}), weight, indices, offsets, bags, 0};
-    const std::string op = "_embedding_bag_per_sample_weights_backward";
-    ExpectGood(op, good);
-    ExpectBounded(op, good, 2);
-    if (bags.numel() > 0) {
-      ExpectBounded(op, good, 4);
-      ExpectBad(op, good, 4, Longs({0, 1}), "argument offset2bag");
-      continue;
-    }
-    ExpectBad(op, good, 3, Longs({1, 1, 3}), "argument offsets");
-    ExpectBad(op, good, 3, Longs({0, 1, -kFar}), "argument offsets");
-    ExpectBad(op, good, 3, Longs({0, 1, 2, 3}), "argument offsets");
-    ExpectBad(op, good, 3, Longs({}), "argument offsets");
-  }
-}
-
-// Tests losses without a reduction: the kernel checks classes only for a mean.
-TEST_F(TrustedValuesTest, ClassesOfALossBackward) {
-  const Stack row = {
-      at::randn({3}), at::randn({3, 5}), Longs({0, -100, 4}), IValue(), 0,
-      -100,           at::ones({})};
-  ExpectGood("nll_loss_backward", row);
-  ExpectBounded("nll_loss_backward", row, 2);
-  const Stack plane = {at::randn({1, 1, 3}),
-                       at::randn({1, 5, 1, 3}),
-                       Longs({0, -100, 4}).view({1, 1, 3}),
-                       IValue(),
-                       0,
-                       -100,
-                       at::ones({})};
-  ExpectGood("nll_loss2d_backward", plane);
-  ExpectBounded("nll_loss2d_backward", plane, 2);
-}
-
-TEST_F(TrustedValuesTest, PlacesOfMaxima) {
-  const at::Tensor plane = at::randn({1, 2, 4, 4});
-  const auto [out, places] = at::max_pool2d_with_indices(plane, {2, 2});
-  Stack good = {at::randn({1, 2, 2, 2}),
-                plane,
-                Ints{2, 2},
-                Ints{2, 2},
-                Ints{0, 0},
-                Ints{1, 1},
-                false,
-                places};
-  ExpectGood("max_pool2d_with_indices_backward", good);
-  ExpectBounded("max_pool2d_with_indices_backward", good, 7);
-  good = {at::randn({1, 2, 2, 2}), plane, places};
-  ExpectGood("adaptive_max_pool2d_backward", good);
-  ExpectBounded("adaptive_max_pool2d_backward", good, 2);
-
-  const at::Tensor space = at::randn({1, 2, 4, 4, 4});
-  const at::Tensor grad = at::randn({1, 2, 2, 2, 2});
-  const at::Tensor deep =
-      std::get<1>(at::max_pool3d_with_indices(space, {2, 2, 2}));
-  good = {grad,          space,         Ints{2, 2, 2}, Ints{2, 2, 2},
-          Ints{0, 0, 0}, Ints{1, 1, 1}, false,         deep};
-  ExpectGood("max_pool3d_with_indices_backward", good);
-  ExpectBounded("max_pool3d_with_indices_backward", good, 7);
-  good = {grad, space, deep};
-  ExpectGood("adaptive_max_pool3d_backward", good);
-  ExpectBounded("adaptive_max_pool3d_backward", good, 2);
-}
-
 TEST_F(TrustedValuesTest, LabelsOfAnAlignment) {
   const at::Tensor scores = at::randn({6, 2, 5}).log_softmax(2);
   // Elements beyond a row's length are padding.
@@ -248,28 +143,6 @@ TEST_F(TrustedValuesTest, LabelsOfAnAlignment) {
     const Stack tensors = {scores, targets, Longs({6, 6}), Longs({2, 2})};
     ExpectGood("_ctc_loss", tensors, "Tensor");
     ExpectBounded("_ctc_loss", tensors, 1, "Tensor");
-
-    const auto [loss, alpha] =
-        at::_ctc_loss(scores, targets, Ints{6, 6}, Ints{2, 2});
-    const at::Tensor grad = at::randn({2});
-    const Stack back = {grad,       scores, targets, Ints{6, 6},
-                        Ints{2, 2}, loss,   alpha,   0};
-    const std::string op = "_ctc_loss_backward";
-    ExpectGood(op, back);
-    ExpectBounded(op, back, 2);
-    ExpectBad(op, back, 3, Ints{kFar, 5}, "argument input_lengths");
-    ExpectBad(op, back, 3, Ints{6}, "argument input_lengths");
-    ExpectBad(op, back, 4, Ints{2, kFar}, "argument target_lengths");
-    ExpectBad(op, back, 5, at::ones({1}), "argument neg_log_likelihood");
-    ExpectBad(op, back, 6, alpha.slice(2, 0, 4), "argument log_alpha");
-    ExpectBad(op, back, 6, alpha.slice(0, 0, 1), "argument log_alpha");
-    ExpectBad(op, back, 7, kFar, "argument blank");
-    const Stack both = {grad,          scores, targets, Longs({6, 6}),
-                        Longs({2, 2}), loss,   alpha,   0};
-    ExpectGood(op, both, "Tensor");
-    ExpectBounded(op, both, 2, "Tensor");
-    ExpectBounded(op, both, 3, "Tensor");
-    ExpectBounded(op, both, 4, "Tensor");
   }
 }
 
@@ -292,17 +165,6 @@ TEST_F(TrustedValuesTest, SegmentsOfData) {
   ExpectGood("segment_reduce", lengths);
   ExpectBounded("segment_reduce", offsets, 4);
   ExpectBounded("segment_reduce", lengths, 2);
-  const at::Tensor grad = at::randn({2, 2});
-  const at::Tensor output = at::randn({2, 2});
-  const Stack by_offset = {grad, output, data, sum, none, Longs({0, 2, 6})};
-  const Stack by_length = {grad, output, data, sum, Longs({2, 4}), none};
-  const std::string op = "_segment_reduce_backward";
-  ExpectGood(op, by_offset);
-  ExpectGood(op, by_length);
-  ExpectBounded(op, by_offset, 5);
-  ExpectBounded(op, by_length, 4);
-  ExpectBad(op, by_length, 0, at::randn({1, 2}), "argument grad");
-  ExpectBad(op, by_length, 4, Longs({2, 4, 0}), "argument grad");
 }
 
 TEST_F(TrustedValuesTest, Pivots) {

@@ -364,7 +364,7 @@ absl::Status IndexCheck::Flag(const at::Tensor& bad) {
   const at::Tensor any = bad.numel() == 1 ? bad.reshape({}) : bad.any();
   if (!flag_.defined() || any.device() != flag_.device()) {
     if (!any.item<bool>()) return absl::OkStatus();
-    return IndexOutOfRange(op_, arguments_);
+    return IndexOutOfRange("a tensor of the host", arguments_);
   }
   flag_.logical_or_(any);
   return absl::OkStatus();

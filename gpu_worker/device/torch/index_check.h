@@ -31,9 +31,6 @@ class IndexCheck final : public ArgumentCheck {
   // boolean on the operands' device, which the check sets and never clears.
   IndexCheck(absl::Span<const IndexArgument> arguments, at::Tensor flag)
       : arguments_(arguments), flag_(std::move(flag)) {}
-  // Checks calls of `op` on the host. Stateless.
-  IndexCheck(absl::Span<const IndexArgument> arguments, std::string op)
-      : arguments_(arguments), op_(std::move(op)) {}
 
   // Fails (OPERATOR_FAILED) if the error is known without waiting: for indices
   // into an empty dimension, and indices in tensors of the host.
@@ -61,8 +58,7 @@ class IndexCheck final : public ArgumentCheck {
                        const at::Tensor& distinct, at::Tensor* tensor);
 
   const absl::Span<const IndexArgument> arguments_;
-  const at::Tensor flag_;  // undefined on the host
-  const std::string op_ = "a tensor of the host";
+  const at::Tensor flag_;
 };
 
 }  // namespace djinn::worker

@@ -342,36 +342,6 @@ TEST_F(IndexCheckTest, LayoutsStay) {
             turned.strides());
 }
 
-TEST_F(IndexCheckTest, OnTheHostTheCallFails) {
-  const auto op = Find("nll_loss_backward");
-  const std::vector<IndexArgument> arguments = IndexArgumentsOnCpu(op.schema());
-  IndexCheck check(arguments, op.schema().name());
-  const auto stack = [](const at::Tensor& target) {
-    return Stack{at::ones({3}), at::randn({3, 5}), target, IValue(), 0,
-                 -100,          at::ones({})};
-  };
-  Stack good = stack(Longs({0, 4, 2}));
-  const at::Tensor target = good[2].toTensor();
-  EXPECT_TRUE(check.Check(&good).ok());
-  EXPECT_TRUE(good[2].toTensor().is_same(target));
-  Stack ignored = stack(Longs({0, -100, 2}));
-  EXPECT_TRUE(check.Check(&ignored).ok());
-  for (const int64_t bad : {int64_t{5}, int64_t{-1}, int64_t{1} << 40}) {
-    Stack out = stack(Longs({0, -100, bad}));
-    EXPECT_EQ(check.Check(&out).message(),
-              "index out of range in aten::nll_loss_backward, argument target");
-  }
-}
-
-TEST_F(IndexCheckTest, OnACpuOnlyWhatTrustsIsLookedAt) {
-  EXPECT_TRUE(IndexArgumentsOnCpu(Find("embedding").schema()).empty());
-  EXPECT_TRUE(IndexArgumentsOnCpu(Find("gather").schema()).empty());
-  for (const absl::string_view op : OperatorsThatTrustOnCpu()) {
-    EXPECT_FALSE(IndexArgumentsOnCpu(Find(std::string(op)).schema()).empty())
-        << op;
-  }
-}
-
 TEST_F(IndexCheckTest, SaysWhichOperator) {
   const auto op = Find("gather");
   const absl::Status status =

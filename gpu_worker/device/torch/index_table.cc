@@ -109,19 +109,6 @@ constexpr IndexRule kRules[] = {
     {"_functional_assert_async", "self", Bound::kNonzero},
 };
 
-// Operators whose CPU kernels trust their indices. We found them by calling all
-// operators with values out of range, on operands between protected pages.
-constexpr absl::string_view kTrustOnCpu[] = {
-    "_embedding_bag_backward",
-    "_embedding_bag_dense_backward",
-    "_embedding_bag_per_sample_weights_backward",
-    "nll_loss_backward",
-    "nll_loss2d_backward",
-    "max_pool2d_with_indices_backward",
-    "max_pool3d_with_indices_backward",
-    "adaptive_max_pool2d_backward",
-    "adaptive_max_pool3d_backward"};
-
 // Returns the name without namespace and the underscore of an in-place form;
 // empty for operators of other namespaces.
 absl::string_view RuleName(const c10::FunctionSchema& schema) {
@@ -168,20 +155,6 @@ std::vector<IndexArgument> IndexArgumentsOf(const c10::FunctionSchema& schema) {
     arguments.push_back(found);
   }
   return arguments;
-}
-
-std::vector<IndexArgument> IndexArgumentsOnCpu(
-    const c10::FunctionSchema& schema) {
-  const absl::string_view name = RuleName(schema);
-  if (std::find(std::begin(kTrustOnCpu), std::end(kTrustOnCpu), name) ==
-      std::end(kTrustOnCpu)) {
-    return {};
-  }
-  return IndexArgumentsOf(schema);
-}
-
-absl::Span<const absl::string_view> OperatorsThatTrustOnCpu() {
-  return kTrustOnCpu;
 }
 
 }  // namespace djinn::worker

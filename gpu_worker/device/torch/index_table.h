@@ -1,10 +1,9 @@
 // Lists the arguments of PyTorch's operators that hold indices, or other values
 // that CUDA kernels assert, with their bounds. A failed assertion ends the
-// process's use of the GPU, for every tenant. Most CPU kernels check the same
-// values themselves; those of a few operators trust them.
+// process's use of the GPU, for every tenant.
 //
 // Operators whose CUDA kernels trust values that no rule here covers are
-// refused (gpu_allow_list.h). Further values that CPU kernels trust are checked
+// refused (gpu_allow_list.h). Values that CPU kernels trust are checked
 // operator by operator (value_guards.h).
 #ifndef GPU_WORKER_DEVICE_TORCH_INDEX_TABLE_H_
 #define GPU_WORKER_DEVICE_TORCH_INDEX_TABLE_H_
@@ -78,15 +77,6 @@ struct IndexArgument {
 // Returns the arguments to check in calls of the operator on a GPU; empty for
 // most operators.
 std::vector<IndexArgument> IndexArgumentsOf(const c10::FunctionSchema& schema);
-
-// Returns the arguments to check on a CPU; empty for operators whose CPU
-// kernels check their arguments.
-std::vector<IndexArgument> IndexArgumentsOnCpu(
-    const c10::FunctionSchema& schema);
-
-// Returns the operators whose CPU kernels do not check their arguments. Named
-// as in IndexRule.
-absl::Span<const absl::string_view> OperatorsThatTrustOnCpu();
 
 }  // namespace djinn::worker
 

@@ -215,28 +215,6 @@ absl::Status CheckLeastSquares(const NamedArguments& arguments) {
   return Misfit("b", *b, "have columns for driver gelss");
 }
 
-// The kernel divides by the size of a row. It does not check the sizes of a
-// mask of rows by rows or of batches by columns.
-absl::Status CheckMaskedSoftmax(const NamedArguments& arguments) {
-  constexpr int64_t kOfRows = 0;
-  constexpr int64_t kOfBatches = 1;
-  const View self = arguments.View("self");
-  const View mask = arguments.View("mask");
-  if (!self.has_value() || !mask.has_value()) return absl::OkStatus();
-  const auto& sizes = self->sizes;
-  if (!sizes.empty() && sizes.back() == 0 &&
-      !IsEmpty(absl::MakeConstSpan(sizes).first(sizes.size() - 1))) {
-    return Misfit("self", *self, "have elements");
-  }
-  const auto type = arguments.Integer("mask_type");
-  if (type != kOfRows && type != kOfBatches) return absl::OkStatus();
-  if (sizes.size() < 2) return Misfit("self", *self, "be of rows");
-  return CheckSizes(
-      "mask", *mask,
-      {type == kOfRows ? sizes.end()[-2] : sizes[0], sizes.back()},
-      Describe("self", *self));
-}
-
 // There is a norm for each slice along the first or the last dimension.
 absl::Status CheckWeightNorm(const NamedArguments& arguments, bool backward) {
   const absl::string_view name = backward ? "saved_v" : "v";
@@ -258,15 +236,6 @@ absl::Status CheckWeightNorm(const NamedArguments& arguments, bool backward) {
     }
   }
   return absl::OkStatus();
-}
-
-absl::Status CheckLinearCombination(const NamedArguments& arguments) {
-  const View input = arguments.View("input");
-  const View factors = arguments.View("coefficients");
-  if (!input.has_value() || !factors.has_value()) return absl::OkStatus();
-  if (input->sizes.empty()) return Misfit("input", *input, "be of terms");
-  return CheckSizes("coefficients", *factors, {kAnySize, input->sizes[0]},
-                    Describe("input", *input));
 }
 
 // The call names the kernel's sizes twice, which must agree.
@@ -471,10 +440,8 @@ constexpr NamedGuard kGuards[] = {
     {"multi_margin_loss_backward", CheckMarginLossBackward},
     {"lu_unpack", CheckLuUnpack},
     {"linalg_lstsq", CheckLeastSquares},
-    {"_masked_softmax", CheckMaskedSoftmax},
     {"_weight_norm_interface", CheckWeightNormForward},
     {"_weight_norm_interface_backward", CheckWeightNormBackward},
-    {"_compute_linear_combination", CheckLinearCombination},
     {"slow_conv3d", CheckSlowConvolution},
     {"slow_conv3d_forward", CheckSlowConvolution},
     {"slow_conv_transpose2d", CheckSlowConvolution},

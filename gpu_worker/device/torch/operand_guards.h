@@ -1,7 +1,10 @@
 // Checks the sizes and strides of operands that kernels trust. PyTorch checks
 // them in the composite operators above these kernels, or nowhere. With wrong
-// operands a kernel reads and writes outside them, which in a shared process is
-// other tenants' memory. Calls that autograd makes obey the rules.
+// operands a kernel reads and writes outside them. On a GPU, where tenants
+// always share a process, that is other tenants' memory; on a CPU, a program's
+// own mistake would crash PyTorch. Operators that a GPU refuses and that only
+// autograd or PyTorch's own composites call are not checked. Calls that
+// autograd makes obey the rules.
 //
 // A table (size_table.h) holds the rules "as large as" and "dense". We found
 // them by calling every allowed operator with operands cut, grown and expanded,

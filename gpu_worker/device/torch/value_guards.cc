@@ -5,7 +5,6 @@
 #include <limits>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "ATen/TensorOperators.h"
@@ -20,8 +19,6 @@
 #include "absl/types/span.h"
 #include "common/base/error.h"
 #include "common/base/status_macros.h"
-#include "gpu_worker/device/torch/index_check.h"
-#include "gpu_worker/device/torch/index_table.h"
 
 namespace djinn::worker {
 namespace {
@@ -116,16 +113,6 @@ bool Ascend(absl::Span<const int64_t> values, int64_t last) {
          (values.empty() || (values.front() >= 0 && values.back() <= last));
 }
 
-// The kernel counts the uses of each weight without checking the indices.
-absl::Status CheckEmbeddingBackward(const NamedValues& values) {
-  if (!values.Boolean("scale_grad_by_freq")) return absl::OkStatus();
-  if (!AreBelow(values.List("indices").value_or(Integers()),
-                values.Integer("num_weights").value_or(0))) {
-    return OutOfRange("indices");
-  }
-  return absl::OkStatus();
-}
-
 // Checks that each index is in a bag. The kernel itself checks the indices, the
 // first offset, and whether the last offset is too large.
 absl::Status CheckBags(const NamedValues& values) {
@@ -146,39 +133,6 @@ absl::Status CheckBags(const NamedValues& values) {
   if (offsets.size() <= ends) return DoesNotFit("offsets");
   if (!Ascend(offsets, std::numeric_limits<int64_t>::max())) {
     return OutOfRange("offsets");
-  }
-  return absl::OkStatus();
-}
-
-// Checks that each index is in a bag, and that each bag has a row of the
-// gradient.
-absl::Status CheckBagsBackward(const NamedValues& values) {
-  const at::Tensor grad = values.Tensor("grad");
-  const at::Tensor indices = values.Tensor("indices");
-  if (!grad.defined() || !indices.defined()) return absl::OkStatus();
-  if (grad.dim() != 2) return DoesNotFit("grad");
-  const int64_t rows = grad.size(0);
-  const int64_t count = indices.numel();
-  const Integers bags = values.List("offset2bag").value_or(Integers());
-  const std::optional<Integers> offsets = values.List("offsets");
-  if (count > 0 && bags.empty() && offsets.has_value()) {
-    // The kernel computes the bags from the offsets.
-    const auto end = std::lower_bound(offsets->begin(), offsets->end(), count);
-    if (offsets->empty() || !Ascend(*offsets, count) || offsets->front() != 0 ||
-        end - offsets->begin() > rows) {
-      return OutOfRange("offsets");
-    }
-  } else {
-    if (static_cast<int64_t>(bags.size()) < count) {
-      return DoesNotFit("offset2bag");
-    }
-    if (!AreBelow(bags, rows)) return OutOfRange("offset2bag");
-  }
-  constexpr int64_t kMean = 1;
-  const at::Tensor sizes = values.Tensor("bag_size");
-  if (values.Integer("mode") == kMean && sizes.defined() &&
-      (sizes.numel() < rows || !sizes.is_contiguous())) {
-    return DoesNotFit("bag_size");
   }
   return absl::OkStatus();
 }
@@ -219,42 +173,6 @@ absl::Status CheckAlignment(const NamedValues& values) {
   return absl::OkStatus();
 }
 
-// Checks what the forward kernel passes on: the backward kernel checks none of
-// it.
-absl::Status CheckAlignmentBackward(const NamedValues& values) {
-  const at::Tensor scores = values.Tensor("log_probs");
-  if (!scores.defined() || scores.dim() != 3) return DoesNotFit("log_probs");
-  if (!values.Tensor("targets").defined() ||
-      values.Tensor("targets").dim() < 1) {
-    return DoesNotFit("targets");
-  }
-  DJINN_RETURN_IF_ERROR(CheckAlignment(values));
-  const int64_t steps = scores.size(0);
-  const int64_t batch = scores.size(1);
-  const Integers inputs = values.List("input_lengths").value_or(Integers());
-  if (static_cast<int64_t>(inputs.size()) != batch) {
-    return DoesNotFit("input_lengths");
-  }
-  if (!AreBelow(inputs, steps + 1)) return OutOfRange("input_lengths");
-  for (const absl::string_view name : {"grad", "neg_log_likelihood"}) {
-    const at::Tensor each = values.Tensor(name);
-    if (!each.defined() || each.dim() != 1 || each.size(0) != batch) {
-      return DoesNotFit(name);
-    }
-  }
-  int64_t longest = 0;
-  const Integers lengths = *values.List("target_lengths");
-  for (const int64_t length : lengths) longest = std::max(longest, length);
-  const at::Tensor alpha = values.Tensor("log_alpha");
-  if (!alpha.defined() || alpha.dim() != 3 || alpha.size(0) != batch ||
-      alpha.size(1) < steps || alpha.size(2) < 2 * longest + 1) {
-    return DoesNotFit("log_alpha");
-  }
-  const int64_t blank = values.Integer("blank").value_or(0);
-  if (blank < 0 || blank >= scores.size(2)) return OutOfRange("blank");
-  return absl::OkStatus();
-}
-
 // Checks that the batch shrinks from step to step, as sequences end.
 absl::Status CheckPackedSequence(const NamedValues& values) {
   const Integers sizes = values.List("batch_sizes").value_or(Integers());
@@ -268,7 +186,7 @@ absl::Status CheckPackedSequence(const NamedValues& values) {
 // Checks that segments are consecutive parts of the data. Segments have the
 // data's dimensions up to the one that is reduced.
 absl::Status CheckSegments(const NamedValues& values, absl::string_view name,
-                           const at::Tensor& data, int64_t* count) {
+                           const at::Tensor& data) {
   const at::Tensor segments = values.Tensor(name);
   if (!segments.defined()) return absl::OkStatus();
   const int64_t axis = segments.dim() - 1;
@@ -295,7 +213,6 @@ absl::Status CheckSegments(const NamedValues& values, absl::string_view name,
       left -= length;
     }
   }
-  *count = offsets ? row - 1 : row;
   return absl::OkStatus();
 }
 
@@ -303,19 +220,7 @@ absl::Status CheckSegmentReduce(const NamedValues& values) {
   const at::Tensor data = values.Tensor("data");
   if (!data.defined()) return absl::OkStatus();
   for (const absl::string_view name : {"lengths", "offsets"}) {
-    const at::Tensor segments = values.Tensor(name);
-    if (!segments.defined()) continue;
-    int64_t count = 0;
-    DJINN_RETURN_IF_ERROR(CheckSegments(values, name, data, &count));
-    // The backward pass takes the forward pass' result and its gradient.
-    std::vector<int64_t> sizes = data.sizes().vec();
-    sizes[segments.dim() - 1] = count;
-    for (const absl::string_view given : {"grad", "output"}) {
-      const at::Tensor reduced = values.Tensor(given);
-      if (reduced.defined() && reduced.sizes() != at::IntArrayRef(sizes)) {
-        return DoesNotFit(given);
-      }
-    }
+    DJINN_RETURN_IF_ERROR(CheckSegments(values, name, data));
   }
   return absl::OkStatus();
 }
@@ -477,20 +382,13 @@ struct NamedGuard {
 };
 
 constexpr NamedGuard kGuards[] = {
-    {"aten::embedding_dense_backward", CheckEmbeddingBackward},
-    {"aten::embedding_backward", CheckEmbeddingBackward},
     {"aten::embedding_bag", CheckBags},
     {"aten::_embedding_bag", CheckBags},
     {"aten::_embedding_bag_forward_only", CheckBags},
-    {"aten::_embedding_bag_backward", CheckBagsBackward},
-    {"aten::_embedding_bag_dense_backward", CheckBagsBackward},
-    {"aten::_embedding_bag_per_sample_weights_backward", CheckBagsBackward},
     {"aten::ctc_loss", CheckAlignment},
     {"aten::_ctc_loss", CheckAlignment},
-    {"aten::_ctc_loss_backward", CheckAlignmentBackward},
     {"aten::_pad_packed_sequence", CheckPackedSequence},
     {"aten::segment_reduce", CheckSegmentReduce},
-    {"aten::_segment_reduce_backward", CheckSegmentReduce},
     {"aten::linalg_ldl_solve", CheckPivots},
     {"aten::linalg_eigvals", CheckEigenvalues},
     {"aten::binomial", CheckTrials},
@@ -517,16 +415,10 @@ constexpr NamedGuard kGuards[] = {
 
 class ValueGuard final : public ArgumentCheck {
  public:
-  ValueGuard(const c10::FunctionSchema& schema,
-             std::vector<IndexArgument> indices, Guard guard)
-      : schema_(schema),
-        indices_(std::move(indices)),
-        check_(indices_, schema.name()),
-        guard_(guard) {}
+  ValueGuard(const c10::FunctionSchema& schema, Guard guard)
+      : schema_(schema), guard_(guard) {}
 
   absl::Status Check(torch::jit::Stack* arguments) override {
-    DJINN_RETURN_IF_ERROR(check_.Check(arguments));
-    if (guard_ == nullptr) return absl::OkStatus();
     const absl::Status status = guard_(NamedValues(schema_, *arguments));
     if (status.ok()) return status;
     return MakeError(
@@ -538,8 +430,6 @@ class ValueGuard final : public ArgumentCheck {
 
  private:
   const c10::FunctionSchema& schema_;
-  const std::vector<IndexArgument> indices_;
-  IndexCheck check_;
   const Guard guard_;
 };
 
@@ -547,13 +437,12 @@ class ValueGuard final : public ArgumentCheck {
 
 std::unique_ptr<ArgumentCheck> MakeValueGuard(
     const c10::FunctionSchema& schema) {
-  std::vector<IndexArgument> indices = IndexArgumentsOnCpu(schema);
-  Guard guard = nullptr;
   for (const NamedGuard& named : kGuards) {
-    if (named.op == schema.name()) guard = named.guard;
+    if (named.op == schema.name()) {
+      return std::make_unique<ValueGuard>(schema, named.guard);
+    }
   }
-  if (indices.empty() && guard == nullptr) return nullptr;
-  return std::make_unique<ValueGuard>(schema, std::move(indices), guard);
+  return nullptr;
 }
 
 }  // namespace djinn::worker

@@ -1,9 +1,9 @@
-// Checks, before a call, values that PyTorch's CPU kernels trust. Most kernels
-// check their values. The kernels of a few operators do not, mostly because
-// only autograd calls these operators. A tenant may call them with other
-// values; their kernels then read and write other tenants' memory. We found
-// these operators by calling all operators with values out of range, on
-// operands between protected pages.
+// Checks, before a call, values that PyTorch's CPU kernels trust although a
+// program's own mistake may bring them there: with them, PyTorch would crash.
+// We found these operators by calling all operators with values out of range,
+// on operands between protected pages. Operators that only autograd calls are
+// not checked: what a tenant gives them harms the tenant's own process, or, in
+// a shared one, tenants that trust each other (docs/design/isolation.md).
 //
 // Also checks values that would make a call run practically forever: no other
 // session has the device until the call is over.

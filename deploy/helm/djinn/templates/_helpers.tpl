@@ -245,6 +245,13 @@ tenants:
 {{- else -}}
 {{- $_ := set $set "insecure" true -}}
 {{- end -}}
+{{- /* GPUs and disks need mode shared; other tenants get processes of their own. */ -}}
+{{- $isolation := default dict $config.isolation -}}
+{{- $mode := default (ternary "shared" "process" (or (eq $worker.device "cuda") $worker.contentDisk.enabled)) $isolation.mode -}}
+{{- $_ := set $set "isolation" (dict "mode" $mode) -}}
+{{- if eq $mode "process" -}}
+{{- $_ := set $set.isolation "ports" $worker.ports.executors -}}
+{{- end -}}
 {{- if $worker.contentDisk.enabled -}}
 {{- $_ := set $set "content_disk" (dict "directory" "/var/lib/djinn/contents" "limit" $worker.contentDisk.limit) -}}
 {{- end -}}

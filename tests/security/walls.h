@@ -1,0 +1,193 @@
+// A cluster whose workers have a process per tenant, for tests.
+#ifndef TESTS_SECURITY_WALLS_H_
+#define TESTS_SECURITY_WALLS_H_
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "client_lib/cluster/child_process.h"
+#include "djinn/v1/admin.pb.h"
+#include "gtest/gtest.h"
+#include "tests/e2e/admin_client.h"
+#include "tests/e2e/eventually.h"
+
+namespace djinn {
+
+inline std::string ReadAll(const std::string& path) {
+  std::stringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+// Returns the value of a field in a line of the log.
+inline std::string FieldOf(absl::string_view line, const std::string& key) {
+  for (const absl::string_view part : absl::StrSplit(line, ' ')) {
+    if (absl::StartsWith(part, key + "=")) {
+      return std::string(part.substr(key.size() + 1));
+    }
+  }
+  return "";
+}
+
+// A coordinator with two tenants, and workers w0, w1, … of the given isolation.
+class Walls {
+ public:
+  explicit Walls(const std::string& isolation, int workers = 1)
+      : workers_(static_cast<size_t>(workers)) {
+    folder_ = absl::StrCat("/tmp/djinn-walls-", getpid(), "-", ++clusters_);
+    std::filesystem::remove_all(folder_);
+    std::filesystem::create_directory(folder_);
+    EXPECT_EQ(pipe2(lifeline_, O_CLOEXEC), 0);
+    programs_ = FindClusterPrograms().value();
+    for (const char* const name : {"join", "admin", "attacker", "victim"}) {
+      Write(absl::StrCat(name, ".token"), absl::StrCat("token-of-", name));
+    }
+    coordinator_address_ =
+        Start(&coordinator_, programs_.coordinator, "coordinator",
+              "listen: 127.0.0.1:0"
+              "\njoin_token_file: join.token"
+              "\nadmin_token_file: admin.token"
+              "\ntenants:"
+              "\n  - {name: attacker, token_file: attacker.token}"
+              "\n  - {name: victim, token_file: victim.token}\n");
+    for (size_t i = 0; i < workers_.size(); ++i) {
+      const std::string id = absl::StrCat("w", i);
+      Start(&workers_[i], programs_.worker, id,
+            absl::StrCat("worker_id: ", id,
+                         "\nlisten: 127.0.0.1:0"
+                         "\nmonitoring: {listen: 127.0.0.1:0}"
+                         "\nshared_memory_socket: ",
+                         id, ".shm\ncoordinator: ", coordinator_address_,
+                         "\njoin_token_file: join.token"
+                         "\ndevice: {kind: cpu, memory: 512MiB, threads: 1, "
+                         // Lets a node in that NODE_LIMIT must end.
+                         "longest_call: 1h, "
+                         "calibrate: false}"
+                         "\nheartbeat_interval: 100ms"
+                         "\nisolation: ",
+                         isolation, "\n"));
+    }
+  }
+  ~Walls() {
+    for (ChildProcess& worker : workers_) worker.Stop(absl::Seconds(10));
+    coordinator_.Stop(absl::Seconds(5));
+    if (testing::Test::HasFailure()) {
+      for (size_t i = 0; i < workers_.size(); ++i) {
+        std::fputs(log(i).c_str(), stderr);
+      }
+    }
+    close(lifeline_[0]);
+    close(lifeline_[1]);
+    std::filesystem::remove_all(folder_);
+  }
+
+  const std::string& coordinator() const { return coordinator_address_; }
+  ChildProcess& worker(size_t index = 0) { return workers_[index]; }
+  std::string log(size_t index = 0) const {
+    return ReadAll(Path(absl::StrCat("w", index, ".log")));
+  }
+  std::string coordinator_log() const {
+    return ReadAll(Path("coordinator.log"));
+  }
+  static std::string TokenOf(const std::string& tenant) {
+    return "token-of-" + tenant;
+  }
+  v1::WorkerInfo Info(size_t index = 0) const {
+    return AdminClient(coordinator_address_, Path("admin.token"))
+        .Worker(absl::StrCat("w", index));
+  }
+  // Returns the process that serves clients at the address; 0 if none has.
+  pid_t PidAt(const std::string& address) const {
+    int pid = 0;
+    for (const absl::string_view line : absl::StrSplit(log(), '\n')) {
+      if (absl::StrContains(line, "executor started") &&
+          FieldOf(line, "address") == address) {
+        EXPECT_TRUE(absl::SimpleAtoi(FieldOf(line, "pid"), &pid));
+      }
+    }
+    return pid;
+  }
+  // Returns the lines of the worker's monitoring port.
+  std::string Metrics(size_t index = 0) const {
+    const std::string address =
+        ReadFirstWord(Path(absl::StrCat("w", index, ".monitoring")));
+    int port = 0;
+    EXPECT_TRUE(
+        absl::SimpleAtoi(address.substr(address.rfind(':') + 1), &port));
+    sockaddr_in peer = {};
+    peer.sin_family = AF_INET;
+    peer.sin_port = htons(static_cast<uint16_t>(port));
+    peer.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const std::string request =
+        "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    std::string answer;
+    if (connect(fd, reinterpret_cast<const sockaddr*>(&peer), sizeof(peer)) ==
+            0 &&
+        write(fd, request.data(), request.size()) > 0) {
+      char bytes[4096];
+      for (ssize_t count; (count = read(fd, bytes, sizeof(bytes))) > 0;) {
+        answer.append(bytes, static_cast<size_t>(count));
+      }
+    }
+    close(fd);
+    return answer;
+  }
+
+ private:
+  std::string Path(const std::string& name) const {
+    return folder_ + "/" + name;
+  }
+  void Write(const std::string& name, const std::string& text) {
+    std::ofstream(Path(name)) << text;
+    chmod(Path(name).c_str(), 0600);
+  }
+  std::string Start(ChildProcess* child, const std::string& program,
+                    const std::string& name, const std::string& yaml) {
+    Write(name + ".yaml", yaml);
+    const absl::Status started = child->Start(
+        program,
+        {"--config=" + Path(name + ".yaml"),
+         "--address_file=" + Path(name + ".address"),
+         "--monitoring_address_file=" + Path(name + ".monitoring"),
+         absl::StrCat("--lifeline_fd=", ChildProcess::kLifelineFd)},
+        lifeline_[0], Path(name + ".log"));
+    EXPECT_TRUE(started.ok()) << started;
+    EXPECT_TRUE(Eventually(
+        [&] {
+          return !child->Running() ||
+                 access(Path(name + ".address").c_str(), F_OK) == 0;
+        },
+        absl::Seconds(90)));
+    EXPECT_TRUE(child->Running()) << ReadAll(Path(name + ".log"));
+    return ReadFirstWord(Path(name + ".address"));
+  }
+
+  static inline int clusters_ = 0;
+  std::string folder_;
+  int lifeline_[2] = {-1, -1};
+  ClusterPrograms programs_;
+  ChildProcess coordinator_;
+  std::vector<ChildProcess> workers_;
+  std::string coordinator_address_;
+};
+
+}  // namespace djinn
+
+#endif  // TESTS_SECURITY_WALLS_H_
