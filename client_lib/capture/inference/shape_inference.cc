@@ -319,8 +319,8 @@ InferredResults InferUncast(const OperatorInfo& info,
 
 // Infers a call in an autocast region of an operator that the CPU computes by
 // other operators. Returns nullopt if autocast casts none of these.
-std::optional<InferredResults> InferCast(
-    const OperatorInfo& info, c10::ArrayRef<c10::IValue> arguments) {
+std::optional<InferredResults> InferCast(const OperatorInfo& info,
+                                         c10::ArrayRef<c10::IValue> arguments) {
   const CastWatch watch;
   InferredResults inferred;
   try {

@@ -66,8 +66,7 @@ class WrittenOutputs {
       RunThroughFunctional(inputs, written);
       return false;
     }
-    if (not_executed ||
-        inferred.results.size() != written.size()) {
+    if (not_executed || inferred.results.size() != written.size()) {
       return true;
     }
     if (SizesOutputItself(inferred, written)) {

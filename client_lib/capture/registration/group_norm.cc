@@ -108,11 +108,15 @@ struct GroupNormFunction : public torch::autograd::Function<GroupNormFunction> {
       for (size_t i = 0, edge = 0; i < mask.size(); ++i) {
         mask[i] = saved[i].defined() && context->needs_input_grad(edge++);
       }
+      const bool wanted = mask[0];
+      // PyTorch's channels-last kernel crashes without the input's gradient.
+      mask[0] = true;
       std::tie(results[0], results[1], results[2]) =
           at::native_group_norm_backward(
               gradients[0].contiguous(format), input.contiguous(format),
               saved[3], saved[4], saved[1], numbers.batch, numbers.channels,
               numbers.positions, numbers.groups, mask);
+      if (!wanted) results[0] = Tensor();
     }
     return results;
   }
