@@ -298,6 +298,3 @@ class ThreadsTest(_Choices):
                 with self.subTest(embedding=embedding, mode=mode), _MODES[mode]():
                     self.assert_same(remote(a, a, a)[0], local(x, x, x)[0])
                     self.assert_same(remote(a, b, b)[0], local(x, y, y)[0])
-
-
-del _Choices, RemoteCase  # not tests themselves
