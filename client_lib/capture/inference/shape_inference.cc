@@ -328,6 +328,9 @@ std::optional<InferredResults> InferCast(const OperatorInfo& info,
     inferred = FromReentry(info, arguments);
   } catch (const NoShape&) {
   } catch (const c10::NotImplementedError&) {
+  } catch (const c10::Error&) {
+    // Where there is a rule, re-entry may fail without reason.
+    if (info.rule == nullptr) throw;
   }
   if (!watch.saw_cast()) return std::nullopt;
   inferred.outcome = InferredResults::Outcome::kCastParts;
