@@ -192,8 +192,9 @@ class DerivativesTest(_Choices):
         for image in self.images():
             with self.subTest(sizes=tuple(image.shape), strides=image.stride()):
                 self.vary(lambda x: F.group_norm(x, 4), [image])
+                # The CPU has no gradient of a bias without a weight.
                 self.vary(lambda x, b: F.group_norm(x, 4, None, b), [image, torch.randn(8)],
-                          [(False, False), (True, False), (True, True)])
+                          [(False, False), (True, False)])
                 self.vary(lambda x, w, b: F.group_norm(x, 4, w, b),
                           [image, torch.randn(8), torch.randn(8)],
                           [(False,) * 3, (True, False, False), (True, True, False), (True,) * 3])
