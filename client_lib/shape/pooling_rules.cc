@@ -1,5 +1,7 @@
 // Rules for windows over images and volumes: pooling, padding, sampling and
 // columns.
+#include <string>
+
 #include "client_lib/shape/rule_table.h"
 #include "client_lib/shape/stride_inference.h"
 #include "client_lib/shape/type_promotion.h"
@@ -202,6 +204,37 @@ Results ReflectionPad2d(const CallArguments& args) {
                                    : MemoryFormat::Contiguous)};
 }
 
+// Returns a channels-last result for channels-last images or volumes, as only
+// the CPU's kernels do.
+Results PadByElements(const CallArguments& args, const std::string& name,
+                      int64_t rank, bool reflects) {
+  const at::Tensor& self = args.Tensor(0);
+  const DimVector padding = args.Integers(1);
+  TORCH_CHECK(self.dim() == rank + 1 || self.dim() == rank + 2, name,
+              ": expected ", rank + 1, " or ", rank + 2, " dimensions");
+  TORCH_CHECK(static_cast<int64_t>(padding.size()) == 2 * rank, name,
+              ": padding size is expected to be ", 2 * rank);
+  for (int64_t i = 1; i <= rank + 1; ++i) {
+    TORCH_CHECK(self.size(-i) != 0, name,
+                ": expected non-zero dimensions, but got: ", self.sizes());
+  }
+  DimVector sizes(self.sizes());
+  for (int64_t i = 0; i < rank; ++i) {
+    int64_t& size = sizes[self.dim() - 1 - i];
+    for (const int64_t pad : {padding[2 * i], padding[2 * i + 1]}) {
+      TORCH_CHECK(!reflects || pad < self.size(-1 - i),
+                  "Padding size should be less than the corresponding input "
+                  "dimension");
+      size += pad;
+    }
+    TORCH_CHECK(size >= 1, name, ": the output is too small");
+  }
+  const bool keeps = self.dim() == rank + 2 && self.numel() != 0;
+  return {InFormat(
+      self.scalar_type(), sizes,
+      keeps ? self.suggest_memory_format() : MemoryFormat::Contiguous)};
+}
+
 // ---- Columns ----
 
 int64_t WindowCount(int64_t size, int64_t kernel, int64_t dilation,
@@ -298,6 +331,15 @@ void AddPoolingRules(RuleTable* table) {
       {"aten::grid_sampler_2d_backward", "aten::grid_sampler_3d_backward"},
       GridSamplerBackward);
   table->Add({"aten::reflection_pad2d"}, ReflectionPad2d);
+  table->Add({"aten::reflection_pad3d"}, [](const CallArguments& args) {
+    return PadByElements(args, "reflection_pad3d", 3, /*reflects=*/true);
+  });
+  for (const int64_t rank : {2, 3}) {
+    const std::string name = "replication_pad" + std::to_string(rank) + "d";
+    table->Add({"aten::" + name}, [name, rank](const CallArguments& args) {
+      return PadByElements(args, name, rank, /*reflects=*/false);
+    });
+  }
   table->Add({"aten::im2col"}, ImageToColumns);
   table->Add({"aten::col2im"}, ColumnsToImage);
   table->Add({"aten::channel_shuffle", "aten::native_channel_shuffle"},

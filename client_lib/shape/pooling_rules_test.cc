@@ -91,12 +91,19 @@ TEST(PoolingRulesTest, Padding) {
   for (const at::Tensor& x : Layouts({2, 3, 4, 5})) {
     CheckRule("aten::reflection_pad2d", {x, Ints({1, 2, 3, 0})});
     CheckRule("aten::reflection_pad2d", {x.select(0, 0), Ints({1, 2, 3, 0})});
+    CheckRule("aten::replication_pad2d", {x, Ints({1, 2, 3, 0})});
+    CheckRule("aten::replication_pad2d", {x.select(0, 0), Ints({1, 2, 3, 0})});
     CheckRule("aten::reflection_pad2d_backward",
               {Make({2, 3, 7, 8}), x, Ints({1, 2, 3, 0})});
     CheckRule("aten::replication_pad2d_backward",
               {Make({2, 3, 7, 8}), x, Ints({1, 2, 3, 0})});
   }
   for (const at::Tensor& x : Layouts({2, 3, 2, 4, 5})) {
+    for (const char* op :
+         {"aten::reflection_pad3d", "aten::replication_pad3d"}) {
+      CheckRule(op, {x, Ints({1, 2, 3, 0, 0, 0})});
+      CheckRule(op, {x.select(0, 0), Ints({1, 2, 3, 0, 0, 0})});
+    }
     CheckRule("aten::replication_pad3d_backward",
               {Make({2, 3, 2, 7, 8}), x, Ints({1, 2, 3, 0, 0, 0})});
   }

@@ -82,7 +82,8 @@ def _inplace(case, mirror):
     return result, value
 
 
-def _backward(case, mirror):
+def differentiate(case, mirror):
+    """Returns the sample's result and the gradients of its inputs."""
     arguments = case.arguments(mirror)
     value, args, kwargs = arguments
     result = case.op(value, *args, **kwargs)
@@ -146,7 +147,7 @@ def tensors(value):
 
 _RUNNERS = {
     "forward": _forward,
-    "backward": _backward,
+    "backward": differentiate,
     "inplace": _inplace,
     "out": _out,
     "out_resized": _out_resized,

@@ -44,6 +44,36 @@ class SwitchesTest(unittest.TestCase):
             "djinn.local(worker_threads=1)")
         self.assertIn("torch.use_deterministic_algorithms does not reach", program.stderr)
 
+    def test_new_memory_is_filled_for_deterministic_algorithms(self):
+        self.assertEqual(run_program("""
+            import warnings
+            import torch, djinn
+            warnings.simplefilter("ignore")
+            djinn.local(worker_threads=1)
+            torch.use_deterministic_algorithms(True)
+            def made(device, dtype):
+                x = torch.zeros(2, 3, device=device, dtype=dtype)
+                return [
+                    torch.empty(2, 3, device=device, dtype=dtype),
+                    torch.empty_strided((2, 3), (1, 2), device=device, dtype=dtype),
+                    torch.empty_like(x), x.new_empty(4), x.new_empty_strided((2,), (2,)),
+                    torch.empty_permuted((2, 3), (1, 0), device=device, dtype=dtype),
+                    torch.zeros(2, device=device, dtype=dtype).resize_(5),
+                    torch.empty(0, device=device, dtype=dtype),
+                ]
+            def check(fills):
+                torch.utils.deterministic.fill_uninitialized_memory = fills
+                for dtype in (torch.float32, torch.bfloat16, torch.complex64, torch.int32,
+                              torch.bool):
+                    for k, (local, remote) in enumerate(zip(
+                            made("cpu", dtype), made("remote_accelerator", dtype))):
+                        if not fills: local = torch.zeros_like(local)
+                        if not torch.allclose(remote.cpu(), local, equal_nan=True):
+                            print(fills, dtype, k, local, remote)
+            check(True)
+            check(False)
+            """).stdout, "")
+
     def test_nothing_is_said_without_a_session_or_for_defaults(self):
         program = run_program(
             "import torch, djinn\ntorch.use_deterministic_algorithms(True)\n"

@@ -4,6 +4,7 @@
 #ifndef CLIENT_LIB_CAPTURE_DEVICE_BACKEND_H_
 #define CLIENT_LIB_CAPTURE_DEVICE_BACKEND_H_
 
+#include <ATen/autocast_mode.h>
 #include <c10/core/Device.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
@@ -25,6 +26,12 @@ void RegisterBackend();
 // Makes torch.autocast cast the operators that PyTorch lists for accelerators.
 // RegisterBackend() calls it once.
 void RegisterAutocast();
+
+// Returns whether autocast casts what the thread calls now. Within an operator
+// that is itself on autocast's lists, autocast has already ended.
+inline bool CastsParts() {
+  return at::autocast::is_autocast_enabled(at::kPrivateUse1);
+}
 
 // Keeps a registration until the process ends, because the dispatcher outlives
 // static destructors. A leak checker can still reach the object. No two threads

@@ -34,6 +34,30 @@ class ShapeOnlyScope {
   const bool outer_structured_;
 };
 
+// Finds out whether a composite that runs in shape-only mode calls an operator
+// that autocast casts. The composite then computes other values in autocast
+// than without, and a worker executes without.
+class CastWatch {
+ public:
+  // Watches the thread while the object exists.
+  CastWatch();
+  ~CastWatch();
+  CastWatch(const CastWatch&) = delete;
+  CastWatch& operator=(const CastWatch&) = delete;
+
+  bool saw_cast() const { return active_ && saw_cast_; }
+
+  // Reports a call in shape-only mode. Autocast ends before it calls an
+  // operator of its lists.
+  static void NoteCall();
+
+ private:
+  // False if autocast was off when the watch began.
+  const bool active_;
+  CastWatch* const outer_;
+  bool saw_cast_ = false;
+};
+
 }  // namespace djinn::capture
 
 #endif  // CLIENT_LIB_CAPTURE_DEVICE_SHAPE_ONLY_H_

@@ -114,6 +114,8 @@ std::string DescribeResults(const InferredResults& inferred) {
       return "views of the operands";
     case InferredResults::Outcome::kUnknown:
       return "unknown";
+    case InferredResults::Outcome::kCastParts:
+      return "those of its parts, which autocast casts";
     case InferredResults::Outcome::kKnown:
       break;
   }

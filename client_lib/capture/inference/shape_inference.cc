@@ -15,6 +15,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "client_lib/capture/device/backend.h"
 #include "client_lib/capture/device/remote_tensor.h"
 #include "client_lib/capture/device/shape_only.h"
 #include "client_lib/capture/operators/boxed_call.h"
@@ -287,10 +288,8 @@ InferredResults FromMeta(const OperatorInfo& info,
   return inferred;
 }
 
-}  // namespace
-
-InferredResults InferResults(const OperatorInfo& info,
-                             c10::ArrayRef<c10::IValue> arguments) {
+InferredResults InferUncast(const OperatorInfo& info,
+                            c10::ArrayRef<c10::IValue> arguments) {
   // A rule exists where re-entry fails or gives a wrong answer.
   if (info.rule != nullptr) {
     InferredResults inferred;
@@ -316,6 +315,37 @@ InferredResults InferResults(const OperatorInfo& info,
     // have the composite itself, or reports a better error.
     return {};
   }
+}
+
+// Infers a call in an autocast region of an operator that the CPU computes by
+// other operators. Returns nullopt if autocast casts none of these.
+std::optional<InferredResults> InferCast(const OperatorInfo& info,
+                                         c10::ArrayRef<c10::IValue> arguments) {
+  const CastWatch watch;
+  InferredResults inferred;
+  try {
+    // A rule does not show what the operator calls.
+    inferred = FromReentry(info, arguments);
+  } catch (const NoShape&) {
+  } catch (const c10::NotImplementedError&) {
+  } catch (const c10::Error&) {
+    // Where there is a rule, re-entry may fail without reason.
+    if (info.rule == nullptr) throw;
+  }
+  if (!watch.saw_cast()) return std::nullopt;
+  inferred.outcome = InferredResults::Outcome::kCastParts;
+  return inferred;
+}
+
+}  // namespace
+
+InferredResults InferResults(const OperatorInfo& info,
+                             c10::ArrayRef<c10::IValue> arguments) {
+  if (info.is_composite_on_cpu && CastsParts()) {
+    std::optional<InferredResults> cast = InferCast(info, arguments);
+    if (cast.has_value()) return *std::move(cast);
+  }
+  return InferUncast(info, arguments);
 }
 
 }  // namespace djinn::capture

@@ -23,6 +23,11 @@ struct InferredResults {
     // Only the worker can find the shapes. `results`, if not empty, says which
     // results are undefined.
     kUnknown,
+    // Autocast casts what the operator calls on the CPU. The caller calls the
+    // operator's composite, OperatorInfo::reentry, instead of executing the
+    // operator, which a worker would do without casts. `results` describes what
+    // the composite returns if the shapes were found.
+    kCastParts,
   };
   Outcome outcome = Outcome::kUnknown;
   // The results in return order, with lists flattened.

@@ -13,6 +13,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/base/optimization.h"
 #include "absl/strings/string_view.h"
+#include "client_lib/capture/device/backend.h"
 #include "client_lib/capture/device/lane.h"
 #include "client_lib/capture/device/remote_tensor.h"
 #include "client_lib/capture/device/shape_only.h"
@@ -67,12 +68,14 @@ void CountSynchronous(const OperatorInfo& info) {
 }
 
 // Returns the call's key in the memo. It begins with the template bytes, which
-// hold no floating-point values. The marks of numbers that overflow a dtype
-// follow, and the floating-point arguments if they decide the shape.
+// hold no floating-point values. The marks of numbers that overflow a dtype and
+// of autocast follow, and the floating-point arguments if they decide the
+// shape.
 absl::string_view MemoKey(const OperatorInfo& info, Arguments arguments,
                           const Call& call, std::string* buffer) {
   buffer->clear();
   AppendOverflows(info, arguments, buffer);
+  if (info.is_composite_on_cpu && CastsParts()) buffer->append("cast");
   if (!info.reals_shape && buffer->empty()) return call.bytes();
   // The template bytes delimit themselves.
   buffer->insert(0, call.bytes().data(), call.bytes().size());
@@ -217,8 +220,12 @@ class Capture {
       WriteArguments(info_, device_, lane_, arguments(), &scratch_.call);
       key = MemoKey(info_, arguments(), scratch_.call, &scratch_.key);
     }
-    // Views refer to the tensors of this call, so the memo cannot hold them.
-    if (unmemoised_.outcome == Outcome::kViews) return unmemoised_;
+    // Views refer to the tensors of this call, so the memo cannot hold them. A
+    // call whose parts are cast is not executed.
+    if (unmemoised_.outcome == Outcome::kViews ||
+        unmemoised_.outcome == Outcome::kCastParts) {
+      return unmemoised_;
+    }
     TryOnCpu(info_, arguments(), unmemoised_);
     return *scratch_.memo.Insert(info_.operator_id, key,
                                  std::move(unmemoised_));
@@ -238,6 +245,9 @@ class Capture {
         return;
       case Outcome::kUnknown:
         Replace(stack_, count_, RunSynchronously(inferred));
+        return;
+      case Outcome::kCastParts:
+        info_.handle.callBoxedForDispatchKey(info_.reentry, *stack_);
         return;
       case Outcome::kKnown:
         break;

@@ -111,8 +111,32 @@ void CopyToRemote(const at::Tensor& source, const at::Tensor& destination) {
   RecordCopy(temporary, destination);
 }
 
+namespace {
+
+// Throws the error of the call that made a result without elements, if the call
+// failed. No later read could tell it.
+void CheckEmptyResult(const at::Tensor& source) {
+  RemoteStorage* const storage = OwnStorageOf(source);
+  VirtualDevice* const device = storage->device().get();
+  // Nothing has written a storage of version 0, and a storage with bytes tells
+  // its error when they are read.
+  if (storage->size_bytes() != 0 || device->VersionOf(*storage) == 0) return;
+  srg::TensorView nothing;
+  nothing.data_type = DataTypeOf(source);
+  nothing.sizes = {0};
+  nothing.strides = {1};
+  char unused = 0;
+  ThrowIfError(
+      device->Read(CurrentLane(), storage, nothing, &unused, /*bytes=*/0));
+}
+
+}  // namespace
+
 void CopyToCpu(const at::Tensor& source, const at::Tensor& destination) {
-  if (source.numel() == 0) return;
+  if (source.numel() == 0) {
+    CheckEmptyResult(source);
+    return;
+  }
   const bool direct = destination.scalar_type() == source.scalar_type() &&
                       destination.sizes() == source.sizes() &&
                       destination.is_contiguous() && !destination.is_conj() &&

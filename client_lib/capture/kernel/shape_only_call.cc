@@ -54,8 +54,9 @@ void SizeOutputs(const OperatorInfo& info, Arguments arguments) {
   const absl::Cleanup done = [] { asking.pop_back(); };
   const InferredResults inferred =
       InferResults(*info.functional, FunctionalArguments(info, arguments));
-  if (inferred.outcome != Outcome::kKnown ||
-      inferred.results.size() != outputs.size()) {
+  const bool known = inferred.outcome == Outcome::kKnown ||
+                     inferred.outcome == Outcome::kCastParts;
+  if (!known || inferred.results.size() != outputs.size()) {
     throw NoShape(info.name);
   }
   for (size_t i = 0; i < outputs.size(); ++i) {
@@ -83,6 +84,7 @@ void CheckStepInPlace(const OperatorInfo& info, Arguments arguments) {
 }  // namespace
 
 void ShapeOnlyCall(const OperatorInfo& info, torch::jit::Stack* stack) {
+  CastWatch::NoteCall();
   const size_t count = info.arguments.size();
   const Arguments arguments = ArgumentsOf(info, *stack);
   if (info.writes && !info.fresh_results) {
@@ -98,6 +100,9 @@ void ShapeOnlyCall(const OperatorInfo& info, torch::jit::Stack* stack) {
     case Outcome::kViews:
       Replace(stack, count, inferred.views);
       return;
+    case Outcome::kCastParts:
+      if (inferred.results.empty()) throw NoShape(info.name);
+      break;
     case Outcome::kKnown:
       break;
   }

@@ -248,6 +248,9 @@ OperatorInfo::OperatorInfo(const c10::OperatorHandle& op) : handle(op) {
                       absl::StartsWith(name, "aten::_index_put_impl") ||
                       absl::StartsWith(name, "aten::_unsafe_index");
   if (!writes) reentry = ReentryKey(op);
+  is_composite_on_cpu =
+      reentry == c10::DispatchKey::CompositeExplicitAutograd &&
+      !op.hasKernelForDispatchKey(c10::DispatchKey::CPU);
   // Dropout's composite shows whether it returns its input; a rule cannot.
   if (name != "aten::dropout") rule = FindShapeRule(name);
   if (!is_view) {

@@ -105,6 +105,9 @@ struct OperatorInfo {
   // The key of the kernel that infers shapes, or Undefined if there is none.
   c10::DispatchKey reentry = c10::DispatchKey::Undefined;
   const ShapeRule* rule = nullptr;
+  // True if the CPU has no kernel of its own and calls other operators, which
+  // autocast may cast there.
+  bool is_composite_on_cpu = false;
   // The overload that returns the results of an in-place or out= operator as
   // new tensors, or null. The registrar sets it after creating all infos.
   const OperatorInfo* functional = nullptr;

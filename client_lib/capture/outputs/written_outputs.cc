@@ -52,20 +52,21 @@ class WrittenOutputs {
   }
 
   // Infers the results of the functional form, which raises PyTorch's errors
-  // and gives the sizes of out= arguments. Returns false if only the worker
-  // could find the results, by executing the whole call.
+  // and gives the sizes of out= arguments. Returns false if the functional form
+  // has computed the results, because only it could find them.
   bool CheckAgainstFunctional() {
     const std::vector<at::Tensor> written = Written();
     const std::vector<c10::IValue> inputs =
         FunctionalArguments(info_, arguments());
     const InferredResults inferred =
         InferWithinLimits(*info_.functional, inputs);
-    if (inferred.outcome == Outcome::kUnknown && info_.is_out) {
+    const bool not_executed = inferred.outcome == Outcome::kUnknown ||
+                              inferred.outcome == Outcome::kCastParts;
+    if (not_executed && info_.is_out) {
       RunThroughFunctional(inputs, written);
       return false;
     }
-    if (inferred.outcome == Outcome::kUnknown ||
-        inferred.results.size() != written.size()) {
+    if (not_executed || inferred.results.size() != written.size()) {
       return true;
     }
     if (SizesOutputItself(inferred, written)) {

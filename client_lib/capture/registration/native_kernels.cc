@@ -3,8 +3,11 @@
 #include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/InferSize.h>
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/Resize.h>
+#include <ATen/native/ResizeCommon.h>
+#include <ATen/native/TensorFactories.h>
 #include <ATen/native/transformers/attention.h>
 #include <ATen/native/transformers/sdp_utils_cpp.h>
 #include <ATen/ops/_fused_sdp_choice_native.h>
@@ -32,6 +35,7 @@
 #include "client_lib/capture/device/throw_status.h"
 #include "client_lib/capture/kernel/capture_kernel.h"
 #include "client_lib/capture/kernel/copy.h"
+#include "client_lib/capture/operators/boxed_call.h"
 
 namespace djinn::capture {
 namespace {
@@ -52,6 +56,20 @@ void CheckFactory(std::optional<c10::Layout> layout,
               "Only dense CPU tensors can be pinned");
 }
 
+// Returns whether new memory is filled with NaN, or the largest integer,
+// because the program asks for deterministic algorithms.
+bool FillsNewMemory() {
+  const at::Context& context = at::globalContext();
+  return context.deterministicAlgorithms() &&
+         context.deterministicFillUninitializedMemory() &&
+         !ShapeOnlyScope::Active();
+}
+
+at::Tensor FilledIfAsked(at::Tensor tensor) {
+  if (FillsNewMemory()) at::native::fill_empty_deterministic_(tensor);
+  return tensor;
+}
+
 at::Tensor Empty(c10::SymIntArrayRef size, std::optional<c10::ScalarType> dtype,
                  std::optional<c10::Layout> layout,
                  std::optional<c10::Device> device,
@@ -59,9 +77,9 @@ at::Tensor Empty(c10::SymIntArrayRef size, std::optional<c10::ScalarType> dtype,
                  std::optional<c10::MemoryFormat> memory_format) {
   CheckFactory(layout, pin_memory);
   const c10::DeviceGuard guard(DeviceOrCurrent(device));
-  return at::detail::empty_generic(C10_AS_INTARRAYREF_SLOW(size),
-                                   RemoteAllocator(), kKeys,
-                                   c10::dtype_or_default(dtype), memory_format);
+  return FilledIfAsked(at::detail::empty_generic(
+      C10_AS_INTARRAYREF_SLOW(size), RemoteAllocator(), kKeys,
+      c10::dtype_or_default(dtype), memory_format));
 }
 
 at::Tensor EmptyStrided(c10::SymIntArrayRef size, c10::SymIntArrayRef stride,
@@ -71,9 +89,9 @@ at::Tensor EmptyStrided(c10::SymIntArrayRef size, c10::SymIntArrayRef stride,
                         std::optional<bool> pin_memory) {
   CheckFactory(layout, pin_memory);
   const c10::DeviceGuard guard(DeviceOrCurrent(device));
-  return at::detail::empty_strided_generic(
+  return FilledIfAsked(at::detail::empty_strided_generic(
       C10_AS_INTARRAYREF_SLOW(size), C10_AS_INTARRAYREF_SLOW(stride),
-      RemoteAllocator(), kKeys, c10::dtype_or_default(dtype));
+      RemoteAllocator(), kKeys, c10::dtype_or_default(dtype)));
 }
 
 // PyTorch returns zeros without memory here. The zeros of this kernel get
@@ -122,6 +140,8 @@ const at::Tensor& Resize(const at::Tensor& self, c10::SymIntArrayRef size,
                          std::optional<c10::MemoryFormat> memory_format) {
   const c10::IntArrayRef sizes = C10_AS_INTARRAYREF_SLOW(size);
   c10::TensorImpl* impl = self.unsafeGetTensorImpl();
+  const auto bytes_before =
+      static_cast<int64_t>(impl->unsafe_storage().nbytes());
   if (self.sizes() != sizes) {
     impl->set_sizes_contiguous(sizes);
     GrowToFit(*impl);
@@ -130,6 +150,9 @@ const at::Tensor& Resize(const at::Tensor& self, c10::SymIntArrayRef size,
     TORCH_CHECK(*memory_format != c10::MemoryFormat::Preserve,
                 "Unsupported memory format", *memory_format);
     impl->empty_tensor_restride(*memory_format);
+  }
+  if (FillsNewMemory()) {
+    at::native::fill_resize_deterministic_(self, bytes_before);
   }
   return self;
 }
@@ -224,32 +247,28 @@ bool HasCompatibleShallowCopyType(const at::Tensor&, const at::Tensor&) {
   return true;
 }
 
-using Arguments = c10::ArrayRef<c10::IValue>;
-
-// Returns whether the CPU would fold the larger operand of a product into one
-// matrix because the smaller operand requires a gradient. The CPU then copies
-// if necessary.
-bool FoldsOtherwise(const at::Tensor& first, const at::Tensor& second) {
-  const bool first_is_larger = first.dim() >= second.dim();
-  const at::Tensor& larger = first_is_larger ? first : second;
-  const at::Tensor& smaller = first_is_larger ? second : first;
-  if (larger.dim() < 3 || smaller.dim() > 2 || !smaller.requires_grad()) {
-    return false;
+// Returns whether a call on lists is one call for a worker: the lists have
+// elements, equally many, and all tensors are on one device, except numbers.
+bool IsOneCall(const OperatorInfo& info, Arguments arguments) {
+  std::optional<size_t> length;
+  std::optional<c10::Device> device;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const bool is_list = info.arguments[i].kind == ArgumentKind::kTensorList;
+    if (is_list) {
+      const size_t found = arguments[i].toListRef().size();
+      if (found == 0 || found != length.value_or(found)) return false;
+      length = found;
+    }
+    bool fits = true;
+    ForEachDefinedTensor(arguments[i], [&](const at::Tensor& tensor) {
+      if (!is_list && tensor.is_cpu() && tensor.dim() == 0) return;
+      fits = fits && IsRemote(tensor) &&
+             tensor.device() == device.value_or(tensor.device());
+      device = tensor.device();
+    });
+    if (!fits) return false;
   }
-  // Folding takes no copy here, so the CPU folds in any case.
-  return !(first_is_larger && larger.is_contiguous());
-}
-
-bool ProductDiffers(Arguments arguments) {
-  return FoldsOtherwise(arguments[0].toTensor(), arguments[1].toTensor());
-}
-
-bool AttentionDiffers(Arguments arguments) {
-  constexpr size_t kMask = 3;
-  const at::Context& context = at::globalContext();
-  return !context.userEnabledFlashSDP() || !context.userEnabledMathSDP() ||
-         (arguments[kMask].isTensor() &&
-          arguments[kMask].toTensor().requires_grad());
+  return true;
 }
 
 using OptionalTensor = std::optional<at::Tensor>;
@@ -313,27 +332,36 @@ std::set<std::string> RegisterNativeKernels(torch::Library* library) {
   return names;
 }
 
-WholeKernel::WholeKernel(const OperatorInfo* info)
-    : info_(info), chooses_otherwise_([&]() -> Predicate {
-        // A weight of linear has as many elements when it is transposed.
-        if (info->name == "aten::matmul" || info->name == "aten::linear") {
-          return &ProductDiffers;
-        }
-        if (info->name == "aten::scaled_dot_product_attention") {
-          return &AttentionDiffers;
-        }
-        return nullptr;
-      }()) {}
-
-void WholeKernel::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet,
+void SplitKernel::operator()(const c10::OperatorHandle& op,
+                             c10::DispatchKeySet keys,
                              torch::jit::Stack* stack) {
-  const size_t count = info_->arguments.size();
-  const Arguments arguments(stack->data() + (stack->size() - count), count);
-  if (chooses_otherwise_ != nullptr && chooses_otherwise_(arguments)) {
-    op.callBoxedForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd,
-                               *stack);
+  const size_t count = op.schema().arguments().size();
+  if (rule_->SplitsAboveAutograd(
+          Arguments(stack->data() + (stack->size() - count), count))) {
+    rule_->Split(op, keys, stack);
+    return;
+  }
+  at::AutoDispatchBelowADInplaceOrView below_autograd;
+  op.redispatchBoxed(keys & c10::after_ADInplaceOrView_keyset, stack);
+}
+
+void WholeKernel::operator()(const c10::OperatorHandle& op,
+                             c10::DispatchKeySet keys,
+                             torch::jit::Stack* stack) {
+  if (rule_->SplitsBelowAutograd(ArgumentsOf(*info_, *stack))) {
+    rule_->Split(op, keys, stack);
   } else {
     CaptureCall(*info_, stack);
+  }
+}
+
+void ListKernel::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet,
+                            torch::jit::Stack* stack) {
+  if (IsOneCall(*info_, ArgumentsOf(*info_, *stack))) {
+    CaptureCall(*info_, stack);
+  } else {
+    op.callBoxedForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd,
+                               *stack);
   }
 }
 

@@ -1,21 +1,16 @@
 #include <ATen/TensorOperators.h>
-#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/dropout.h>
-#include <ATen/ops/gru.h>
-#include <ATen/ops/gru_cell.h>
 #include <ATen/ops/linear.h>
-#include <ATen/ops/lstm.h>
-#include <ATen/ops/lstm_cell.h>
 #include <ATen/ops/matmul.h>
-#include <ATen/ops/rnn_relu.h>
-#include <ATen/ops/rnn_tanh.h>
 #include <ATen/ops/stack.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
+#include <set>
+#include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -257,11 +252,6 @@ NetworkResult Network(Kind kind, const Sequence& sequence, Tensor input,
   return result;
 }
 
-bool NeedsParts(TensorList tensors) {
-  return CastsParts() ||
-         std::any_of(tensors.begin(), tensors.end(), IsDifferentiated);
-}
-
 // Full sequences --------------------------------------------------------------
 
 NetworkResult FullNetwork(Kind kind, const Tensor& input, TensorList hx,
@@ -282,11 +272,6 @@ std::tuple<Tensor, Tensor, Tensor> Lstm(const Tensor& input, TensorList hx,
                                         bool train, bool bidirectional,
                                         bool batch_first) {
   TORCH_CHECK(hx.size() == 2, "lstm expects two hidden states");
-  if (!NeedsParts(input) && !NeedsParts(hx) && !NeedsParts(parameters)) {
-    at::AutoDispatchBelowADInplaceOrView below_autograd;
-    return at::lstm(input, hx, parameters, biases, layers, dropout, train,
-                    bidirectional, batch_first);
-  }
   const NetworkResult result =
       FullNetwork(Kind::kLstm, input, hx, parameters,
                   {biases, layers, dropout, train, bidirectional}, batch_first);
@@ -299,15 +284,6 @@ std::tuple<Tensor, Tensor> OneState(const Tensor& input, const Tensor& hx,
                                     TensorList parameters, bool biases,
                                     int64_t layers, double dropout, bool train,
                                     bool bidirectional, bool batch_first) {
-  if (!NeedsParts(input) && !NeedsParts(hx) && !NeedsParts(parameters)) {
-    at::AutoDispatchBelowADInplaceOrView below_autograd;
-    constexpr auto kWhole = kKind == Kind::kGru ? &at::_ops::gru_input::call
-                            : kKind == Kind::kTanh
-                                ? &at::_ops::rnn_tanh_input::call
-                                : &at::_ops::rnn_relu_input::call;
-    return kWhole(input, hx, parameters, biases, layers, dropout, train,
-                  bidirectional, batch_first);
-  }
   const NetworkResult result =
       FullNetwork(kKind, input, hx, parameters,
                   {biases, layers, dropout, train, bidirectional}, batch_first);
@@ -367,12 +343,6 @@ std::tuple<Tensor, Tensor> LstmCell(const Tensor& input, TensorList hx,
                            input_bias.value_or(Tensor()),
                            hidden_bias.value_or(Tensor()),
                            {}};
-  if (!NeedsParts({input, hx[0], hx[1], input_weight, hidden_weight,
-                   weights.input_bias, weights.hidden_bias})) {
-    at::AutoDispatchBelowADInplaceOrView below_autograd;
-    return at::lstm_cell(input, hx, input_weight, hidden_weight, input_bias,
-                         hidden_bias);
-  }
   CheckCell(input, hx[0], weights);
   const State state =
       LstmStep(weights.FromInput(input), {hx[0], hx[1]}, weights);
@@ -388,31 +358,28 @@ Tensor GruCell(const Tensor& input, const Tensor& hx,
                            input_bias.value_or(Tensor()),
                            hidden_bias.value_or(Tensor()),
                            {}};
-  if (!NeedsParts({input, hx, input_weight, hidden_weight, weights.input_bias,
-                   weights.hidden_bias})) {
-    at::AutoDispatchBelowADInplaceOrView below_autograd;
-    return at::gru_cell(input, hx, input_weight, hidden_weight, input_bias,
-                        hidden_bias);
-  }
   CheckCell(input, hx, weights);
   return GruStep(weights.FromInput(input), {hx, {}}, weights).hidden;
 }
 
 }  // namespace
 
-std::set<std::string> RegisterRecurrentSplits(torch::Library* autograd) {
-  std::set<std::string> names;
-  const auto add = [&](const char* name, auto kernel) {
-    autograd->impl(name, std::move(kernel));
-    names.insert(std::string("aten::") + name);
+std::map<std::string, c10::KernelFunction> RecurrentSplits() {
+  using c10::KernelFunction;
+  return {
+      {"aten::lstm.input",
+       KernelFunction::makeFromUnboxedFunction(TORCH_FN(Lstm))},
+      {"aten::gru.input",
+       KernelFunction::makeFromUnboxedFunction(TORCH_FN(OneState<Kind::kGru>))},
+      {"aten::rnn_tanh.input", KernelFunction::makeFromUnboxedFunction(
+                                   TORCH_FN(OneState<Kind::kTanh>))},
+      {"aten::rnn_relu.input", KernelFunction::makeFromUnboxedFunction(
+                                   TORCH_FN(OneState<Kind::kRelu>))},
+      {"aten::lstm_cell",
+       KernelFunction::makeFromUnboxedFunction(TORCH_FN(LstmCell))},
+      {"aten::gru_cell",
+       KernelFunction::makeFromUnboxedFunction(TORCH_FN(GruCell))},
   };
-  add("lstm.input", TORCH_FN(Lstm));
-  add("gru.input", TORCH_FN(OneState<Kind::kGru>));
-  add("rnn_tanh.input", TORCH_FN(OneState<Kind::kTanh>));
-  add("rnn_relu.input", TORCH_FN(OneState<Kind::kRelu>));
-  add("lstm_cell", TORCH_FN(LstmCell));
-  add("gru_cell", TORCH_FN(GruCell));
-  return names;
 }
 
 std::set<std::string> RegisterPackedNetworks(torch::Library* backend,

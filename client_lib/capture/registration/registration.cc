@@ -1,6 +1,6 @@
 #include "client_lib/capture/registration/registration.h"
 
-#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/boxing/KernelFunction.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/bernoulli.h>
 #include <ATen/ops/empty_like.h>
@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -22,6 +23,7 @@
 #include "client_lib/capture/kernel/custom_operators.h"
 #include "client_lib/capture/operators/operator_info.h"
 #include "client_lib/capture/registration/native_kernels.h"
+#include "client_lib/capture/registration/split_rule.h"
 
 namespace djinn::capture {
 namespace {
@@ -103,81 +105,17 @@ const std::set<std::string>& LeftToComposite() {
   return *names;
 }
 
-template <typename Predicate>
-bool AnyTensor(const Stack& stack, size_t count, Predicate holds) {
-  for (size_t i = stack.size() - count; i < stack.size(); ++i) {
-    const c10::IValue& value = stack[i];
-    if (value.isTensor()) {
-      if (holds(value.toTensor())) return true;
-    } else if (value.isTensorList()) {
-      for (const at::Tensor& tensor : value.toTensorList()) {
-        if (holds(tensor)) return true;
-      }
-    }
-  }
-  return false;
-}
-
-bool NeedsGradient(const Stack& stack, size_t count) {
-  return AnyTensor(stack, count, IsDifferentiated);
-}
-
-// Returns whether an operand is lazily conjugated or negated. Below autograd,
-// PyTorch would resolve that before the composite runs. On the CPU the
-// composite's parts pass it on to their matrix products.
-bool IsLazy(const Stack& stack, size_t count) {
-  return AnyTensor(stack, count, [](const at::Tensor& tensor) {
-    return tensor.defined() && (tensor.is_conj() || tensor.is_neg());
-  });
-}
-
-// Returns whether the call returns a view of its operand. Autograd must see
-// such a call.
-bool MakesView(const c10::OperatorHandle& op, const Stack& stack) {
-  return op.schema().name() == "aten::einsum" &&
-         stack[stack.size() - 2].toTensorList().size() == 1;
-}
-
-// Runs before a composite that is captured whole. It splits the call if a
-// gradient is needed, if autocast casts the parts, or if the parts give other
-// bits than the whole.
-void SplitWhereNeeded(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
-                      Stack* stack) {
-  const size_t arguments = op.schema().arguments().size();
-  if (NeedsGradient(*stack, arguments) || IsLazy(*stack, arguments) ||
-      MakesView(op, *stack) || CastsParts()) {
-    op.callBoxedForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd,
-                               *stack);
-    return;
-  }
-  at::AutoDispatchBelowADInplaceOrView below_autograd;
-  op.redispatchBoxed(keys & c10::after_ADInplaceOrView_keyset, stack);
-}
-
-// PyTorch's dropout uses a fused kernel on devices other than the CPU. This
-// function takes the CPU's own steps, so that the numbers are the CPU's.
-at::Tensor DifferentiableDropout(const at::Tensor& input, double p,
-                                 bool train) {
+// Splits dropout. PyTorch's own composite uses a fused kernel on devices other
+// than the CPU. This function takes the CPU's own steps, so that the numbers
+// are the CPU's.
+at::Tensor SplitDropout(const at::Tensor& input, double p, bool train) {
+  TORCH_CHECK(p >= 0 && p <= 1,
+              "dropout probability has to be between 0 and 1, but got ", p);
   if (p == 0 || !train || input.numel() == 0) return input;
   if (p == 1) return input.mul(at::zeros({}, input.options()));
   at::Tensor noise = at::empty_like(input).bernoulli_(1 - p);
   noise.div_(1 - p);
   return input.mul(noise);
-}
-
-void SplitDropout(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
-                  Stack* stack) {
-  if (!NeedsGradient(*stack, 3)) {
-    at::AutoDispatchBelowADInplaceOrView below_autograd;
-    op.redispatchBoxed(keys & c10::after_ADInplaceOrView_keyset, stack);
-    return;
-  }
-  const bool train = torch::jit::pop(*stack).toBool();
-  const double p = torch::jit::pop(*stack).toDouble();
-  const at::Tensor input = torch::jit::pop(*stack).toTensor();
-  TORCH_CHECK(p >= 0 && p <= 1,
-              "dropout probability has to be between 0 and 1, but got ", p);
-  stack->emplace_back(DifferentiableDropout(input, p, train));
 }
 
 // Returns whether every return is a tensor or a list of tensors.
@@ -265,7 +203,12 @@ class Registrar {
     std::set<std::string> native = RegisterNativeKernels(&backend_);
     native.merge(RegisterPackedNetworks(&backend_, &autograd_));
     native.merge(RegisterAttentionChoice(&backend_));
-    has_own_split_ = RegisterRecurrentSplits(&autograd_);
+    RegisterGroupNormDerivative(&autograd_);
+    own_splits_ = RecurrentSplits();
+    own_splits_.merge(GroupNormSplits());
+    own_splits_.emplace(
+        "aten::dropout",
+        c10::KernelFunction::makeFromUnboxedFunction(TORCH_FN(SplitDropout)));
     counts_.native = native.size();
     // Copies resolve lazy conjugation and negation themselves. Otherwise
     // PyTorch would clone the operand first, and a clone is itself a copy.
@@ -292,12 +235,14 @@ class Registrar {
   const RegistrationCounts& counts() const { return counts_; }
 
  private:
-  static torch::CppFunction KernelOf(const std::string& name, bool whole,
+  static torch::CppFunction KernelOf(const std::string& name,
                                      const OperatorInfo* info) {
     using torch::CppFunction;
-    if (whole) {
+    if (absl::StartsWith(name, "aten::_foreach_") &&
+        info->handle.hasKernelForDispatchKey(
+            c10::DispatchKey::CompositeExplicitAutograd)) {
       return CppFunction::makeFromBoxedFunctor(
-          std::make_unique<WholeKernel>(info));
+          std::make_unique<ListKernel>(info));
     }
     if (name == "aten::histc") {
       return CppFunction::makeFromBoxedFunctor(
@@ -327,16 +272,20 @@ class Registrar {
     OperatorInfo& info = infos_.emplace_back(op);
     by_base_[op.schema().name()].push_back(&info);
     const std::string local = name.substr(std::string("aten::").size());
-    backend_.impl(local.c_str(), KernelOf(name, whole, &info));
     ++counts_.captured;
-    if (!whole) return;
+    if (!whole) {
+      backend_.impl(local.c_str(), KernelOf(name, &info));
+      return;
+    }
     ++counts_.captured_whole;
-    if (has_own_split_.contains(name)) return;
-    autograd_.impl(
-        local.c_str(),
-        name == "aten::dropout"
-            ? torch::CppFunction::makeFromBoxedFunction<&SplitDropout>()
-            : torch::CppFunction::makeFromBoxedFunction<&SplitWhereNeeded>());
+    const auto own = own_splits_.find(name);
+    const SplitRule& rule = rules_.emplace_back(
+        name, own == own_splits_.end() ? c10::KernelFunction() : own->second);
+    backend_.impl(local.c_str(),
+                  torch::CppFunction::makeFromBoxedFunctor(
+                      std::make_unique<WholeKernel>(&info, &rule)));
+    autograd_.impl(local.c_str(), torch::CppFunction::makeFromBoxedFunctor(
+                                      std::make_unique<SplitKernel>(&rule)));
   }
 
   // Finds the overloads that take one number for all tensors. An optimizer's
@@ -396,9 +345,11 @@ class Registrar {
   torch::Library conjugate_;
   torch::Library negative_;
   RegistrationCounts counts_;
-  // Composites that are captured whole and have their own split.
-  std::set<std::string> has_own_split_;
+  // The splits, by name, of composites that PyTorch's own would split
+  // otherwise than on the CPU.
+  std::map<std::string, c10::KernelFunction> own_splits_;
   // Kernels point into these deques.
+  std::deque<SplitRule> rules_;
   std::deque<OperatorInfo> infos_;
   std::deque<OperatorInfo> splits_;
   absl::flat_hash_map<std::string, std::vector<OperatorInfo*>> by_base_;

@@ -305,6 +305,14 @@ TEST_F(TrustedSizesTest, GradientsOfNormalisations) {
   for (size_t place = 0; place < 5; ++place) {
     ExpectDense("native_group_norm_backward", good, place);
   }
+  const at::Tensor last =
+      at::randn({4, 6, 5, 1}).contiguous(at::MemoryFormat::ChannelsLast);
+  const Stack images = {
+      at::randn_like(last), last, mean, spread, weight, 4, 6, 5, 2, All()};
+  ExpectGood("native_group_norm_backward", images);
+  ExpectBad("native_group_norm_backward", images, 9,
+            c10::List<bool>({false, true, true}),
+            "argument input is float32[4,6,5,1], must not be channels-last");
 }
 
 TEST_F(TrustedSizesTest, StatisticsOfChannels) {

@@ -185,7 +185,9 @@ class CallRunner {
 
   absl::Status Fill(const Place& place) {
     c10::IValue& value = scratch_->stack[place.argument];
-    if (const auto* source = std::get_if<TensorSource>(&place.source)) {
+    if (place.same_as.has_value()) {
+      value = scratch_->stack[*place.same_as];
+    } else if (const auto* source = std::get_if<TensorSource>(&place.source)) {
       DJINN_ASSIGN_OR_RETURN(at::Tensor tensor, Fill(*source, place.written));
       value = c10::IValue(std::move(tensor));
     } else if (const auto* list =

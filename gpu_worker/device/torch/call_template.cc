@@ -342,6 +342,28 @@ bool IsWritten(const c10::FunctionSchema& schema, size_t index,
   return flag != nullptr && *flag;
 }
 
+// Returns the view that the place reads, or null if it is no plain operand.
+const srg::TensorView* ReadView(const Place& place) {
+  if (place.written) return nullptr;
+  const auto* const source = std::get_if<TensorSource>(&place.source);
+  if (source == nullptr) return nullptr;
+  const auto* const operand = std::get_if<Operand>(source);
+  return operand == nullptr ? nullptr : &operand->view;
+}
+
+// Finds the first earlier argument that reads the same view as `place`.
+void FindSame(const std::vector<Place>& earlier, Place* place) {
+  const srg::TensorView* const view = ReadView(*place);
+  if (view == nullptr) return;
+  for (const Place& other : earlier) {
+    const srg::TensorView* const read = ReadView(other);
+    if (read != nullptr && *read == *view) {
+      place->same_as = other.argument;
+      return;
+    }
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<CallTemplate> BuildCallTemplate(
@@ -360,7 +382,10 @@ absl::StatusOr<CallTemplate> BuildCallTemplate(
     DJINN_ASSIGN_OR_RETURN(c10::IValue value, builder.Build(arguments[i]));
     call.values.push_back(std::move(value));
     call.unusable.Update(builder.unusable());
-    if (builder.varies()) call.places.push_back(builder.TakePlace());
+    if (!builder.varies()) continue;
+    Place place = builder.TakePlace();
+    FindSame(call.places, &place);
+    call.places.push_back(std::move(place));
   }
   return call;
 }

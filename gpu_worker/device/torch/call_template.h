@@ -4,6 +4,7 @@
 #define GPU_WORKER_DEVICE_TORCH_CALL_TEMPLATE_H_
 
 #include <cstdint>
+#include <optional>
 #include <variant>
 #include <vector>
 
@@ -41,6 +42,11 @@ struct Place {
   std::variant<TensorSource, TensorListSource, srg::FloatHole,
                srg::GeneratorSlot>
       source;
+  // The earlier argument, if any, that reads the same view as this one. A run
+  // passes one tensor for both, because some kernels ask whether two arguments
+  // are the same tensor: attention projects query, key and value by one product
+  // then.
+  std::optional<uint32_t> same_as;
 };
 
 struct CallTemplate {

@@ -60,6 +60,14 @@ std::optional<std::vector<int64_t>> NamedArguments::Integers(
   return value->toIntVector();
 }
 
+std::optional<std::vector<bool>> NamedArguments::Booleans(
+    absl::string_view name) const {
+  const c10::IValue* const value = FindValue(name);
+  if (value == nullptr || !value->isBoolList()) return std::nullopt;
+  const c10::List<bool> list = value->toBoolList();
+  return std::vector<bool>(list.begin(), list.end());
+}
+
 std::optional<std::string> NamedArguments::Text(absl::string_view name) const {
   const c10::IValue* const value = FindValue(name);
   if (value == nullptr || !value->isString()) return std::nullopt;

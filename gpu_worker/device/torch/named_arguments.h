@@ -30,6 +30,7 @@ class NamedArguments {
   std::optional<bool> Boolean(absl::string_view name) const;
   std::optional<int64_t> Integer(absl::string_view name) const;
   std::optional<std::vector<int64_t>> Integers(absl::string_view name) const;
+  std::optional<std::vector<bool>> Booleans(absl::string_view name) const;
   std::optional<std::string> Text(absl::string_view name) const;
 
  private:

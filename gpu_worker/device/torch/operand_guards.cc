@@ -16,6 +16,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "absl/types/span.h"
+#include "c10/core/MemoryFormat.h"
 #include "common/base/status_macros.h"
 #include "common/srg/graph.h"
 #include "gpu_worker/device/torch/fused_guards.h"
@@ -75,6 +76,29 @@ absl::Status CheckBatchNorm(const NamedArguments& arguments, bool backward) {
     }
   }
   return absl::OkStatus();
+}
+
+bool IsChannelsLast(const srg::TensorView& view) {
+  const c10::IntArrayRef sizes(view.sizes.data(), view.sizes.size());
+  const c10::IntArrayRef strides(view.strides.data(), view.strides.size());
+  return (sizes.size() == 4 &&
+          c10::is_channels_last_strides_2d(sizes, strides)) ||
+         (sizes.size() == 5 &&
+          c10::is_channels_last_strides_3d(sizes, strides));
+}
+
+// The kernel for channels-last images writes the input's gradient whether or
+// not there is one.
+absl::Status CheckGroupNormBackward(const NamedArguments& arguments) {
+  const View input = arguments.View("input");
+  const std::optional<std::vector<bool>> mask =
+      arguments.Booleans("output_mask");
+  if (!input.has_value() || !mask.has_value() || mask->empty() || (*mask)[0] ||
+      !IsChannelsLast(*input)) {
+    return absl::OkStatus();
+  }
+  return Misfit("input", *input,
+                "not be channels-last if output_mask leaves out its gradient");
 }
 
 // Each row has a mean and a deviation; the kernel takes the number of rows from
@@ -431,6 +455,7 @@ constexpr NamedGuard kGuards[] = {
      CheckFusedAttentionBackward},
     {"_native_multi_head_attention", CheckHeads},
     {"_transformer_encoder_layer_fwd", CheckHeads},
+    {"native_group_norm_backward", CheckGroupNormBackward},
     {"native_layer_norm_backward", CheckLayerNormBackward},
     {"grid_sampler_2d_backward", CheckGridBackward},
     {"grid_sampler_3d_backward", CheckGridBackward},

@@ -1,0 +1,66 @@
+"""Autocast, also within operators that PyTorch computes by other operators."""
+
+import torch
+import torch.nn.functional as F
+from torch.testing._internal.common_methods_invocations import op_db
+from torch.utils._pytree import tree_flatten, tree_map
+
+from tests.python.remote_case import RemoteCase
+
+# The first samples of each operator.
+_SAMPLES = 2
+
+
+class AutocastTest(RemoteCase):
+    def cast(self):
+        return torch.autocast(self.device.type, torch.bfloat16)
+
+    def test_parts_of_composites_are_cast(self):
+        x = torch.ones(2, 2, device=self.device, dtype=torch.bfloat16)
+        y = torch.ones(2, 2, device=self.device)
+        q = torch.ones(2, 1, 4, 8, device=self.device)
+        for mode in (torch.enable_grad, torch.no_grad, torch.inference_mode):
+            for call, dtype in (
+                (lambda: torch.ldexp(x, x), torch.float32),
+                (lambda: torch.ops.aten._safe_softmax(x, -1), torch.float32),
+                (lambda: torch._foreach_log([x, x])[1], torch.float32),
+                (lambda: torch.einsum("ij,jk->ik", y, y), torch.bfloat16),
+                (lambda: torch.nn.GRU(2, 3, device=self.device)(y)[0], torch.bfloat16),
+                (lambda: torch.vmap(F.scaled_dot_product_attention)(q, q, q), torch.bfloat16),
+                (lambda: torch.matmul(y, y), torch.bfloat16),
+            ):
+                with self.subTest(mode=mode.__name__, line=call.__code__.co_firstlineno):
+                    # An equal call outside must leave no trace inside.
+                    with mode():
+                        call()
+                        with self.cast():
+                            result = call()
+                        again = call()
+                    self.assertEqual(result.dtype, dtype)
+                    self.assertEqual(result.cpu().dtype, dtype)
+                    again.cpu()
+
+    def test_every_operator_has_the_type_that_was_inferred(self):
+        """A worker that computes another type than the client inferred answers with an error."""
+        for op in op_db:
+            if torch.float32 not in op.dtypes:
+                continue
+            samples = op.sample_inputs("cpu", torch.float32)
+            for _, sample in zip(range(_SAMPLES), samples):
+                arguments = (sample.input, sample.args, sample.kwargs)
+                for dtype in (torch.float32, torch.bfloat16):
+                    value, args, kwargs = tree_map(
+                        lambda t: self._place(t, dtype) if isinstance(t, torch.Tensor) else t,
+                        arguments)
+                    with self.cast():
+                        try:
+                            results = tree_flatten(op(value, *args, **kwargs))[0]
+                        except (RuntimeError, TypeError, ValueError, NotImplementedError):
+                            continue  # refused at the call
+                    with self.subTest(operator=op.full_name, dtype=dtype):
+                        for result in results:
+                            if isinstance(result, torch.Tensor) and result.device.type == self.device.type:
+                                self.assertEqual(result.cpu().dtype, result.dtype)
+
+    def _place(self, tensor, dtype):
+        return tensor.to(self.device, dtype if tensor.is_floating_point() else None)

@@ -1,0 +1,126 @@
+"""All `torch._foreach_*` functions over several devices, and their errors."""
+
+import torch
+
+from tests.python.remote_case import RemoteCase
+
+_FUNCTIONS = sorted(
+    name.removeprefix("aten::")
+    for name in torch._C._dispatch_get_all_op_names()
+    if name.startswith("aten::_foreach_") and not name.endswith("out")
+)
+
+
+def _find(function):
+    name, _, overload = function.partition(".")
+    return getattr(getattr(torch.ops.aten, name), overload or "default")
+
+
+class ListsTest(RemoteCase):
+    def arguments(self, schema, places):
+        """Arguments with lists of two tensors each, which lie where `places` says."""
+        torch.manual_seed(0)
+        made = []
+        for argument in schema.arguments:
+            kind = str(argument.type)
+            if argument.has_default_value():
+                break
+            if kind == "List[Tensor]":
+                made.append([(torch.rand(2, 3) + 0.5).to(place) for place in places])
+            elif kind == "Tensor":
+                # One for all tensors, or one for each, on the CPU.
+                many = argument.name == "scalars"
+                made.append(torch.tensor([2.0, 3.0]) if many else torch.tensor(2.0))
+            elif kind == "List[number]":
+                made.append([2.0, 3.0])
+            elif kind == "number":
+                made.append(2.0)
+            else:
+                self.fail(f"{schema.name} takes {kind}")
+        return made
+
+    def results(self, function, arguments):
+        returned = _find(function)(*arguments)
+        lists = [argument for argument in arguments if isinstance(argument, list)]
+        return [t for each in (returned, *lists) for t in each or ()
+                if isinstance(t, torch.Tensor)]
+
+    def test_there_are_as_many_as_expected(self):
+        self.assertGreater(len(_FUNCTIONS), 100)
+
+    def test_tensors_lie_on_several_devices(self):
+        for function in _FUNCTIONS:
+            schema = _find(function)._schema
+            with self.subTest(function=function):
+                expected = self.results(function, self.arguments(schema, ["cpu", "cpu"]))
+                for places in (["cpu", self.device], [self.device, "cpu"], [self.device] * 2):
+                    found = self.results(function, self.arguments(schema, places))
+                    self.assertEqual(len(found), len(expected))
+                    for one, other in zip(found, expected):
+                        torch.testing.assert_close(one.cpu(), other, rtol=0, atol=0,
+                                                   equal_nan=True)
+
+    def test_copies_between_devices(self):
+        for source, target in (("cpu", self.device), (self.device, "cpu")):
+            to, of = [torch.zeros(2, device=target)], [torch.ones(2, device=source)]
+            torch._foreach_copy_(to, of)
+            self.assertEqual(to[0].tolist(), [1, 1])
+
+    def test_lists_that_do_not_fit_raise_the_cpus_error(self):
+        for function in _FUNCTIONS:
+            # PyTorch generates these from in-place forms, and checks nothing before.
+            if function in ("_foreach_copy", "_foreach_zero"):
+                continue
+            schema = _find(function)._schema
+            for change in (lambda a: [[], *a[1:]], self._shorten_second):
+                texts = []
+                for place in ("cpu", self.device):
+                    arguments = change(self.arguments(schema, [place] * 2))
+                    if all(not isinstance(a, list) or not a for a in arguments):
+                        break  # no device to ask
+                    with self.subTest(function=function, place=str(place)):
+                        try:
+                            _find(function)(*arguments)
+                            texts.append("")
+                        except RuntimeError as error:
+                            texts.append(str(error))
+                if texts:
+                    with self.subTest(function=function):
+                        self.assertEqual(len(set(texts)), 1, texts)
+
+    @staticmethod
+    def _shorten_second(arguments):
+        lists = [i for i, a in enumerate(arguments) if isinstance(a, list)]
+        if len(lists) < 2:
+            return [[]]
+        return [a[:1] if i == lists[1] else a for i, a in enumerate(arguments)]
+
+
+class ErrorsWithoutElementsTest(RemoteCase):
+    """A call that fails, and whose result has no elements, is told when the result is read."""
+
+    def test_each_way_to_read(self):
+        ways = {
+            "cpu": lambda t: t.cpu(),
+            "to": lambda t: t.to("cpu", torch.complex128),
+            "tolist": lambda t: t.tolist(),
+            "copy": lambda t: torch.empty(t.shape, dtype=t.dtype).copy_(t),
+            "used": lambda t: torch.cat([t, t]).cpu(),
+            "view": lambda t: t.t().cpu(),
+        }
+        for way, read in ways.items():
+            with self.subTest(way=way):
+                with self.assertRaisesRegex(RuntimeError, "FFT"):
+                    read(torch.fft.fft(torch.empty(0, 3, device=self.device)))
+
+    def test_sound_results_are_read(self):
+        empty = torch.empty(0, 3, device=self.device)
+        for result in (empty, empty + 1, torch.ones(2, 3, device=self.device)[:0], empty.sum(0)[:0]):
+            self.assertEqual(result.cpu().numel(), 0)
+
+
+class ErrorsOfTheCpuTest(RemoteCase):
+    def test_a_product_over_a_dimension_that_is_not_there(self):
+        operands = [torch.ones(1, device=self.device)] * 3
+        with self.assertRaisesRegex(RuntimeError, r"unroll_dim must be in \[0,0\]"):
+            torch.ops.aten._trilinear(*operands, [], [], [], [], 5)
