@@ -8,7 +8,7 @@
 namespace djinn {
 
 // Returns OK for operators of namespace aten that compute dense tensors from
-// dense tensors and plain values. Returns PermissionDenied (OPERATOR_REFUSED)
+// dense tensors and plain values, and for those of sparse_operators.h. Returns PermissionDenied (OPERATOR_REFUSED)
 // with the operator and the cause for all others: those that touch files,
 // storages, devices, autograd or process-wide state, those that change a
 // tensor's metadata or storage in place, sparse, nested, quantised and

@@ -22,6 +22,7 @@
 #include "client_lib/capture/kernel/custom_operators.h"
 #include "client_lib/capture/operators/operator_info.h"
 #include "client_lib/capture/registration/native_kernels.h"
+#include "client_lib/capture/registration/sparse_tensors.h"
 
 namespace djinn::capture {
 namespace {
@@ -131,6 +132,14 @@ bool IsLazy(const Stack& stack, size_t count) {
   });
 }
 
+// Returns whether an operand is sparse. Then PyTorch's composite splits the
+// call, and its parts have sparse kernels.
+bool HasSparseOperand(const Stack& stack, size_t count) {
+  return AnyTensor(stack, count, [](const at::Tensor& tensor) {
+    return tensor.defined() && tensor.layout() != c10::kStrided;
+  });
+}
+
 // Returns whether the call returns a view of its operand. Autograd must see
 // such a call.
 bool MakesView(const c10::OperatorHandle& op, const Stack& stack) {
@@ -139,13 +148,14 @@ bool MakesView(const c10::OperatorHandle& op, const Stack& stack) {
 }
 
 // Runs before a composite that is captured whole. It splits the call if a
-// gradient is needed, if autocast casts the parts, or if the parts give other
-// bits than the whole.
+// gradient is needed, if autocast casts the parts, if an operand is sparse, or
+// if the parts give other bits than the whole.
 void SplitWhereNeeded(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                       Stack* stack) {
   const size_t arguments = op.schema().arguments().size();
   if (NeedsGradient(*stack, arguments) || IsLazy(*stack, arguments) ||
-      MakesView(op, *stack) || CastsParts()) {
+      HasSparseOperand(*stack, arguments) || MakesView(op, *stack) ||
+      CastsParts()) {
     op.callBoxedForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd,
                                *stack);
     return;
@@ -249,6 +259,27 @@ class HistogramKernel : public c10::OperatorKernel {
   const OperatorInfo* const info_;
 };
 
+// Captures aten::_embedding_bag_backward, unless its gradient is sparse: then
+// PyTorch's kernel only calls other operators.
+class EmbeddingBagKernel : public c10::OperatorKernel {
+ public:
+  // `info` lives for the rest of the process.
+  explicit EmbeddingBagKernel(const OperatorInfo* info) : info_(info) {}
+
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet,
+                  Stack* stack) {
+    constexpr size_t kSparse = 9;
+    if (torch::jit::peek(*stack, kSparse, info_->arguments.size()).toBool()) {
+      op.callBoxedForDispatchKey(c10::DispatchKey::CPU, *stack);
+    } else {
+      CaptureCall(*info_, stack);
+    }
+  }
+
+ private:
+  const OperatorInfo* const info_;
+};
+
 class Registrar {
  public:
   Registrar()
@@ -265,6 +296,8 @@ class Registrar {
     std::set<std::string> native = RegisterNativeKernels(&backend_);
     native.merge(RegisterPackedNetworks(&backend_, &autograd_));
     native.merge(RegisterAttentionChoice(&backend_));
+    native.merge(RegisterSparseConversions(&backend_));
+    RegisterSparseTensors();
     has_own_split_ = RegisterRecurrentSplits(&autograd_);
     counts_.native = native.size();
     // Copies resolve lazy conjugation and negation themselves. Otherwise
@@ -302,6 +335,10 @@ class Registrar {
     if (name == "aten::histc") {
       return CppFunction::makeFromBoxedFunctor(
           std::make_unique<HistogramKernel>(info));
+    }
+    if (name == "aten::_embedding_bag_backward") {
+      return CppFunction::makeFromBoxedFunctor(
+          std::make_unique<EmbeddingBagKernel>(info));
     }
     return CppFunction::makeFromBoxedFunctor(
         std::make_unique<CaptureKernel>(info));
