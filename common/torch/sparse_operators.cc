@@ -37,6 +37,8 @@ constexpr char kProductNumbers[] = ", *, Scalar beta=1, Scalar alpha=1";
 constexpr char kReduced[] =
     ", int[] dim, bool keepdim=False, *, ScalarType? dtype=None";
 
+constexpr char kBlocks[] = ", int[] blocksize, int? dense_dim=None";
+
 constexpr SparseOperator kOperators[] = {
     {"_coalesce", "", Kind::kAnyLayout, ""},
     {"add", "Tensor", Kind::kAnyLayout, ", *, Scalar alpha=1"},
@@ -57,6 +59,10 @@ constexpr SparseOperator kOperators[] = {
     {"_sparse_csr_sum", "dim_dtype", Kind::kAnyLayout, kReduced},
     {"_sparse_csr_prod", "dim_dtype", Kind::kAnyLayout, kReduced},
     {"sparse_sampled_addmm", "", Kind::kAnyLayout, kProductNumbers},
+    {"_to_sparse_csr", "", Kind::kAnyLayout, ", int? dense_dim=None"},
+    {"_to_sparse_csc", "", Kind::kAnyLayout, ", int? dense_dim=None"},
+    {"_to_sparse_bsr", "", Kind::kAnyLayout, kBlocks},
+    {"_to_sparse_bsc", "", Kind::kAnyLayout, kBlocks},
     {"addmm", "", Kind::kStrided, kProductNumbers},
     {"addmv", "out", Kind::kStrided, kProductNumbers},
     {"bmm", "", Kind::kStrided, ""},
@@ -284,14 +290,22 @@ std::vector<int64_t> ProductSizes(absl::string_view name,
 at::Tensor MetaProduct(absl::string_view name, at::TensorList parts,
                        c10::IntArrayRef layout) {
   std::vector<c10::IntArrayRef> sizes;
-  at::Tensor last;
+  std::vector<c10::ScalarType> types;
+  c10::ScalarType expected = parts.back().scalar_type();
   while (!layout.empty()) {
     const Description description = TakeDescription(&layout);
-    last = TakeParts(PartCount(description.layout), &parts).back();
+    const at::Tensor& values =
+        TakeParts(PartCount(description.layout), &parts).back();
+    types.push_back(values.scalar_type());
+    if (description.layout != c10::kStrided) expected = types.back();
     sizes.push_back(description.sizes);
   }
+  for (const c10::ScalarType type : types) {
+    TORCH_CHECK(type == expected, "expected scalar type ", expected,
+                " but found ", type);
+  }
   return at::empty(ProductSizes(name, sizes),
-                   at::TensorOptions(c10::kMeta).dtype(last.scalar_type()));
+                   at::TensorOptions(c10::kMeta).dtype(expected));
 }
 
 class MetaProductKernel final : public c10::OperatorKernel {

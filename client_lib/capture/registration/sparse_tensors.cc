@@ -32,7 +32,6 @@
 #include "client_lib/capture/device/lane.h"
 #include "client_lib/capture/device/remote_tensor.h"
 #include "common/torch/sparse_operators.h"
-#include "djinn/error.h"
 
 namespace djinn::capture {
 namespace {
@@ -100,12 +99,6 @@ at::Tensor StandIn(const at::Tensor& operand) {
   return at::zeros(operand.sizes(), options);
 }
 
-// Returns whether the failure may be due to the call.
-bool IsAboutTheCall(const c10::Error& error) {
-  const auto* const failure = dynamic_cast<const Error*>(&error);
-  return failure == nullptr || failure->reason() == "OPERATOR_FAILED";
-}
-
 // Throws the error that the CPU raises for the operands' metadata, if any. Call
 // this after a failure only, because the CPU computes a call that it accepts.
 void ThrowAsCpu(const c10::OperatorHandle& op, Stack arguments) {
@@ -150,8 +143,8 @@ struct OnWorker {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     try {
       (is_strided ? *strided : any_layout.value()).callBoxed(call);
-    } catch (const c10::Error& error) {
-      if (IsAboutTheCall(error)) ThrowAsCpu(original, arguments);
+    } catch (...) {  // The front end may have translated the error.
+      ThrowAsCpu(original, arguments);
       throw;
     }
     if (is_strided) return call.at(0).toTensor();
@@ -397,6 +390,10 @@ constexpr Listed kCompressedOnWorker[] = {
     {"_sparse_csr_prod", "dim_dtype"},
     {"sparse_sampled_addmm", ""},
     {"sparse_sampled_addmm", "out"},
+    {"_to_sparse_csr", ""},
+    {"_to_sparse_csc", ""},
+    {"_to_sparse_bsr", ""},
+    {"_to_sparse_bsc", ""},
 };
 // The operators that read memory and that no worker runs on sparse tensors.
 constexpr Listed kCooRefused[] = {{"sspaddmm", "out"}};
