@@ -22,7 +22,7 @@ namespace {
 
 using torch::jit::Stack;
 
-enum class Kind { kAnyLayout, kStrided, kInPlace };
+enum class Kind { kAnyLayout, kStrided, kStridedPair, kInPlace };
 
 struct SparseOperator {
   // PyTorch's operator, without "aten::".
@@ -63,6 +63,7 @@ constexpr SparseOperator kOperators[] = {
     {"_to_sparse_csc", "", Kind::kAnyLayout, ", int? dense_dim=None"},
     {"_to_sparse_bsr", "", Kind::kAnyLayout, kBlocks},
     {"_to_sparse_bsc", "", Kind::kAnyLayout, kBlocks},
+    {"_sparse_mm_reduce_impl", "", Kind::kStridedPair, ", str reduce"},
     {"addmm", "", Kind::kStrided, kProductNumbers},
     {"addmv", "out", Kind::kStrided, kProductNumbers},
     {"bmm", "", Kind::kStrided, ""},
@@ -221,7 +222,7 @@ class PartsKernel final : public c10::OperatorKernel {
     }
     Stack call = Arrange(operands, argument);
     op_.callBoxed(call);
-    const at::Tensor result = torch::jit::pop(call).toTensor();
+    const at::Tensor result = call.at(0).toTensor();
     switch (kind_) {
       case Kind::kAnyLayout:
         AppendResult(result, parts, stack);
@@ -230,6 +231,11 @@ class PartsKernel final : public c10::OperatorKernel {
         TORCH_CHECK(result.layout() == c10::kStrided, op_.schema().name(),
                     " returned a tensor of layout ", result.layout());
         stack->emplace_back(WithOwnMemory(result, parts));
+        return;
+      case Kind::kStridedPair:
+        for (const c10::IValue& value : call) {
+          stack->emplace_back(WithOwnMemory(value.toTensor(), parts));
+        }
         return;
       case Kind::kInPlace:
         stack->emplace_back(operands[0]);
@@ -337,6 +343,9 @@ std::string SchemaOf(const SparseOperator& op) {
     case Kind::kStrided:
       return absl::StrCat(op.name, ".strided(", kParts, op.arguments,
                           ") -> Tensor");
+    case Kind::kStridedPair:
+      return absl::StrCat(op.name, "(", kParts, op.arguments,
+                          ") -> (Tensor, Tensor)");
     case Kind::kInPlace:
       return absl::StrCat(op.name, "(Tensor(a!) self, ", kParts, op.arguments,
                           ") -> Tensor(a!)");

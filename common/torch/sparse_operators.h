@@ -24,13 +24,15 @@ namespace djinn {
 inline constexpr absl::string_view kSparseNamespace = "djinn_sparse::";
 
 // Defines the operators and their kernels for the CPU, CUDA devices and
-// metadata, once per process. An operator is one of three kinds:
+// metadata, once per process. An operator is one of four kinds:
 //
 // * NAME(Tensor[] parts, int[] layout, ...) -> (Tensor, Tensor, Tensor, Tensor)
 //   returns a tensor of any layout, which JoinResult() builds. Its sizes
 //   depend on data.
 // * NAME.strided(Tensor[] parts, int[] layout, ...) -> Tensor returns a strided
 //   tensor whose sizes follow from the operands' sizes.
+// * NAME(Tensor[] parts, int[] layout, ...) -> (Tensor, Tensor) returns two
+//   strided tensors.
 // * NAME_(Tensor(a!) self, Tensor[] parts, int[] layout, ...) -> Tensor(a!)
 //   writes a strided tensor, and does not copy it.
 //

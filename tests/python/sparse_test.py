@@ -190,6 +190,9 @@ class SparseTest(RemoteCase):
             lambda s, d: s.sum(),
             lambda s, d: s.sum(0, keepdim=True),
             lambda s, d: s.sum(1, keepdim=True),
+            lambda s, d: torch.sparse.mm(s, d, "sum"),
+            lambda s, d: torch.sparse.mm(s, d, "mean"),
+            lambda s, d: torch.sparse.mm(s, d, "amax"),
             lambda s, d: s.t(),
             lambda s, d: s[1],
             lambda s, d: (s.crow_indices(), s.col_indices(), s.values()),
@@ -373,8 +376,9 @@ class SparseTest(RemoteCase):
     def test_what_is_missing_is_refused_by_name(self):
         sparse = coo(5, 4).to(self.device)
         for call, name in (
-            (lambda: torch.sparse.mm(sparse.to_sparse_csr(), randn(4, 2).to(self.device), "amax"),
-             "aten::_sparse_mm_reduce_impl"),
+            (lambda: torch.sparse.mm(
+                sparse.to_sparse_csr().requires_grad_(), randn(4, 2).to(self.device), "sum")
+             .sum().backward(), "aten::_sparse_mm_reduce_impl_backward"),
             (lambda: torch.sspaddmm(sparse, sparse, torch.ones(4, 4, device=self.device)),
              "aten::sspaddmm"),
             (lambda: sparse.max(), "aten::max"),

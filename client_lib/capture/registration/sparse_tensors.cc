@@ -125,8 +125,24 @@ struct OnWorker {
     strided = dispatcher.findSchema({own, "strided"});
   }
 
-  // Replaces the operator's arguments on the stack by its result.
+  // Returns the result of a call.
   at::Tensor operator()(const Stack& arguments) const {
+    const bool is_strided = strided.has_value() && ReturnsStrided(arguments);
+    const std::vector<at::Tensor> results =
+        Call(is_strided ? *strided : any_layout.value(), arguments);
+    return is_strided ? results.at(0) : JoinResult(results);
+  }
+
+  // Returns the results of a call of an operator that returns strided tensors.
+  std::vector<at::Tensor> Strided(const Stack& arguments) const {
+    return Call(any_layout.value(), arguments);
+  }
+
+  c10::OperatorHandle original;
+
+ private:
+  std::vector<at::Tensor> Call(const c10::OperatorHandle& op,
+                               const Stack& arguments) const {
     std::vector<at::Tensor> parts;
     std::vector<int64_t> layout;
     Stack numbers;
@@ -139,32 +155,28 @@ struct OnWorker {
     }
     Stack call = {parts, layout};
     call.insert(call.end(), numbers.begin(), numbers.end());
-    const bool is_strided = strided.has_value() && ReturnsStrided(arguments);
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     try {
-      (is_strided ? *strided : any_layout.value()).callBoxed(call);
+      op.callBoxed(call);
     } catch (...) {  // The front end may have translated the error.
       ThrowAsCpu(original, arguments);
       throw;
     }
-    if (is_strided) return call.at(0).toTensor();
     std::vector<at::Tensor> results;
     for (c10::IValue& value : call) {
       results.push_back(std::move(value).toTensor());
     }
-    return JoinResult(results);
+    return results;
   }
 
-  c10::OperatorHandle original;
-  std::optional<c10::OperatorHandle> any_layout;
-  std::optional<c10::OperatorHandle> strided;
-
- private:
   // A product has the layout of its addend, if there is one.
   bool ReturnsStrided(const Stack& arguments) const {
     return !any_layout.has_value() ||
            arguments[0].toTensor().layout() == c10::kStrided;
   }
+
+  std::optional<c10::OperatorHandle> any_layout;
+  std::optional<c10::OperatorHandle> strided;
 };
 
 // Makes `out` what `result` is, in the dtype of `out`.
@@ -219,6 +231,25 @@ class WorkerKernel final : public c10::OperatorKernel {
       result = *written;
     }
     stack->emplace_back(std::move(result));
+  }
+
+ private:
+  const OnWorker operation_;
+};
+
+// Runs an operator that returns strided tensors on the worker.
+class StridedResultsKernel final : public c10::OperatorKernel {
+ public:
+  explicit StridedResultsKernel(OnWorker operation)
+      : operation_(std::move(operation)) {}
+
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet,
+                  Stack* stack) {
+    const Stack arguments =
+        torch::jit::pop(*stack, op.schema().arguments().size());
+    for (at::Tensor& result : operation_.Strided(arguments)) {
+      stack->emplace_back(std::move(result));
+    }
   }
 
  private:
@@ -395,10 +426,10 @@ constexpr Listed kCompressedOnWorker[] = {
     {"_to_sparse_bsr", ""},
     {"_to_sparse_bsc", ""},
 };
+constexpr Listed kStridedResults[] = {{"_sparse_mm_reduce_impl", ""}};
 // The operators that read memory and that no worker runs on sparse tensors.
 constexpr Listed kCooRefused[] = {{"sspaddmm", "out"}};
 constexpr Listed kCompressedRefused[] = {
-    {"_sparse_mm_reduce_impl", ""},
     {"_sparse_mm_reduce_impl_backward", ""},
     {"triangular_solve", "X"},
 };
@@ -505,6 +536,7 @@ void RegisterSparseTensors() {
   KeyRegistrar compressed(DispatchKey::SparseCsrPrivateUse1,
                           DispatchKey::SparseCsrCPU);
   compressed.AddAll<WorkerKernel>(kCompressedOnWorker);
+  compressed.AddAll<StridedResultsKernel>(kStridedResults);
   compressed.Add("add.out", torch::CppFunction(TORCH_FN(AddOut)));
   compressed.Skip(kCompressedRefused);
   compressed.Finish();
