@@ -1,6 +1,7 @@
 #include "common/srg/graph.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,6 +13,69 @@ namespace {
 
 constexpr size_t kMaxDimensions = 64;
 
+struct ElementType {
+  absl::string_view name;
+  int64_t size = 0;
+};
+
+// The element types by their number. Those without a name are PyTorch's
+// quantised ones.
+constexpr ElementType kElementTypes[] = {
+    {},  // kUnspecified
+    {"uint8", 1},
+    {"int8", 1},
+    {"int16", 2},
+    {"int32", 4},
+    {"int64", 8},
+    {"float16", 2},
+    {"float32", 4},
+    {"float64", 8},
+    {"complex32", 4},
+    {"complex64", 8},
+    {"complex128", 16},
+    {"bool", 1},
+    {},
+    {},
+    {},
+    {"bfloat16", 2},
+    {},
+    {},
+    {"bits1x8", 1},
+    {"bits2x4", 1},
+    {"bits4x2", 1},
+    {"bits8", 1},
+    {"bits16", 2},
+    {"float8_e5m2", 1},
+    {"float8_e4m3fn", 1},
+    {"float8_e5m2fnuz", 1},
+    {"float8_e4m3fnuz", 1},
+    {"uint16", 2},
+    {"uint32", 4},
+    {"uint64", 8},
+    {"uint1", 1},
+    {"uint2", 1},
+    {"uint3", 1},
+    {"uint4", 1},
+    {"uint5", 1},
+    {"uint6", 1},
+    {"uint7", 1},
+    {"int1", 1},
+    {"int2", 1},
+    {"int3", 1},
+    {"int4", 1},
+    {"int5", 1},
+    {"int6", 1},
+    {"int7", 1},
+    {"float8_e8m0fnu", 1},
+    {"float4_e2m1fn_x2", 1},
+};
+
+ElementType Find(DataType type) {
+  const auto number = static_cast<size_t>(type);
+  return number < std::size(kElementTypes) ? kElementTypes[number]
+                                           : ElementType{};
+}
+
 absl::Status Invalid(const TensorView& view, absl::string_view what) {
   return MakeError(absl::StatusCode::kInvalidArgument, "INVALID_VIEW",
                    absl::StrCat(what, " in view ", DescribeView(view),
@@ -20,73 +84,11 @@ absl::Status Invalid(const TensorView& view, absl::string_view what) {
 
 }  // namespace
 
-int64_t ElementSize(DataType type) {
-  switch (type) {
-    case DataType::kUint8:
-    case DataType::kInt8:
-    case DataType::kBool:
-      return 1;
-    case DataType::kInt16:
-    case DataType::kUint16:
-    case DataType::kFloat16:
-    case DataType::kBfloat16:
-      return 2;
-    case DataType::kInt32:
-    case DataType::kUint32:
-    case DataType::kFloat32:
-    case DataType::kComplex32:
-      return 4;
-    case DataType::kInt64:
-    case DataType::kUint64:
-    case DataType::kFloat64:
-    case DataType::kComplex64:
-      return 8;
-    case DataType::kComplex128:
-      return 16;
-    case DataType::kUnspecified:
-      break;
-  }
-  return 0;
-}
+int64_t ElementSize(DataType type) { return Find(type).size; }
 
 absl::string_view DataTypeName(DataType type) {
-  switch (type) {
-    case DataType::kUint8:
-      return "uint8";
-    case DataType::kInt8:
-      return "int8";
-    case DataType::kInt16:
-      return "int16";
-    case DataType::kInt32:
-      return "int32";
-    case DataType::kInt64:
-      return "int64";
-    case DataType::kFloat16:
-      return "float16";
-    case DataType::kFloat32:
-      return "float32";
-    case DataType::kFloat64:
-      return "float64";
-    case DataType::kComplex32:
-      return "complex32";
-    case DataType::kComplex64:
-      return "complex64";
-    case DataType::kComplex128:
-      return "complex128";
-    case DataType::kBool:
-      return "bool";
-    case DataType::kBfloat16:
-      return "bfloat16";
-    case DataType::kUint16:
-      return "uint16";
-    case DataType::kUint32:
-      return "uint32";
-    case DataType::kUint64:
-      return "uint64";
-    case DataType::kUnspecified:
-      break;
-  }
-  return "unknown";
+  const absl::string_view name = Find(type).name;
+  return name.empty() ? "unknown" : name;
 }
 
 absl::StatusOr<int64_t> ElementCount(const TensorView& view) {

@@ -10,6 +10,7 @@
 #include "absl/strings/strip.h"
 #include "absl/types/span.h"
 #include "common/base/error.h"
+#include "common/torch/sparse_operators.h"
 
 namespace djinn {
 namespace {
@@ -138,6 +139,8 @@ absl::Status Refuse(const c10::FunctionSchema& schema,
 
 absl::Status CheckAllowed(const c10::FunctionSchema& schema) {
   absl::string_view name = schema.name();
+  // These check what they are given.
+  if (absl::StartsWith(name, kSparseNamespace)) return CheckCustom(schema);
   if (!absl::ConsumePrefix(&name, "aten::")) {
     return Refuse(schema, "only operators of namespace aten run remotely");
   }

@@ -1,12 +1,13 @@
 #include "common/torch/data_type.h"
 
+#include <cstdint>
+#include <utility>
+
 namespace djinn {
 
 std::optional<srg::DataType> DataTypeFromTorch(c10::ScalarType type) {
   const int number = static_cast<int>(type) + 1;
-  if (number <= 0 || number > static_cast<int>(srg::DataType::kUint64)) {
-    return std::nullopt;
-  }
+  if (!std::in_range<uint8_t>(number)) return std::nullopt;
   const auto data_type = static_cast<srg::DataType>(number);
   if (srg::ElementSize(data_type) == 0) return std::nullopt;
   return data_type;

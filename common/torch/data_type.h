@@ -9,8 +9,8 @@
 
 namespace djinn {
 
-// Return nullopt for types that the graph does not know: quantised ones, floats
-// of 8 bits and less, integers of odd widths.
+// Return nullopt for types that the graph does not know, which are PyTorch's
+// quantised ones.
 std::optional<srg::DataType> DataTypeFromTorch(c10::ScalarType type);
 std::optional<c10::ScalarType> DataTypeToTorch(srg::DataType type);
 

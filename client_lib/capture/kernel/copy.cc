@@ -31,7 +31,20 @@ const OperatorInfo& CopyOperator() {
   return *info;
 }
 
+// Returns whether PyTorch lacks the kernel of some copies of the dtype. These
+// are the dtypes of bits and those that were added after uint64.
+bool HasFewKernels(c10::ScalarType type) {
+  return c10::isBitsType(type) || type > c10::ScalarType::UInt64;
+}
+
+// Throws the CPU's error if the CPU has no kernel for a copy of these dtypes.
+void CheckHasKernel(c10::ScalarType source, c10::ScalarType destination) {
+  if (!HasFewKernels(source) && !HasFewKernels(destination)) return;
+  at::empty({1}, destination).copy_(at::empty({1}, source));
+}
+
 void RecordCopy(const at::Tensor& source, const at::Tensor& destination) {
+  CheckHasKernel(source.scalar_type(), destination.scalar_type());
   torch::jit::Stack stack;
   stack.emplace_back(destination);
   stack.emplace_back(source);

@@ -41,7 +41,8 @@ bool AreSame(double x, double y) { return std::memcmp(&x, &y, sizeof(x)) == 0; }
 }  // namespace
 
 void CheckFits(c10::ScalarType type, const c10::Scalar& number) {
-  AT_DISPATCH_V2(type, "fill", AT_WRAP([&] { (void)number.to<scalar_t>(); }),
+  AT_DISPATCH_V2(type, "fill_cpu",
+                 AT_WRAP([&] { (void)number.to<scalar_t>(); }),
                  AT_EXPAND(AT_ALL_TYPES_AND_COMPLEX), c10::kBool, c10::kHalf,
                  c10::kBFloat16, AT_EXPAND(AT_BAREBONES_UNSIGNED_TYPES),
                  c10::kComplexHalf, AT_EXPAND(AT_FLOAT8_TYPES));

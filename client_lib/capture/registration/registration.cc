@@ -23,6 +23,7 @@
 #include "client_lib/capture/kernel/custom_operators.h"
 #include "client_lib/capture/operators/operator_info.h"
 #include "client_lib/capture/registration/native_kernels.h"
+#include "client_lib/capture/registration/sparse_tensors.h"
 #include "client_lib/capture/registration/split_rule.h"
 
 namespace djinn::capture {
@@ -187,6 +188,27 @@ class HistogramKernel : public c10::OperatorKernel {
   const OperatorInfo* const info_;
 };
 
+// Captures aten::_embedding_bag_backward, unless its gradient is sparse: then
+// PyTorch's kernel only calls other operators.
+class EmbeddingBagKernel : public c10::OperatorKernel {
+ public:
+  // `info` lives for the rest of the process.
+  explicit EmbeddingBagKernel(const OperatorInfo* info) : info_(info) {}
+
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet,
+                  Stack* stack) {
+    constexpr size_t kSparse = 9;
+    if (torch::jit::peek(*stack, kSparse, info_->arguments.size()).toBool()) {
+      op.callBoxedForDispatchKey(c10::DispatchKey::CPU, *stack);
+    } else {
+      CaptureCall(*info_, stack);
+    }
+  }
+
+ private:
+  const OperatorInfo* const info_;
+};
+
 class Registrar {
  public:
   Registrar()
@@ -203,6 +225,8 @@ class Registrar {
     std::set<std::string> native = RegisterNativeKernels(&backend_);
     native.merge(RegisterPackedNetworks(&backend_, &autograd_));
     native.merge(RegisterAttentionChoice(&backend_));
+    native.merge(RegisterSparseConversions(&backend_));
+    RegisterSparseTensors();
     RegisterGroupNormDerivative(&autograd_);
     own_splits_ = RecurrentSplits();
     own_splits_.merge(GroupNormSplits());
@@ -247,6 +271,10 @@ class Registrar {
     if (name == "aten::histc") {
       return CppFunction::makeFromBoxedFunctor(
           std::make_unique<HistogramKernel>(info));
+    }
+    if (name == "aten::_embedding_bag_backward") {
+      return CppFunction::makeFromBoxedFunctor(
+          std::make_unique<EmbeddingBagKernel>(info));
     }
     return CppFunction::makeFromBoxedFunctor(
         std::make_unique<CaptureKernel>(info));

@@ -40,6 +40,12 @@ bool IsLazy(const at::Tensor& tensor) {
   return tensor.is_conj() || tensor.is_neg();
 }
 
+// Returns whether the tensor is sparse. The composite's parts have sparse
+// kernels.
+bool IsSparse(const at::Tensor& tensor) {
+  return tensor.layout() != c10::kStrided;
+}
+
 // Returns whether all but the last dimension are evenly spaced. matmul()
 // compares strides in this way, so a dimension of size 1 counts like any other.
 bool IsEvenlySpaced(const at::Tensor& tensor) {
@@ -155,7 +161,7 @@ bool SplitRule::SplitsBelowAutograd(Arguments arguments) const {
 
 bool SplitRule::SplitsAboveAutograd(Arguments arguments) const {
   return AnyTensor(arguments, IsDifferentiated) ||
-         AnyTensor(arguments, IsLazy) ||
+         AnyTensor(arguments, IsLazy) || AnyTensor(arguments, IsSparse) ||
          // Autograd must see a call that returns a view of its operand.
          (may_make_view_ && arguments[1].toListRef().size() == 1) ||
          SplitsBelowAutograd(arguments);

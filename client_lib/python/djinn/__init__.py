@@ -27,7 +27,6 @@ from djinn import (  # noqa: E402  (needs the library)
     _inductor,
     _processors,
     _safetensors,
-    _sparse,
     _switches,
 )
 from djinn._automatic import registered_modules, set_automatic_registration  # noqa: E402
@@ -65,7 +64,6 @@ _device_module.register()
 _higher_order.teach()
 _processors.leave_alone()
 _safetensors.teach()
-_sparse.refuse()
 _inductor.refuse()
 _automatic.begin()
 _switches.watch(_frameworks.is_wanted)

@@ -22,7 +22,8 @@ struct CustomOperators {
   std::vector<std::string> libraries;
 };
 
-// Loads the libraries for the life of the process. Returns InvalidArgument
+// Loads the libraries, and Djinn's own operators on sparse tensors, for the life
+// of the process. Returns InvalidArgument
 // (BAD_OPERATOR_LIBRARY), which names the path, for a path that is not
 // absolute, is no regular file, cannot be loaded, or registers no operators.
 // An optional library that cannot be loaded is logged; one whose folder and
