@@ -17,6 +17,8 @@ namespace {
 // etcd's servers end connections on which pings come more often than every five
 // seconds. A channel pings after kPingAfter of its silence.
 constexpr absl::Duration kSilence = absl::Seconds(20);
+// How long a call waits for the connection before it fails.
+constexpr absl::Duration kConnectPatience = absl::Milliseconds(250);
 
 absl::Status ToStatus(const grpc::Status& status, const std::string& address) {
   if (status.ok()) return absl::OkStatus();
@@ -55,7 +57,8 @@ absl::StatusOr<std::unique_ptr<EtcdClient>> EtcdClient::Make(
   for (const std::string& endpoint : options.endpoints) {
     DJINN_ASSIGN_OR_RETURN(const std::shared_ptr<grpc::Channel> channel,
                            MakeChannel(endpoint, channel_options));
-    client->servers_.push_back({endpoint, etcdserverpb::KV::NewStub(channel),
+    client->servers_.push_back({endpoint, channel,
+                                etcdserverpb::KV::NewStub(channel),
                                 etcdserverpb::Lease::NewStub(channel)});
   }
   return client;
@@ -70,6 +73,11 @@ absl::Status EtcdClient::Call(int tries, const CallFunction& call) {
       index = preferred_;
     }
     Server& server = servers_[index];
+    // gRPC advances a connection at once only while a thread waits for it. A
+    // call at a server that was away would fail without waiting.
+    server.channel->WaitForConnected(
+        std::chrono::system_clock::now() +
+        absl::ToChronoMilliseconds(std::min(timeout_, kConnectPatience)));
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() +
                          absl::ToChronoMilliseconds(timeout_));

@@ -26,6 +26,7 @@
 #include "common/net/tls.h"
 #include "etcd/etcd.grpc.pb.h"
 #include "etcd/etcd.pb.h"
+#include "grpcpp/channel.h"
 
 namespace djinn::coordinator {
 
@@ -57,6 +58,7 @@ class EtcdClient {
  private:
   struct Server {
     std::string address;
+    std::shared_ptr<grpc::Channel> channel;
     std::unique_ptr<etcdserverpb::KV::Stub> kv;
     std::unique_ptr<etcdserverpb::Lease::Stub> lease;
   };
