@@ -205,7 +205,8 @@ class Time {
       context.moveTo(x(time), 0);
       context.lineTo(x(time), 4000);
       context.stroke();
-      const label = step >= 1e6 ? clock(time).slice(0, 8) : clock(time);
+      const label = step >= 1e6 ? clock(time).slice(0, 8) :
+          clock(time) + (step >= 1e3 ? '' : String(Math.floor(time % 1e3)).padStart(3, '0'));
       context.fillText(label, x(time) + 3, AXIS / 2);
     }
   }
