@@ -54,10 +54,14 @@ function tell(text) {
 function showOverview(overview) {
   const lost = overview.lost ? `, ${overview.lost} lost` : '';
   $('state').textContent = overview.at === undefined ? 'nothing seen yet' :
-    `${overview.workers} workers${lost}, ${overview.sessions} sessions, ` +
-    `${overview.leases} leases, ${overview.waiting} waiting · seen at ${clock(overview.at)}`;
+    `${many(overview.workers, 'worker')}${lost}, ${many(overview.sessions, 'session')}, ` +
+    `${many(overview.leases, 'lease')}, ${overview.waiting} waiting · seen at ${clock(overview.at)}`;
   tell(overview.error ? `The coordinator does not answer since ${clock(overview.error.since)}: ` +
        `${overview.error.text}. Below is what was seen last.` : '');
+}
+
+function many(n, noun) {
+  return `${n} ${noun}${n === 1 ? '' : 's'}`;
 }
 
 async function look() {

@@ -12,7 +12,7 @@ class Graph {
     this.wanted = '';
     this.nodes = [];
     this.selected = -1;
-    this.list = el('select', {size: 12, 'aria-label': 'Graphs', onchange: () => this.open(this.list.value)});
+    this.list = el('select', {size: 7, 'aria-label': 'Graphs', onchange: () => this.open(this.list.value)});
     this.filter = el('input', {type: 'search', placeholder: 'fingerprint or phase', oninput: () => this.fillList()});
     this.drawing = new Scrolled('Calls of the graph', (...at) => this.draw(...at), (event) => this.key(event), (x, y) => this.click(x, y));
     this.problem = el('p', {role: 'alert'});

@@ -74,7 +74,7 @@ class Memory {
     let index = moments.findIndex((time) => time === answer.at);
     if (index < 0) index = moments.length - 1;
     this.slider.value = index;
-    this.moment.textContent = clock(answer.at) + (this.at === null ? ', the present' : ', the past');
+    this.moment.textContent = clock(answer.at) + (this.at === null ? ', the latest' : ', the past');
     this.slider.setAttribute('aria-valuetext', this.moment.textContent);
     this.arrange();
     this.drawing.paint();
@@ -216,6 +216,8 @@ class Memory {
 // Divides a rectangle by class, then by tenant. A class takes what the worker's
 // ledger says; its tenants divide that in proportion to their use.
 function tree(one, x, y, width, height) {
+  if (one.state === 2) return [];  // It reports nothing.
+  const right = x + width;
   const tenantsOf = (kind) => one.tenants.filter((t) => t[kind] > 0).map((t) => [t.tenant, t[kind]]);
   const classes = [
     ['contents', one.contents, tenantsOf('contents')], ['caches', one.caches, tenantsOf('caches')],
@@ -228,8 +230,9 @@ function tree(one, x, y, width, height) {
   const all = Math.max(1, used, one.memory);
   const boxes = [];
   for (const [kind, size, tenants] of classes) {
-    const wide = width * size / all;
-    if (wide <= 0) continue;
+    if (size <= 0 || x >= right) continue;
+    // What is there is visible, however little it is; the rest is free.
+    const wide = kind === 'free' ? right - x : Math.min(right - x, Math.max(2, width * size / all));
     const total = tenants.reduce((sum, [, n]) => sum + n, 0);
     let top = y;
     for (const [tenant, n] of total > 0 ? tenants : [['', 1]]) {

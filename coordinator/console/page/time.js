@@ -205,7 +205,8 @@ class Time {
       context.moveTo(x(time), 0);
       context.lineTo(x(time), 4000);
       context.stroke();
-      const label = step >= 1e6 ? clock(time).slice(0, 8) : clock(time);
+      const label = step >= 1e6 ? clock(time).slice(0, 8) :
+          clock(time) + (step >= 1e3 ? '' : String(Math.floor(time % 1e3)).padStart(3, '0'));
       context.fillText(label, x(time) + 3, AXIS / 2);
     }
   }
@@ -221,6 +222,15 @@ class Time {
     this.span = wide;
     this.moved();
   }
+  // Shows the selected run at a third of the width.
+  fit() {
+    const run = this.selected;
+    if (!run) return;
+    const wide = Math.max(30, end(run) - run.received);
+    this.span = 3 * wide;
+    this.to = end(run) + wide;
+    this.moved();
+  }
   present() {
     this.to = null;
     this.moved();
@@ -234,6 +244,7 @@ class Time {
     const actions = {
       ArrowLeft: () => this.pan(-0.1), ArrowRight: () => this.pan(0.1), '+': () => this.zoom(0.5),
       '-': () => this.zoom(2), Home: () => this.present(), n: () => this.step(1), p: () => this.step(-1),
+      Enter: () => this.fit(),
     };
     const action = actions[event.key];
     if (!action || event.ctrlKey || event.metaKey) return;
