@@ -129,8 +129,8 @@ void ReadIsolation(ConfigMap* root, WorkerConfig* config) {
   ConfigMap map = root->Map("isolation");
   const bool other_hosts = absl::IsFailedPrecondition(
       CheckAddress(config->listen, /*other_hosts=*/false));
-  const std::string mode =
-      map.String("mode", other_hosts ? "process" : "shared");
+  std::string mode = map.String("mode", "");
+  if (mode.empty()) mode = other_hosts ? "process" : "shared";
   if (mode != "shared" && mode != "process") {
     map.Error("mode", "shared or process");
   }
