@@ -17,8 +17,9 @@ using torch::jit::Stack;
 
 // Returns a tensor with two elements at the same place.
 at::Tensor Repeating() {
-  return at::sparse_coo_tensor(at::tensor({2, 0, 2, 1, 0, 1}).view({2, 3}),
-                               at::tensor({1.5, 2., -4.}), {3, 4});
+  return at::sparse_coo_tensor(
+      at::tensor({2, 0, 2, 1, 0, 1}, at::kLong).view({2, 3}),
+      at::tensor({1.5, 2., -4.}, at::kDouble), {3, 4});
 }
 
 // Calls the operator with the operands' parts and the other arguments.
@@ -97,7 +98,7 @@ TEST(SparseOperatorsTest, MetadataOfAProductNeedsNoData) {
 }
 
 TEST(SparseOperatorsTest, ResultsShareNoMemoryWithOperands) {
-  const at::Tensor sparse = Repeating().coalesce();
+  const at::Tensor sparse = Repeating();
   for (const at::Tensor& part : Call("_coalesce", "", {sparse})) {
     EXPECT_FALSE(part.is_alias_of(sparse._indices()));
     EXPECT_FALSE(part.is_alias_of(sparse._values()));
@@ -106,17 +107,18 @@ TEST(SparseOperatorsTest, ResultsShareNoMemoryWithOperands) {
 
 TEST(SparseOperatorsTest, IndexOutsideTheTensorIsRefused) {
   const at::Tensor dense = at::ones({4, 2}, at::kDouble);
-  const at::Tensor wrong =
-      at::_sparse_coo_tensor_unsafe(at::tensor({0, 9, 1, 0}).view({2, 2}),
-                                    at::ones({2}, at::kDouble), {3, 4});
+  const at::Tensor wrong = at::_sparse_coo_tensor_unsafe(
+      at::tensor({0, 9, 1, 0}, at::kLong).view({2, 2}),
+      at::ones({2}, at::kDouble), {3, 4});
   EXPECT_THAT(ErrorOf([&] {
                 Call("addmm", "strided",
                      {at::zeros({3, 2}, at::kDouble), wrong, dense}, {1, 1});
               }),
               HasSubstr("inconsistent with indices"));
   const at::Tensor compressed = at::_sparse_csr_tensor_unsafe(
-      at::tensor({0, 1, 2, 2}), at::tensor({0, 77}), at::ones({2}, at::kDouble),
-      {3, 4});
+      at::tensor({0, 1, 2, 2}, at::kLong), at::tensor({0, 77}, at::kLong),
+      at::ones({2}, at::kDouble), {3, 4},
+      at::TensorOptions(at::kSparseCsr).dtype(at::kDouble));
   EXPECT_THAT(ErrorOf([&] {
                 Call("addmm", "strided",
                      {at::zeros({3, 2}, at::kDouble), compressed, dense},
