@@ -20,7 +20,8 @@
 
 namespace djinn::srg {
 
-// The values are c10::ScalarType plus one, as in the .proto.
+// The values are c10::ScalarType plus one, as in the .proto. Types of fewer
+// than 8 bits fill one byte per element, alone or packed.
 enum class DataType : uint8_t {
   kUnspecified = 0,
   kUint8 = 1,
@@ -36,9 +37,34 @@ enum class DataType : uint8_t {
   kComplex128 = 11,
   kBool = 12,
   kBfloat16 = 16,
+  kBits1x8 = 19,
+  kBits2x4 = 20,
+  kBits4x2 = 21,
+  kBits8 = 22,
+  kBits16 = 23,
+  kFloat8E5m2 = 24,
+  kFloat8E4m3fn = 25,
+  kFloat8E5m2fnuz = 26,
+  kFloat8E4m3fnuz = 27,
   kUint16 = 28,
   kUint32 = 29,
   kUint64 = 30,
+  kUint1 = 31,
+  kUint2 = 32,
+  kUint3 = 33,
+  kUint4 = 34,
+  kUint5 = 35,
+  kUint6 = 36,
+  kUint7 = 37,
+  kInt1 = 38,
+  kInt2 = 39,
+  kInt3 = 40,
+  kInt4 = 41,
+  kInt5 = 42,
+  kInt6 = 43,
+  kInt7 = 44,
+  kFloat8E8m0fnu = 45,
+  kFloat4E2m1fnX2 = 46,
 };
 
 // Returns the bytes per element; 0 for a value that is not an enumerator.

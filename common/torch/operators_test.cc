@@ -12,6 +12,7 @@
 #include "common/torch/overwrite_table.h"
 #include "common/torch/random_table.h"
 #include "common/torch/schema_hash.h"
+#include "common/torch/sparse_operators.h"
 #include "gtest/gtest.h"
 
 namespace djinn {
@@ -224,6 +225,13 @@ TEST(AllowListTest, PlainOperatorsPass) {
     const absl::Status status = CheckAllowed(op->schema());
     EXPECT_TRUE(status.ok()) << status;
   }
+}
+
+TEST(AllowListTest, OperatorsOnPartsOfSparseTensorsPass) {
+  DefineSparseOperators();
+  EXPECT_TRUE(CheckAllowed(Schema("djinn_sparse::addmm", "strided")).ok());
+  EXPECT_TRUE(CheckAllowed(Schema("djinn_sparse::_coalesce", "")).ok());
+  EXPECT_TRUE(CheckAllowed(Schema("djinn_sparse::add_", "")).ok());
 }
 
 TEST(AllowListTest, RefusesWhatIsNoComputation) {

@@ -240,6 +240,12 @@ bool IsFloating(srg::DataType type) {
     case srg::DataType::kFloat32:
     case srg::DataType::kFloat64:
     case srg::DataType::kBfloat16:
+    case srg::DataType::kFloat8E5m2:
+    case srg::DataType::kFloat8E4m3fn:
+    case srg::DataType::kFloat8E5m2fnuz:
+    case srg::DataType::kFloat8E4m3fnuz:
+    case srg::DataType::kFloat8E8m0fnu:
+    case srg::DataType::kFloat4E2m1fnX2:
     case srg::DataType::kComplex32:
     case srg::DataType::kComplex64:
     case srg::DataType::kComplex128:
