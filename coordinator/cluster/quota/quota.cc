@@ -67,7 +67,8 @@ void DescribeOverride(const ClusterState& state, const Tenant& tenant,
   *out->mutable_set_time() = stored->set_time();
   const auto configured = QuotaOf(quota->resource(), *tenant.configured);
   if (configured.has_value()) *out->mutable_configured() = *configured;
-  out->set_until_restart(state.config.state_file.empty());
+  out->set_until_restart(state.config.state_file.empty() &&
+                         !state.config.etcd.enabled());
 }
 
 }  // namespace
