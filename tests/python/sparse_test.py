@@ -198,6 +198,18 @@ class SparseTest(RemoteCase):
             lambda s, d: (s.crow_indices(), s.col_indices(), s.values()),
         ), sparse, randn(4, 3))
 
+    def test_compressed_indices_in_any_order(self):
+        for columns in ([2, 0, 3, 1], [1, 1, 0, 0]):
+            sparse = torch.sparse_csr_tensor(
+                torch.tensor([0, 2, 2, 4]), torch.tensor(columns), randn(4), (3, 4))
+            self.assert_all_as_cpu(
+                (lambda s, d: s @ d, lambda s, d: s.to_dense(), lambda s, d: s @ d[:, 0]),
+                sparse, randn(4, 2))
+        outside = torch.sparse_csr_tensor(
+            torch.tensor([0, 2, 2, 4]), torch.tensor([2, 0, 3, 4]), randn(4), (3, 4))
+        with self.assertRaisesRegex(RuntimeError, "col_indices|outside its sizes"):
+            (outside.to(self.device) @ randn(4, 2).to(self.device)).cpu()
+
     def test_large_products_have_the_bits_of_the_cpu(self):
         indices = torch.randint(0, 300, (2, 4000), generator=torch.Generator().manual_seed(5))
         sparse = torch.sparse_coo_tensor(indices, randn(4000), (300, 300))
