@@ -179,7 +179,9 @@ TEST_F(ReplicaTest, AFollowerNamesTheLeaderAndDoesNothingElse) {
     EXPECT_EQ(ErrorMetadataValue(status, "leader"), leader->address());
   }
   using Response = grpc::health::v1::HealthCheckResponse;
-  EXPECT_EQ(Health(*follower, ""), Response::SERVING);
+  // Health follows readiness after a fraction of a second.
+  EXPECT_TRUE(
+      Eventually([&] { return Health(*follower, "") == Response::SERVING; }));
   EXPECT_EQ(Health(*follower, "djinn.v1.Session"), Response::NOT_SERVING);
   EXPECT_EQ(Health(*leader, "djinn.v1.Session"), Response::SERVING);
 }
