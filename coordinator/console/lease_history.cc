@@ -16,6 +16,10 @@ namespace {
 // worker are further apart.
 constexpr absl::Duration kSameDecision = absl::Milliseconds(500);
 
+// Time within which the coordinator finds a worker lost that a client could not
+// reach.
+constexpr absl::Duration kLately = absl::Minutes(1);
+
 bool Same(const SeenMigration& seen, const v1::SessionInfo& session,
           const v1::MigrationInfo& info, absl::Time decided) {
   return seen.session == session.session_id() &&
@@ -58,6 +62,21 @@ void LeaseHistory::Update(const v1::ListLeasesResponse& leases,
   for (const v1::SessionInfo& session : sessions.sessions()) {
     for (const v1::MigrationInfo& info : session.migrations()) {
       NoteMigration(session, info, now);
+    }
+  }
+}
+
+void LeaseHistory::NoteLostWorkers(const v1::ListWorkersResponse& workers,
+                                   absl::Time now) {
+  absl::flat_hash_set<absl::string_view> lost;
+  for (const v1::WorkerInfo& worker : workers.workers()) {
+    if (worker.state() == v1::WorkerInfo::LOST) lost.insert(worker.worker_id());
+  }
+  if (lost.empty()) return;
+  for (auto span = ended_.rbegin(); span != ended_.rend(); ++span) {
+    if (now - span->ended > kLately) break;
+    if (span->end_reason.empty() && lost.contains(span->worker)) {
+      span->end_reason = "WORKER_LOST";
     }
   }
 }

@@ -46,6 +46,10 @@ class LeaseHistory {
   // Compares the leases and migrations that exist at `now` with those before.
   void Update(const v1::ListLeasesResponse& leases,
               const v1::ListSessionsResponse& sessions, absl::Time now);
+  // Gives leases that ended lately on a worker that is lost now that reason. A
+  // client that cannot reach its worker returns the lease, often before the
+  // coordinator finds the worker lost and says why the lease ended.
+  void NoteLostWorkers(const v1::ListWorkersResponse& workers, absl::Time now);
   // Learns why the last lease of each of the session's devices was taken.
   void Explain(const v1::SessionExplanation& explanation, absl::Time now);
 

@@ -62,6 +62,23 @@ TEST(LeaseHistoryTest, ALeaseLostBeforeTheFirstLookIsKnownFromItsExplanation) {
   EXPECT_EQ(history.ended()[0].worker, "w1");
 }
 
+TEST(LeaseHistoryTest, ALeaseReturnedBecauseItsWorkerIsAwayWasLost) {
+  LeaseHistory history(10);
+  v1::ListWorkersResponse workers;
+  v1::WorkerInfo* const worker = workers.add_workers();
+  worker->set_worker_id("w1");
+  worker->set_state(v1::WorkerInfo::ACTIVE);
+  history.Update(Leases("a", "w1", absl::Seconds(5)), {}, kNow);
+  history.Update({}, {}, kNow);
+  history.NoteLostWorkers(workers, kNow);
+  EXPECT_EQ(history.ended()[0].end_reason, "");
+  worker->set_state(v1::WorkerInfo::LOST);
+  history.NoteLostWorkers(workers, kNow + absl::Minutes(2));
+  EXPECT_EQ(history.ended()[0].end_reason, "");
+  history.NoteLostWorkers(workers, kNow + absl::Seconds(1));
+  EXPECT_EQ(history.ended()[0].end_reason, "WORKER_LOST");
+}
+
 TEST(LeaseHistoryTest, AMigrationIsOneHoweverOftenItIsReported) {
   LeaseHistory history(10);
   v1::ListSessionsResponse sessions;

@@ -31,6 +31,7 @@ absl::Status Observer::Look() {
     }
     MutexLock lock(&leases_mu_);
     leases_.Update((*snapshot)->leases, (*snapshot)->sessions, at);
+    leases_.NoteLostWorkers((*snapshot)->workers, at);
   }
   if (snapshot.ok()) ReadSessions(**snapshot);
   MutexLock lock(&mu_);
