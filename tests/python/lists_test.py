@@ -8,6 +8,8 @@ _FUNCTIONS = sorted(
     name.removeprefix("aten::")
     for name in torch._C._dispatch_get_all_op_names()
     if name.startswith("aten::_foreach_") and not name.endswith("out")
+    # Remote devices refuse it: PyTorch's form of it crashes on lists that do not fit.
+    and name != "aten::_foreach_copy"
 )
 
 
@@ -68,8 +70,8 @@ class ListsTest(RemoteCase):
 
     def test_lists_that_do_not_fit_raise_the_cpus_error(self):
         for function in _FUNCTIONS:
-            # PyTorch generates these from in-place forms, and checks nothing before.
-            if function in ("_foreach_copy", "_foreach_zero"):
+            # PyTorch generates this from the in-place form, and checks nothing before.
+            if function == "_foreach_zero":
                 continue
             schema = _find(function)._schema
             for change in (lambda a: [[], *a[1:]], self._shorten_second):
