@@ -127,6 +127,34 @@ TEST(SparseOperatorsTest, IndexOutsideTheTensorIsRefused) {
               HasSubstr("col_indices"));
 }
 
+TEST(SparseOperatorsTest, CompressedIndicesInAnyOrderAreChecked) {
+  const at::Tensor dense = at::randn({4, 2}, at::kDouble);
+  const at::Tensor addend = at::zeros({3, 2}, at::kDouble);
+  const auto rows = [](std::vector<int64_t> ends,
+                       std::vector<int64_t> columns) {
+    return at::_sparse_csr_tensor_unsafe(
+        at::tensor(ends, at::kLong), at::tensor(columns, at::kLong),
+        at::randn({4}, at::kDouble), {3, 4},
+        at::TensorOptions(at::kSparseCsr).dtype(at::kDouble));
+  };
+  for (const std::vector<int64_t>& columns :
+       std::vector<std::vector<int64_t>>{{2, 0, 3, 1}, {1, 1, 0, 0}}) {
+    const at::Tensor sparse = rows({0, 2, 2, 4}, columns);
+    EXPECT_TRUE(at::equal(
+        Call("addmm", "strided", {addend, sparse, dense}, {1, 1}).at(0),
+        at::addmm(addend, sparse, dense)));
+  }
+  for (const at::Tensor& wrong :
+       {rows({0, 2, 2, 4}, {2, 0, 3, 4}), rows({0, 2, 2, 4}, {2, 0, 3, -1}),
+        rows({0, 2, 1, 4}, {2, 0, 3, 1}), rows({0, 2, 2, 5}, {2, 0, 3, 1}),
+        rows({1, 2, 2, 4}, {2, 0, 3, 1})}) {
+    EXPECT_NE(ErrorOf([&] {
+                Call("addmm", "strided", {addend, wrong, dense}, {1, 1});
+              }),
+              "none");
+  }
+}
+
 TEST(SparseOperatorsTest, MalformedDescriptionIsRefused) {
   DefineSparseOperators();
   const c10::OperatorHandle op = c10::Dispatcher::singleton().findSchemaOrThrow(
