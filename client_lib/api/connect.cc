@@ -117,14 +117,34 @@ Urgency FromProto(const v1::Urgency& proto) {
   return urgency;
 }
 
-absl::StatusOr<bool> Recovers(const ConnectOptions& options) {
+absl::Status ReadRecovery(const ConnectOptions& options,
+                          SessionOptions* session_options) {
   std::string mode = options.recovery;
   if (mode.empty()) mode = FromEnvironment("DJINN_RECOVERY");
-  if (mode.empty() || mode == "replay") return true;
-  if (mode == "off") return false;
-  return MakeError(absl::StatusCode::kInvalidArgument, "BAD_RECOVERY",
-                   absl::StrCat("there is no recovery \"", mode,
-                                "\": use \"replay\" or \"off\""));
+  if (!mode.empty() && mode != "off" && mode != "replay" &&
+      mode != "checkpoint") {
+    return MakeError(
+        absl::StatusCode::kInvalidArgument, "BAD_RECOVERY",
+        absl::StrCat("there is no recovery \"", mode,
+                     "\": use \"replay\", \"checkpoint\" or \"off\""));
+  }
+  if (options.replay_time < absl::ZeroDuration() ||
+      !(options.checkpoint_overhead > 0 && options.checkpoint_overhead <= 1)) {
+    return MakeError(
+        absl::StatusCode::kInvalidArgument, "BAD_RECOVERY",
+        absl::StrCat("replay_time is ",
+                     absl::FormatDuration(options.replay_time),
+                     " and checkpoint_overhead ", options.checkpoint_overhead,
+                     ": use a time of at least 0, and a share above 0 of at "
+                     "most 1"));
+  }
+  session_options->recovers = mode != "off";
+  session_options->checkpoints = mode == "checkpoint";
+  session_options->replay_memory = options.replay_memory;
+  session_options->checkpoint_memory = options.checkpoint_memory;
+  session_options->replay_time = options.replay_time;
+  session_options->checkpoint_overhead = options.checkpoint_overhead;
+  return absl::OkStatus();
 }
 
 std::string ProgramName(const ConnectOptions& options) {
@@ -179,8 +199,7 @@ absl::StatusOr<std::shared_ptr<Session>> Open(const ConnectOptions& options) {
   }
   session_options.device_workers = options.device_workers;
   session_options.copy_operator = capture::CopyOperatorId();
-  DJINN_ASSIGN_OR_RETURN(session_options.recovers, Recovers(options));
-  session_options.replay_memory = options.replay_memory;
+  DJINN_RETURN_IF_ERROR(ReadRecovery(options, &session_options));
   // The operator's choice takes precedence over the program's.
   std::string policy = FromEnvironment("DJINN_PLACEMENT_POLICY");
   if (policy.empty()) {
@@ -276,6 +295,17 @@ absl::Status Synchronize(int index) {
   DJINN_ASSIGN_OR_RETURN(const std::shared_ptr<VirtualDevice> device,
                          capture::DeviceOfProcess(index));
   return device->Synchronize();
+}
+
+absl::Status Checkpoint(absl::Duration timeout) {
+  if (IsForkedChild()) return AfterForkError();
+  const std::shared_ptr<Session> session = capture::CurrentSession();
+  if (session == nullptr) {
+    return MakeError(absl::StatusCode::kFailedPrecondition, "NO_SESSION",
+                     "no Djinn session is open: call djinn::Connect() "
+                     "(djinn.connect() or djinn.local() in Python)");
+  }
+  return session->Checkpoint(timeout);
 }
 
 absl::StatusOr<Placement> WhereIs(int index) {

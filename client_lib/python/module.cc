@@ -58,6 +58,12 @@ ConnectOptions OptionsFrom(const py::dict& arguments) {
       options.recovery = py::cast<std::string>(value);
     } else if (name == "replay_memory") {
       options.replay_memory = py::cast<uint64_t>(value);
+    } else if (name == "checkpoint_memory") {
+      options.checkpoint_memory = py::cast<uint64_t>(value);
+    } else if (name == "replay_time") {
+      options.replay_time = Seconds(py::cast<double>(value));
+    } else if (name == "checkpoint_overhead") {
+      options.checkpoint_overhead = py::cast<double>(value);
     } else if (name == "bulk_channels") {
       options.bulk_channels = py::cast<int>(value);
     } else if (name == "priority") {
@@ -184,6 +190,8 @@ py::dict StatisticsAsDict() {
   all["resumes"] = statistics.resumes;
   all["recoveries"] = statistics.recoveries;
   all["messages_replayed"] = statistics.messages_replayed;
+  all["checkpoints"] = statistics.checkpoints;
+  all["checkpoint_bytes"] = statistics.checkpoint_bytes;
   all["bytes_resent"] = statistics.bytes_resent;
   all["connections_created"] = statistics.connections_created;
   all["connections_reused"] = statistics.connections_reused;
@@ -218,6 +226,14 @@ void BindSession(py::module_& module) {
     {
       const py::gil_scoped_release release;
       status = Synchronize(index);
+    }
+    python::RaiseIfError(status);
+  });
+  module.def("checkpoint", [](double timeout) {
+    absl::Status status;
+    {
+      const py::gil_scoped_release release;
+      status = Checkpoint(Seconds(timeout));
     }
     python::RaiseIfError(status);
   });

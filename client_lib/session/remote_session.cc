@@ -144,6 +144,21 @@ class RemoteSession final : public Session, private CoordinatorEvents {
     return result;
   }
 
+  absl::Status Checkpoint(absl::Duration timeout) override {
+    if (IsForkedChild()) return AfterForkError();
+    if (!context_->options.checkpoints) {
+      return MakeError(absl::StatusCode::kFailedPrecondition, "CHECKPOINTS_OFF",
+                       "the session makes no checkpoints: connect with "
+                       "recovery \"checkpoint\" (or DJINN_RECOVERY)");
+    }
+    const Deadline deadline(timeout, context_->options.clock);
+    absl::Status result;
+    for (const auto& device : Members()) {
+      result.Update(replica::Checkpoint(device->state(), deadline));
+    }
+    return result;
+  }
+
   absl::Status Close(absl::Duration timeout) override {
     if (IsForkedChild()) return AfterForkError();
     Clock* const clock = context_->options.clock;

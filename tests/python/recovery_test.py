@@ -75,11 +75,16 @@ class RecoveryTest(unittest.TestCase):
         os.environ["DJINN_RECOVERY"] = "replay"
         self.addCleanup(os.environ.pop, "DJINN_RECOVERY", None)
 
-    def _results(self, program, kill_at):
-        """Runs the program on a cluster of its own, and kills its worker before a step."""
+    def _results(self, program, kill_at, checkpoint_at=()):
+        """Runs the program on a cluster of its own, and kills its worker before a step.
+
+        Makes a checkpoint before the steps of `checkpoint_at`.
+        """
         with djinn.local(workers=2, worker_threads=1) as cluster:
 
             def at_step(step):
+                if step in checkpoint_at:
+                    djinn.checkpoint()
                 if step in kill_at:
                     name = djinn.where_is(0).worker_id
                     os.kill(cluster.worker_pids[int(name.rpartition("-")[2])], signal.SIGKILL)
@@ -87,7 +92,21 @@ class RecoveryTest(unittest.TestCase):
             results = program(djinn.device(), at_step)
             self.assertEqual(djinn.statistics()["recoveries"], len(kill_at))
             self.assertEqual(djinn.statistics()["root_errors"], 0)
+            self.assertEqual(djinn.statistics()["checkpoints"], len(checkpoint_at))
+            self.replayed = djinn.statistics()["messages_replayed"]
         return results
+
+    def _check_checkpoint(self, program, moment):
+        """Compares a loss soon after a checkpoint with none, and with one without."""
+        os.environ["DJINN_RECOVERY"] = "checkpoint"
+        expected = self._results(program, ())
+        self._results(program, (moment,))
+        without = self.replayed
+        results = self._results(program, (moment,), checkpoint_at=(2, moment - 1))
+        self.assertEqual(len(results), len(expected))
+        for result, other in zip(results, expected):
+            self.assertTrue(torch.equal(result, other))
+        return self.replayed, without
 
     def _check(self, program, *moments):
         expected = self._results(program, ())
@@ -106,6 +125,23 @@ class RecoveryTest(unittest.TestCase):
 
     def test_encoding_goes_on(self):
         self._check(encode, 5, 11)
+
+    def test_decoding_goes_on_from_a_checkpoint(self):
+        self._check_checkpoint(decode, 13)
+
+    def test_training_goes_on_from_a_checkpoint(self):
+        replayed, without = self._check_checkpoint(train, 15)
+        self.assertLess(replayed, without)
+
+    def test_encoding_goes_on_from_a_checkpoint(self):
+        self._check_checkpoint(encode, 11)
+
+    def test_without_checkpoints_the_error_names_the_option(self):
+        with djinn.local(worker_threads=1):
+            with self.assertRaises(djinn.Error) as raised:
+                djinn.checkpoint()
+            self.assertEqual(raised.exception.reason, "CHECKPOINTS_OFF")
+            self.assertIn("recovery", str(raised.exception))
 
     def test_without_recovery_the_loss_is_an_error(self):
         os.environ["DJINN_RECOVERY"] = "off"

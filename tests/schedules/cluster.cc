@@ -80,6 +80,12 @@ std::unique_ptr<Session> Cluster::Open(int index) {
   options.operation_timeout = 12 * kPatience;
   options.clock = &client_clock_;
   options.recovers = setup_.recovers;
+  if (setup_.checkpoint_micros >= 0) {
+    options.checkpoints = true;
+    options.replay_time = absl::Microseconds(setup_.checkpoint_micros);
+    options.checkpoint_overhead = 1;
+    options.checkpoint_memory = setup_.checkpoint_memory;
+  }
   const bool other = setup_.two_tenants && index == 1;
   return *OpenSession(
       std::move(options),

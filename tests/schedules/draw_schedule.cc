@@ -80,6 +80,11 @@ class Drawer {
     // What fails for lack of memory need not fail on the next worker.
     if (losses_) setup().memory = Memory::kAmple;
     setup().recovers = losses_;
+    if (losses_ && schedule_.seed % 2 == 0) {
+      setup().checkpoint_micros = Pick({0, 0, 100, 2000, 10'000'000});
+      setup().checkpoint_memory =
+          Pick<uint64_t>({1 << 30, 1 << 30, 100'000, 300'000});
+    }
     setup().spans = spans_;
     setup().max_outstanding = Pick<uint32_t>({1, 2, 3, 8, 64});
     setup().max_outstanding_bytes = Pick<uint64_t>({10000, 20000, 1 << 20});
@@ -220,6 +225,9 @@ class Drawer {
     if (kind < 3) return DrawNew(step);
     if (kind == 3) {
       step->action = OneIn(4) ? Action::kPlacement : Action::kSynchronize;
+      if (setup().checkpoint_micros >= 0 && OneIn(2)) {
+        step->action = Action::kCheckpoint;
+      }
       return true;
     }
     if (kind == 4) return DrawSeed(step);

@@ -34,6 +34,7 @@ bool Model::Possible(const Step& step) const {
     case Action::kNew:
     case Action::kSynchronize:
     case Action::kPlacement:
+    case Action::kCheckpoint:
     case Action::kLose:
     case Action::kRestart:
     case Action::kEndLease:
@@ -120,8 +121,8 @@ std::string Model::Check(int index, const Step& step,
     const bool root = !ErrorMetadataValue(status, "error_id").empty();
     return status.ok() || root ? "" : Unexpected(status);
   }
-  if (step.action == Action::kPlacement || step.action == Action::kLose ||
-      EndsDevices(step.action)) {
+  if (step.action == Action::kPlacement || step.action == Action::kCheckpoint ||
+      step.action == Action::kLose || EndsDevices(step.action)) {
     return status.ok() ? "" : Unexpected(status);
   }
   if (step.action == Action::kUpload && scarce_ &&

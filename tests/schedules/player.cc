@@ -261,6 +261,8 @@ absl::Status Player::Carry(const Step& step, std::vector<float>* values) {
       return device.Synchronize();
     case Action::kPlacement:
       return device.Placement().status();
+    case Action::kCheckpoint:
+      return CarryCheckpoint(step);
     case Action::kLose:
       return CarryLoss();
     case Action::kRestart:
@@ -270,6 +272,13 @@ absl::Status Player::Carry(const Step& step, std::vector<float>* values) {
       return CarryEnd(step);
   }
   return absl::InternalError("unknown step");
+}
+
+absl::Status Player::CarryCheckpoint(const Step& step) {
+  const absl::Status made =
+      sessions_[schedule_.setup.sessions[step.device]]->Checkpoint(
+          absl::Minutes(2));
+  return ErrorReason(made) == "CHECKPOINT_MEMORY" ? absl::OkStatus() : made;
 }
 
 absl::Status Player::CarryLoss() {
@@ -422,6 +431,7 @@ void Player::Close() {
     MutexLock lock(&mu_);
     resumes_ += statistics.resumes;
     recoveries_ += statistics.recoveries;
+    checkpoints_ += statistics.checkpoints;
   }
   const uint64_t executed = cluster_.core()->counters().runs;
   MutexLock lock(&mu_);
@@ -443,6 +453,11 @@ uint64_t Player::resumes() {
 uint64_t Player::recoveries() {
   MutexLock lock(&mu_);
   return recoveries_;
+}
+
+uint64_t Player::checkpoints() {
+  MutexLock lock(&mu_);
+  return checkpoints_;
 }
 
 void Player::CheckCounts() {

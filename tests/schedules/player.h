@@ -28,6 +28,8 @@ class Player {
   uint64_t resumes();
   // Returns how many lost workers devices recovered from.
   uint64_t recoveries();
+  // Returns how many checkpoints devices made.
+  uint64_t checkpoints();
 
  private:
   // The progress of a step in its thread.
@@ -46,6 +48,7 @@ class Player {
   absl::Status CarryUpload(const Step& step);
   absl::Status CarryEnd(const Step& step);
   absl::Status CarryLoss();
+  absl::Status CarryCheckpoint(const Step& step);
   absl::Status CloseSession(int index, absl::Duration timeout);
   // Returns whether the status of a step shows that its device ended, and the
   // schedule allows this end.
@@ -84,6 +87,7 @@ class Player {
   bool certain_ ABSL_GUARDED_BY(mu_) = true;  // no device may have ended
   uint64_t resumes_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t recoveries_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t checkpoints_ ABSL_GUARDED_BY(mu_) = 0;
   std::vector<std::string> complaints_ ABSL_GUARDED_BY(mu_);
 };
 

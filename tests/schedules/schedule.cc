@@ -52,6 +52,8 @@ const char* Name(Action action) {
       return "synchronize";
     case Action::kPlacement:
       return "placement";
+    case Action::kCheckpoint:
+      return "checkpoint";
     case Action::kLose:
       return "loss of the worker";
     case Action::kRestart:
@@ -162,7 +164,12 @@ std::string ToText(const Schedule& schedule) {
       ", graphs ", setup.max_graphs, ", plans ", setup.max_plans,
       ", in flight ", setup.in_flight, ", slow every ", setup.slow_every,
       setup.close_at_once ? ", closed at once" : "",
-      setup.grants_again ? ", grants again" : "", "\n");
+      setup.grants_again ? ", grants again" : "",
+      setup.checkpoint_micros >= 0
+          ? absl::StrCat(", checkpoints every ", setup.checkpoint_micros,
+                         " us in ", setup.checkpoint_memory, " bytes")
+          : "",
+      "\n");
   for (const Fault& fault : setup.faults) text += ToText(fault);
   for (size_t i = 0; i < schedule.steps.size(); ++i) {
     absl::StrAppend(&text, "  #", i, " ", ToText(schedule.steps[i]), "\n");

@@ -36,7 +36,8 @@ enum class Action {
   kDrop,         // releases the last handle of storage
   kSynchronize,
   kPlacement,
-  kLose,  // the worker crashes; sessions go on at the next one
+  kCheckpoint,  // of the device's session
+  kLose,        // the worker crashes; sessions go on at the next one
   // The following steps end a session or a device; later steps fail.
   kRestart,   // the worker crashes (`value` 0) or drains (1)
   kEndLease,  // the coordinator ends the lease
@@ -116,6 +117,10 @@ struct Setup {
   bool grants_again = false;
   // Devices recover from the loss of their worker.
   bool recovers = false;
+  // Not negative if devices make checkpoints: the microseconds between them.
+  int checkpoint_micros = -1;
+  // Little memory: values are asked for one by one, or have no room.
+  uint64_t checkpoint_memory = uint64_t{4} << 30;
 };
 
 struct Schedule {

@@ -35,12 +35,14 @@ constexpr int kAttempts = 5;
 
 std::vector<std::string> Play(const Schedule& schedule, Watchdog* watchdog,
                               uint64_t* resumes = nullptr,
-                              uint64_t* recoveries = nullptr) {
+                              uint64_t* recoveries = nullptr,
+                              uint64_t* checkpoints = nullptr) {
   watchdog->Progress(ToText(schedule));
   Player player(schedule);
   std::vector<std::string> complaints = player.Play();
   if (resumes != nullptr) *resumes += player.resumes();
   if (recoveries != nullptr) *recoveries += player.recoveries();
+  if (checkpoints != nullptr) *checkpoints += player.checkpoints();
   return complaints;
 }
 
@@ -76,11 +78,12 @@ int Main() {
   Watchdog watchdog(kPatience);
   uint64_t resumes = 0;
   uint64_t recoveries = 0;
+  uint64_t checkpoints = 0;
   for (int i = 0; i < count; ++i) {
     const Schedule schedule =
         DrawSchedule(seed + i, faults, absl::GetFlag(FLAGS_spans));
     const std::vector<std::string> complaints =
-        Play(schedule, &watchdog, &resumes, &recoveries);
+        Play(schedule, &watchdog, &resumes, &recoveries, &checkpoints);
     if (complaints.empty()) continue;
     std::cout << "FAILED after " << i << " schedules:\n"
               << ToText(schedule) << absl::StrJoin(complaints, "\n")
@@ -92,9 +95,14 @@ int Main() {
     return 1;
   }
   std::cout << "all passed; " << resumes << " connections were taken up again, "
-            << recoveries << " lost workers recovered from" << std::endl;
+            << recoveries << " lost workers recovered from, " << checkpoints
+            << " checkpoints made" << std::endl;
   if (faults == Faults::kLosses && count >= 100 && recoveries == 0) {
     std::cout << "FAILED: no device recovered" << std::endl;
+    return 1;
+  }
+  if (faults == Faults::kLosses && count >= 100 && checkpoints == 0) {
+    std::cout << "FAILED: no device made a checkpoint" << std::endl;
     return 1;
   }
   return 0;

@@ -231,6 +231,9 @@ class RecordingSession : public Session {
   absl::StatusOr<std::unique_ptr<PendingCost>> AskCost(uint32_t) override {
     return absl::UnimplementedError("a recorder measures nothing");
   }
+  absl::Status Checkpoint(absl::Duration) override {
+    return absl::UnimplementedError("a recorder keeps no values");
+  }
   absl::Status Close(absl::Duration) override { return absl::OkStatus(); }
 
  private:

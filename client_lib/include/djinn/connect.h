@@ -109,13 +109,23 @@ struct ConnectOptions {
   std::map<int, int> device_workers;
   // Decides what follows when a virtual device loses its worker. "replay": the
   // device goes on at another worker, which computes the same values again from
-  // the messages that this process keeps. "off": calls on the device fail.
-  // Empty means DJINN_RECOVERY, and if that is not set,
-  // "replay".
+  // the messages that this process keeps. "checkpoint": the same, and from time
+  // to time the process reads values back, so that less must be computed again.
+  // "off": calls on the device fail. Empty means DJINN_RECOVERY, and if that is
+  // not set, "replay".
   std::string recovery;
   // The bytes that each virtual device may keep for that, copies of uploads
   // included. If they do not suffice, the loss of the worker is an error.
   uint64_t replay_memory = uint64_t{256} << 20;
+  // The bytes of values that each virtual device may read back and keep, for
+  // "checkpoint". A checkpoint needs room for the values of the one before,
+  // too. Without room there is none, and a warning says so.
+  uint64_t checkpoint_memory = uint64_t{4} << 30;
+  // The least time between two checkpoints, and the largest share of time that
+  // they may take. The longer a checkpoint takes, the later the next one comes.
+  // One that replay_memory needs comes earlier.
+  absl::Duration replay_time = absl::Seconds(10);
+  double checkpoint_overhead = 0.02;
   // The urgency of the session's runs, until SetUrgency() changes it.
   Urgency urgency;
 };
@@ -157,6 +167,18 @@ DJINN_API c10::Device Device(int index = 0);
 // Waits until the device has executed everything that was issued so far.
 // Results never depend on this call. Returns the first unreported failure.
 DJINN_API absl::Status Synchronize(int index = 0);
+
+// Makes a checkpoint of every device and waits for it, for at most `timeout`.
+// What was called before is then not computed again after the loss of a worker.
+// Errors:
+//
+// - FailedPrecondition (CHECKPOINTS_OFF): `recovery` is not "checkpoint".
+// - FailedPrecondition (NO_CHECKPOINTS): a device has several workers.
+// - FailedPrecondition (NO_SESSION): no session is open.
+// - ResourceExhausted (CHECKPOINT_MEMORY): checkpoint_memory is too small.
+// - DeadlineExceeded (CHECKPOINT_PENDING): it is not done yet.
+// - The failure of a device.
+DJINN_API absl::Status Checkpoint(absl::Duration timeout = absl::Minutes(10));
 
 struct Placement {
   std::string worker_id;

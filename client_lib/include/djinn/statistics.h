@@ -54,6 +54,9 @@ struct Statistics {
   // the messages that were sent to that worker again.
   uint64_t recoveries = 0;
   uint64_t messages_replayed = 0;
+  // The number of checkpoints, and the bytes that they read back.
+  uint64_t checkpoints = 0;
+  uint64_t checkpoint_bytes = 0;
   // gRPC connections to workers: created, reused from earlier sessions of this
   // process, closed because they were idle, and broken.
   uint64_t connections_created = 0;

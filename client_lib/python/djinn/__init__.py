@@ -46,6 +46,7 @@ from djinn._profile import get_profiler, profile  # noqa: E402
 from djinn._session import (  # noqa: E402
     LocalCluster,
     Placement,
+    checkpoint,
     close,
     connect,
     device,
@@ -77,6 +78,7 @@ __all__ = [
     "Placement",
     "Urgency",
     "capture",
+    "checkpoint",
     "close",
     "compile",
     "connect",

@@ -28,6 +28,9 @@ def connect(
     resume_timeout=None,
     recovery=None,
     replay_memory=None,
+    checkpoint_memory=None,
+    replay_time=None,
+    checkpoint_overhead=None,
     bulk_channels=None,
     strict_devices=None,
     priority=None,
@@ -53,9 +56,15 @@ def connect(
     resume_timeout: how long the client tries to reach a worker again after a connection
         broke. After that the worker is lost.
     recovery: "replay" makes a device that loses its worker go on at another one, which
-        computes the same values again; "off" makes its calls raise djinn.Error with the
-        reason WORKER_LOST. The default is DJINN_RECOVERY, or "replay".
+        computes the same values again; "checkpoint" does the same, and from time to time
+        reads values back, so that less must be computed again; "off" makes its calls
+        raise djinn.Error with the reason WORKER_LOST. The default is DJINN_RECOVERY, or
+        "replay".
     replay_memory: the bytes that each device may keep for that, 256 MiB by default.
+    checkpoint_memory: the bytes of values that each device may read back and keep, 4 GiB by
+        default. A checkpoint needs room for the values of the one before, too.
+    replay_time, checkpoint_overhead: the least time between two checkpoints, 10 s by
+        default, and the largest share of time that they may take, 0.02 by default.
     bulk_channels: the number of connections to each worker that carry tensors.
     strict_devices: if True or a text, a copy between two virtual devices raises PyTorch's
         error for operands on several devices. The text is appended to the error.
@@ -107,6 +116,17 @@ def synchronize(index=0):
     Results never depend on this call. Raises the first unreported failure.
     """
     _djinn.synchronize(index)
+
+
+def checkpoint(timeout=600.0):
+    """Makes a checkpoint of every device and waits for it, for at most `timeout` seconds.
+
+    What was called before is then not computed again after the loss of a worker. Raises
+    djinn.Error with the reason CHECKPOINTS_OFF if the session was not opened with
+    recovery="checkpoint", CHECKPOINT_MEMORY if checkpoint_memory is too small, and
+    CHECKPOINT_PENDING if it is not done in time.
+    """
+    _djinn.checkpoint(timeout)
 
 
 class Placement(NamedTuple):

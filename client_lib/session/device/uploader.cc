@@ -158,11 +158,10 @@ absl::Status Uploader::UploadLarge(uint32_t lane, RemoteStorage* storage,
 }
 
 absl::Status Uploader::SendAgain(const std::shared_ptr<UploadWait>& wait,
-                                 std::shared_ptr<const std::string> bytes) {
+                                 SharedBytes bytes) {
   absl::Status status;
-  if (bytes != nullptr) {
-    const absl::string_view view = *bytes;
-    status = Finish(wait.get(), {view, std::move(bytes)});
+  if (bytes.owner != nullptr) {
+    status = Finish(wait.get(), std::move(bytes));
   } else {
     MutexLock lock(&answers_->mu);
     status = answers_->Await(

@@ -46,10 +46,10 @@ class Uploader {
                       absl::FunctionRef<bool()> permits_eager);
 
   // Uploads bytes once more to a worker that takes the place of a lost one. The
-  // Install was queued with `wait`. `bytes` is null if they are not here any
-  // more, so that the worker must have them.
+  // Install was queued with `wait`. `bytes` has no owner if they are not here
+  // any more, so that the worker must have them.
   absl::Status SendAgain(const std::shared_ptr<UploadWait>& wait,
-                         std::shared_ptr<const std::string> bytes);
+                         SharedBytes bytes);
 
   // These set the limits once they are known.
   void SetInlineBytes(uint64_t bytes) {

@@ -59,7 +59,7 @@ bool NeedsRoom(const Work& work) {
 uint64_t Keepsake::Bytes() const {
   if (message == nullptr) return 0;
   uint64_t bytes = sizeof(KeptMessage) + message->sites.size() * 4;
-  if (message->source != nullptr) bytes += message->source->size();
+  if (message->source.owner != nullptr) bytes += message->source.bytes.size();
   if (message->request != nullptr) {
     bytes += sizeof(v1::ControlRequest) + message->request->ByteSizeLong();
   }
@@ -177,6 +177,7 @@ void WorkEncoder::Keep(const Work& work, EncodedMessage* message) {
       again = !ordered.install().has_pull();
       names(ordered.install().storage(), ordered.install().base_version(), 1,
             /*reads=*/false, SizeOf(ordered.install()));
+      keepsake->uses.back().generator = ordered.install().has_seed();
       break;
     case v1::Ordered::kCreateStorage: {
       const v1::CreateStorage& create = ordered.create_storage();
@@ -354,8 +355,8 @@ Registration WorkEncoder::Fill(const Work& work, InstallWork& install,
       keepsake_ = std::make_unique<Keepsake>();
       keepsake_->message = std::make_unique<KeptMessage>();
       if (has_room_(source.bytes.size())) {
-        keepsake_->message->source =
-            std::make_shared<const std::string>(source.bytes);
+        const auto copy = std::make_shared<const std::string>(source.bytes);
+        keepsake_->message->source = {*copy, copy};
       }
     }
   }

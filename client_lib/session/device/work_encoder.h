@@ -29,6 +29,7 @@
 #include "client_lib/session/stream/run_encoder.h"
 #include "client_lib/session/transfer/work.h"
 #include "common/hash/hash.h"
+#include "common/transport/shared_bytes.h"
 #include "djinn/v1/execution.pb.h"
 
 namespace djinn {
@@ -67,8 +68,9 @@ struct KeptMessage : Lineage::Payload {
   std::unique_ptr<KeptRun> run;
   // The message as it was sent, unless it is a run.
   std::shared_ptr<const v1::ControlRequest> request;
-  // The bytes of a hash-first upload; null if there was no room for them.
-  std::shared_ptr<const std::string> source;
+  // The bytes of a hash-first upload, without an owner if there was no room for
+  // them.
+  SharedBytes source;
   // A value that the program has read of what the message wrote.
   struct Seen {
     v1::Read read;

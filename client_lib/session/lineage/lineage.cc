@@ -10,6 +10,7 @@ void Lineage::Add(uint64_t sequence, Message message,
                   absl::Span<const uint64_t> freed) {
   Node& node = nodes_.emplace_back();
   node.self = std::prev(nodes_.end());
+  node.place = ++last_place_;
   node.sequence = sequence;
   node.uses = std::move(message.uses);
   node.payload = std::move(message.payload);
@@ -21,7 +22,7 @@ void Lineage::Add(uint64_t sequence, Message message,
     if (!use.depends()) continue;
     const auto found = live_.find(use.storage);
     if (found == live_.end()) continue;
-    Node* const operand = found->second;
+    Node* const operand = found->second.producer;
     incomplete |= operand->incomplete;
     if (tainted_ && node.error.ok()) node.error = operand->error;
     node.operands.push_back(operand);
@@ -30,13 +31,7 @@ void Lineage::Add(uint64_t sequence, Message message,
   node.operands.erase(std::unique(node.operands.begin(), node.operands.end()),
                       node.operands.end());
   for (Node* const operand : node.operands) ++operand->references;
-  for (const Use& use : node.uses) {
-    if (use.writes == 0) continue;
-    Node*& producer = live_[use.storage];
-    ++node.references;
-    Node* const before = std::exchange(producer, &node);
-    if (before != nullptr) Release(before);
-  }
+  for (Use& use : node.uses) Note(&use, &node);
   unexecuted_.push_back(&node);
   if (node.awaits_answer) awaited_[sequence] = &node;
   if (incomplete) Strip(&node);
@@ -44,10 +39,28 @@ void Lineage::Add(uint64_t sequence, Message message,
   if (bytes_ > budget_) Shed();
 }
 
+void Lineage::Note(Use* use, Node* node) {
+  if (use->writes == 0) {
+    const auto found = live_.find(use->storage);
+    if (found != live_.end() && use->size_bytes > 0) {
+      found->second.size_bytes = use->size_bytes;
+    }
+    return;
+  }
+  Live& live = live_[use->storage];
+  live.version = use->base_version + use->writes;
+  if (use->size_bytes > 0) live.size_bytes = use->size_bytes;
+  live.generator |= use->generator;
+  use->generator = live.generator;
+  ++node->references;
+  Node* const before = std::exchange(live.producer, node);
+  if (before != nullptr) Release(before);
+}
+
 void Lineage::Free(absl::Span<const uint64_t> storages) {
   for (const uint64_t storage : storages) {
     const auto found = live_.extract(storage);
-    if (!found.empty()) Release(found.mapped());
+    if (!found.empty()) Release(found.mapped().producer);
   }
 }
 
@@ -109,6 +122,7 @@ void Lineage::DropIfUnused(Node* node) {
       }
     }
     bytes_ -= dropped->bytes;
+    anchored_bytes_ -= dropped->anchored_bytes;
     if (dropped->incomplete) --incomplete_nodes_;
     nodes_.erase(dropped->self);
   }
@@ -126,6 +140,7 @@ void Lineage::Strip(Node* node) {
   node->uses.shrink_to_fit();
   bytes_ -= node->bytes - kNodeBytes;
   node->bytes = kNodeBytes;
+  anchored_bytes_ -= std::exchange(node->anchored_bytes, 0);
 }
 
 template <typename IsMarked, typename Mark>
@@ -167,7 +182,8 @@ void Lineage::Shed() {
   const uint64_t enough = budget_ / 4 * 3;
   auto next = nodes_.begin();
   while (bytes_ > enough && next != nodes_.end()) {
-    if (next->incomplete) {
+    // Anchors have no chains, and their bytes have a limit of their own.
+    if (next->incomplete || next->anchor) {
       ++next;
       continue;
     }
@@ -177,6 +193,107 @@ void Lineage::Shed() {
     ++next;
     Release(node);
   }
+}
+
+std::vector<Lineage::Value> Lineage::ToBeRead() const {
+  std::vector<Value> values;
+  for (const auto& [storage, live] : live_) {
+    const Value value = Find(storage);
+    if (value.WorthReading()) values.push_back(value);
+  }
+  std::sort(values.begin(), values.end(), [](const Value& a, const Value& b) {
+    return std::pair(a.producer->place, a.storage) <
+           std::pair(b.producer->place, b.storage);
+  });
+  return values;
+}
+
+Lineage::Value Lineage::Find(uint64_t storage) const {
+  const auto found = live_.find(storage);
+  if (found == live_.end()) return {};
+  const Live& live = found->second;
+  return {storage, live.version, live.size_bytes, live.generator,
+          live.producer};
+}
+
+void Lineage::Anchor(std::vector<Anchored> values) {
+  AnchorMap anchors;
+  Node* first = nullptr;
+  for (Anchored& anchored : values) {
+    const Value& value = anchored.value;
+    Node* const producer = value.producer;
+    Node& anchor = *nodes_.emplace(std::next(producer->self));
+    anchor.self = std::next(producer->self);
+    anchor.anchor = true;
+    anchor.place = producer->place;
+    anchor.sequence = producer->sequence;
+    anchor.executed = true;
+    anchor.uses.push_back({value.storage, value.version - 1, 1, false,
+                           value.size_bytes, false, value.generator});
+    anchor.payload = std::move(anchored.payload);
+    anchor.bytes = kNodeBytes + anchor.uses.capacity() * sizeof(Use);
+    bytes_ += anchor.bytes;
+    anchor.anchored_bytes = anchored.bytes;
+    anchored_bytes_ += anchored.bytes;
+    ++anchor.references;  // until the end
+    anchors[{value.storage, value.version}] = {producer, &anchor};
+    if (first == nullptr || producer->place < first->place) first = producer;
+    const auto live = live_.find(value.storage);
+    if (live == live_.end() || live->second.version != value.version) continue;
+    ++anchor.references;
+    Release(std::exchange(live->second.producer, &anchor));
+  }
+  if (first == nullptr) return;
+  // Only later nodes read the values.
+  for (auto next = first->self; next != nodes_.end(); ++next) {
+    Rewire(&*next, anchors);
+  }
+  for (const auto& [version, nodes] : anchors) Release(nodes.second);
+  if (bytes_ > budget_) Shed();
+}
+
+bool Lineage::Produces(const Node& node, const Use& use) {
+  return std::any_of(
+      node.uses.begin(), node.uses.end(), [&](const Use& effect) {
+        return effect.storage == use.storage && effect.writes > 0 &&
+               // A message that names no version reads the current one.
+               (use.base_version == 0 ||
+                effect.base_version + effect.writes == use.base_version);
+      });
+}
+
+void Lineage::Rewire(Node* node, const AnchorMap& anchors) {
+  std::vector<Node*>& operands = node->operands;
+  if (operands.empty()) return;
+  const auto find = [&](const Use& use) {
+    return use.depends() ? anchors.find({use.storage, use.base_version})
+                         : anchors.end();
+  };
+  std::vector<Node*> replaced;
+  for (const Use& use : node->uses) {
+    const auto found = find(use);
+    if (found == anchors.end()) continue;
+    replaced.push_back(found->second.first);
+    operands.push_back(found->second.second);
+    ++found->second.second->references;
+  }
+  if (replaced.empty()) return;
+  std::sort(replaced.begin(), replaced.end());
+  replaced.erase(std::unique(replaced.begin(), replaced.end()), replaced.end());
+  // Returns whether an anchor, perhaps an earlier one, has the value.
+  const auto is_anchored = [&](const Use& use) {
+    return std::any_of(operands.begin(), operands.end(), [&](Node* operand) {
+      return operand->anchor && use.base_version > 0 && Produces(*operand, use);
+    });
+  };
+  for (Node* const producer : replaced) {
+    const bool needed =
+        std::any_of(node->uses.begin(), node->uses.end(), [&](const Use& use) {
+          return use.depends() && Produces(*producer, use) && !is_anchored(use);
+        });
+    if (!needed && std::erase(operands, producer) > 0) Release(producer);
+  }
+  std::sort(operands.begin(), operands.end());
 }
 
 void Lineage::BeginAnew() {
@@ -193,7 +310,9 @@ void Lineage::Resent(Node* node, uint64_t sequence) {
 
 size_t Lineage::incomplete_storages() const {
   size_t count = 0;
-  for (const auto& [storage, producer] : live_) count += producer->incomplete;
+  for (const auto& [storage, live] : live_) {
+    count += live.producer->incomplete;
+  }
   return count;
 }
 
@@ -203,6 +322,7 @@ void Lineage::Clear() {
   live_.clear();
   nodes_.clear();
   bytes_ = 0;
+  anchored_bytes_ = 0;
   incomplete_nodes_ = 0;
 }
 

@@ -15,7 +15,13 @@
 //
 // The nodes count bytes, whose sum stays within a budget: beyond it the oldest
 // chains lose their messages. Their nodes, and those that depend on them, are
-// then incomplete, until their storages are overwritten or freed.
+// then incomplete, until their storages are overwritten or freed, or read back.
+//
+// An anchor takes the place of the node that produced a version: it has the
+// version's bytes, and no operands. What only led to that version is forgotten.
+// Anchors are exact whatever else is kept. They cut the chains of values that
+// depend on each other only if they have the versions of one point of the order
+// of messages. Their bytes count apart (anchored_bytes()).
 //
 // Not thread-safe: the connection's lock guards it.
 #ifndef CLIENT_LIB_SESSION_LINEAGE_LINEAGE_H_
@@ -25,6 +31,7 @@
 #include <deque>
 #include <list>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -54,6 +61,9 @@ class Lineage {
     // Whether the storage must have its memory, although its contents do not
     // matter, because its size is not known here.
     bool needs_memory = false;
+    // Whether the storage holds a generator's state. Add() also sets it if an
+    // earlier message made the storage a generator.
+    bool generator = false;
 
     bool depends() const { return reads || needs_memory; }
   };
@@ -71,9 +81,14 @@ class Lineage {
     int deaths = 0;
     // Not OK if the node's values must not be shown, with the reason.
     absl::Status error;
+    bool anchor = false;
 
    private:
     friend class Lineage;
+    // The place in the order in which nodes were added. An anchor has that of
+    // the node that it replaces.
+    uint64_t place = 0;
+    uint64_t anchored_bytes = 0;
     // Number of current versions that the node produced, and of kept nodes that
     // read from it.
     uint32_t references = 0;
@@ -90,6 +105,22 @@ class Lineage {
     uint64_t bytes = 0;
     // The answer may arrive after the worker has executed the message.
     bool awaits_answer = false;
+  };
+
+  // The current value of a live storage.
+  struct Value {
+    uint64_t storage = 0;
+    uint64_t version = 0;
+    // 0 if it is not known.
+    uint64_t size_bytes = 0;
+    bool generator = false;
+    Node* producer = nullptr;
+
+    // Returns whether reading the value back would save more than one message.
+    bool WorthReading() const {
+      return producer->error.ok() &&
+             (producer->incomplete || !producer->operands.empty());
+    }
   };
 
   explicit Lineage(uint64_t budget) : budget_(budget) {}
@@ -123,6 +154,28 @@ class Lineage {
   // are added later inherit it.
   void Taint(Node* node, const absl::Status& error);
 
+  // --- For a checkpoint ---
+
+  // Returns the live values whose reading is worth while, in the order in which
+  // they were produced.
+  std::vector<Value> ToBeRead() const;
+  // Returns the current value, or a value without a producer if the storage is
+  // not live.
+  Value Find(uint64_t storage) const;
+  struct Anchored {
+    // The value as it was found. The caller holds the producer until Anchor()
+    // returns; meanwhile the storage may have been written or freed.
+    Value value;
+    // Sends an Install of the bytes.
+    std::unique_ptr<Payload> payload;
+    // Size of the payload.
+    uint64_t bytes = 0;
+  };
+  // Puts anchors in the place of the values' producers.
+  void Anchor(std::vector<Anchored> values);
+  // Returns the bytes of the anchors' payloads.
+  uint64_t anchored_bytes() const { return anchored_bytes_; }
+
   // --- For a recovery ---
 
   // The kept nodes in the order in which they were added. Between BeginAnew()
@@ -151,6 +204,21 @@ class Lineage {
   static bool IsPinned(const Node& node) {
     return !node.executed || node.awaits_answer;
   }
+  struct Live {
+    Node* producer = nullptr;
+    uint64_t version = 0;
+    uint64_t size_bytes = 0;
+    bool generator = false;
+  };
+  using AnchorMap =
+      absl::flat_hash_map<std::pair<uint64_t, uint64_t>,
+                          std::pair<Node*, Node*>>;  // storage, version →
+                                                     // producer, anchor
+
+  static bool Produces(const Node& node, const Use& use);
+  void Note(Use* use, Node* node);
+  // Makes the node read from the anchors.
+  void Rewire(Node* node, const AnchorMap& anchors);
   void DropIfUnused(Node* node);
   void Strip(Node* node);
   // Marks every node after `first` that depends on a marked one.
@@ -160,11 +228,13 @@ class Lineage {
 
   const uint64_t budget_;
   uint64_t bytes_ = 0;
+  uint64_t anchored_bytes_ = 0;
+  uint64_t last_place_ = 0;
   size_t incomplete_nodes_ = 0;
   bool tainted_ = false;  // some node has an error, or had one
   std::list<Node> nodes_;
-  // The producer of each live storage's current version.
-  absl::flat_hash_map<uint64_t, Node*> live_;
+  // The current version of each live storage, and its producer.
+  absl::flat_hash_map<uint64_t, Live> live_;
   std::deque<Node*> unexecuted_;                  // by sequence
   absl::flat_hash_map<uint64_t, Node*> awaited_;  // by sequence
   // Nodes to be dropped; kept to save allocations.

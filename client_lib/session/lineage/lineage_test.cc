@@ -153,10 +153,178 @@ TEST(LineageTest, TheBudgetIsKeptAndTheOldestChainGoesFirst) {
   EXPECT_EQ(lineage.incomplete_storages(), 1);
 }
 
+// Anchors the storage's current value, as if it had been read.
+void Anchor(Lineage& lineage, const std::vector<uint64_t>& storages,
+            uint64_t bytes = 0) {
+  std::vector<Lineage::Anchored> values;
+  for (const uint64_t storage : storages) {
+    values.push_back(
+        {lineage.Find(storage), std::make_unique<TestPayload>(), bytes});
+    Lineage::Hold(values.back().value.producer);
+  }
+  std::vector<Lineage::Node*> held;
+  for (const Lineage::Anchored& anchored : values) {
+    held.push_back(anchored.value.producer);
+  }
+  lineage.Anchor(std::move(values));
+  for (Lineage::Node* const node : held) lineage.Release(node);
+}
+
+std::vector<uint64_t> ToBeRead(const Lineage& lineage) {
+  std::vector<uint64_t> storages;
+  for (const Lineage::Value& value : lineage.ToBeRead()) {
+    storages.push_back(value.storage);
+  }
+  return storages;
+}
+
+TEST(LineageTest, AnAnchorCutsTheChain) {
+  Lineage lineage(kAmple);
+  lineage.Add(1, MessageOf({Creates(1)}));
+  lineage.Add(2, MessageOf({Creates(2)}));
+  lineage.Add(3, MessageOf({Reads(1, 1), Updates(2, 1)}));
+  lineage.Executed(3);
+  EXPECT_THAT(ToBeRead(lineage), ElementsAre(2));
+  Anchor(lineage, {2}, 100);
+  EXPECT_THAT(Kept(lineage), ElementsAre(1, 3));
+  EXPECT_TRUE(lineage.nodes().back().anchor);
+  EXPECT_EQ(lineage.anchored_bytes(), 100);
+  EXPECT_THAT(ToBeRead(lineage), ElementsAre());
+  lineage.Add(4, MessageOf({Updates(2, 2)}));
+  lineage.Executed(4);
+  EXPECT_THAT(Kept(lineage), ElementsAre(1, 3, 4));
+  EXPECT_THAT(ToBeRead(lineage), ElementsAre(2));
+  Anchor(lineage, {2}, 70);
+  EXPECT_THAT(Kept(lineage), ElementsAre(1, 4));
+  EXPECT_EQ(lineage.anchored_bytes(), 70);
+  lineage.Free({1, 2});
+  EXPECT_EQ(lineage.bytes(), 0);
+  EXPECT_EQ(lineage.anchored_bytes(), 0);
+}
+
+TEST(LineageTest, AnAnchorOfAnOlderVersionServesItsReaders) {
+  Lineage lineage(kAmple);
+  lineage.Add(1, MessageOf({Creates(1)}));
+  lineage.Add(2, MessageOf({Updates(1, 1), Creates(2)}));
+  Lineage::Value read = lineage.Find(1);
+  Lineage::Hold(read.producer);
+  lineage.Add(3, MessageOf({Updates(1, 2)}));
+  lineage.Add(4, MessageOf({Reads(1, 3), Creates(3)}));
+  lineage.Executed(4);
+  std::vector<Lineage::Anchored> values;
+  values.push_back({read, std::make_unique<TestPayload>(), 0});
+  lineage.Anchor(std::move(values));
+  lineage.Release(read.producer);
+  // The message that also produced storage 2 stays, and what it needs.
+  EXPECT_THAT(Kept(lineage), ElementsAre(1, 2, 2, 3, 4));
+  lineage.Free({2});
+  EXPECT_THAT(Kept(lineage), ElementsAre(2, 3, 4));
+  EXPECT_TRUE(lineage.nodes().front().anchor);
+  lineage.Free({1, 3});
+  EXPECT_THAT(Kept(lineage), ElementsAre());
+}
+
+TEST(LineageTest, AnchorsOfOneMessageMayComeOneAfterTheOther) {
+  Lineage lineage(kAmple);
+  lineage.Add(1, MessageOf({Creates(1), Creates(2)}));
+  lineage.Add(2, MessageOf({Updates(1, 1), Updates(2, 1)}));
+  Lineage::Value read = lineage.Find(2);
+  Lineage::Hold(read.producer);
+  Anchor(lineage, {1});
+  // It reads one anchor, and a value that is still on its way.
+  lineage.Add(3, MessageOf({Updates(1, 2), Updates(2, 2)}));
+  lineage.Executed(3);
+  std::vector<Lineage::Anchored> values;
+  values.push_back({read, std::make_unique<TestPayload>(), 0});
+  lineage.Anchor(std::move(values));
+  lineage.Release(read.producer);
+  EXPECT_THAT(Kept(lineage), ElementsAre(2, 2, 3));
+}
+
+TEST(LineageTest, AnAnchorThatNothingNeedsIsForgotten) {
+  Lineage lineage(kAmple);
+  lineage.Add(1, MessageOf({Creates(1)}));
+  lineage.Add(2, MessageOf({Updates(1, 1)}));
+  Lineage::Value read = lineage.Find(1);
+  Lineage::Hold(read.producer);
+  lineage.Free({1});
+  lineage.Executed(2);
+  EXPECT_EQ(lineage.Find(1).producer, nullptr);
+  std::vector<Lineage::Anchored> values;
+  values.push_back({read, std::make_unique<TestPayload>(), 5});
+  lineage.Anchor(std::move(values));
+  lineage.Release(read.producer);
+  EXPECT_THAT(Kept(lineage), ElementsAre());
+  EXPECT_EQ(lineage.anchored_bytes(), 0);
+}
+
+TEST(LineageTest, AnAnchorHealsAnIncompleteValue) {
+  Lineage lineage(kAmple);
+  Lineage::Message lost = MessageOf({Creates(1)});
+  lost.payload = nullptr;
+  lineage.Add(1, std::move(lost));
+  lineage.Add(2, MessageOf({Reads(1, 1), Creates(2)}));
+  lineage.Executed(2);
+  EXPECT_THAT(ToBeRead(lineage), ElementsAre(1, 2));
+  Anchor(lineage, {1, 2});
+  EXPECT_TRUE(lineage.complete());
+  lineage.Add(3, MessageOf({Reads(1, 1), Updates(2, 1)}));
+  EXPECT_TRUE(lineage.complete());
+}
+
+TEST(LineageTest, AValueWithAnErrorIsNotRead) {
+  Lineage lineage(kAmple);
+  lineage.Add(1, MessageOf({Creates(1)}));
+  lineage.Add(2, MessageOf({Updates(1, 1)}));
+  lineage.Taint(&lineage.nodes().back(), absl::DataLossError("differs"));
+  EXPECT_THAT(ToBeRead(lineage), ElementsAre());
+}
+
+TEST(LineageTest, AGeneratorRemainsOneAndSizesAreThoseSeenLast) {
+  Lineage lineage(kAmple);
+  Lineage::Use seeded = Creates(1);
+  seeded.generator = true;
+  seeded.size_bytes = 0;
+  lineage.Add(1, MessageOf({seeded}));
+  Lineage::Use draws = Updates(1, 1);
+  draws.size_bytes = 0;
+  lineage.Add(2, MessageOf({draws, Creates(2)}));
+  EXPECT_TRUE(lineage.Find(1).generator);
+  EXPECT_EQ(lineage.Find(1).size_bytes, 0);
+  EXPECT_EQ(lineage.Find(1).version, 2);
+  EXPECT_FALSE(lineage.Find(2).generator);
+  Lineage::Use resized = Updates(2, 1);
+  resized.size_bytes = 24;
+  lineage.Add(3, MessageOf({resized}));
+  EXPECT_EQ(lineage.Find(2).size_bytes, 24);
+}
+
+TEST(LineageTest, TheBudgetSparesAnchors) {
+  constexpr uint64_t kBudget = 100'000;
+  Lineage lineage(kBudget);
+  lineage.Add(1, MessageOf({Creates(1)}));
+  lineage.Add(2, MessageOf({Updates(1, 1)}));
+  lineage.Executed(2);
+  Anchor(lineage, {1}, kBudget * 2);
+  lineage.Add(3, MessageOf({Creates(2)}, false, 100));
+  for (uint64_t i = 4; i < 2000; ++i) {
+    lineage.Add(i, MessageOf({Updates(2, i - 3)}, false, 100));
+    lineage.Executed(i);
+    ASSERT_LE(lineage.bytes(), kBudget);
+  }
+  EXPECT_EQ(lineage.incomplete_storages(), 1);
+  EXPECT_EQ(lineage.Find(1).producer->incomplete, false);
+  EXPECT_EQ(lineage.anchored_bytes(), kBudget * 2);
+}
+
 // A random program that is played on a lineage and, beside it, kept whole.
 class Program {
  public:
-  explicit Program(uint64_t seed) : random_(seed) {}
+  explicit Program(uint64_t seed, bool anchors = false)
+      : random_(seed), anchors_(anchors) {}
+  ~Program() {
+    for (const Lineage::Value& read : reads_) lineage_.Release(read.producer);
+  }
 
   void Step() {
     switch (Draw(10)) {
@@ -170,6 +338,9 @@ class Program {
         return Execute();
       case 5:
         return Answer();
+      case 6:
+        if (anchors_) return Draw(2) == 0 ? BeginReads() : EndReads();
+        [[fallthrough]];
       default:
         return Send();
     }
@@ -182,7 +353,10 @@ class Program {
     for (size_t i = 0; i < history_.size(); ++i) {
       const Sent& sent = history_[i];
       for (const Lineage::Use& use : sent.uses) {
-        if (use.reads) operands[i].insert(producer.at(use.storage));
+        // An anchor needs nothing.
+        if (use.reads && !anchored_.contains({use.storage, use.base_version})) {
+          operands[i].insert(producer.at(use.storage));
+        }
       }
       for (const Lineage::Use& use : sent.uses) {
         if (use.writes > 0) producer[use.storage] = i;
@@ -190,7 +364,18 @@ class Program {
     }
     std::vector<size_t> found;
     for (const auto& [storage, version] : live_) {
+      if (anchored_.contains({storage, version})) continue;
       found.push_back(producer.at(storage));
+    }
+    for (const Lineage::Value& read : reads_) {
+      for (size_t i = 0; i < history_.size(); ++i) {
+        for (const Lineage::Use& use : history_[i].uses) {
+          if (use.storage == read.storage && use.writes > 0 &&
+              use.base_version + use.writes == read.version) {
+            found.push_back(i);
+          }
+        }
+      }
     }
     for (size_t i = 0; i < history_.size(); ++i) {
       if (!history_[i].executed || history_[i].awaits_answer) {
@@ -207,24 +392,33 @@ class Program {
     return needed;
   }
 
+  // Returns the numbers of the kept messages.
+  std::set<uint64_t> KeptMessages() {
+    std::set<uint64_t> sequences;
+    for (const Lineage::Node& node : lineage_.nodes()) {
+      if (!node.anchor) sequences.insert(node.sequence);
+    }
+    return sequences;
+  }
+
+  // Computes the live values from what is kept.
+  std::map<uint64_t, uint64_t> KeptValues() {
+    std::map<uint64_t, uint64_t> values;
+    for (const Lineage::Node& node : lineage_.nodes()) {
+      if (node.anchor) {
+        const Lineage::Use& use = node.uses.front();
+        values[use.storage] = ValuesAfter(node.sequence, All()).at(use.storage);
+      } else {
+        Compute(node.sequence, &values);
+      }
+    }
+    return OfLive(std::move(values));
+  }
+
   // Computes the live values with the given messages only.
   std::map<uint64_t, uint64_t> Values(
       const std::set<uint64_t>& sequences) const {
-    std::map<uint64_t, uint64_t> values;
-    for (const uint64_t sequence : sequences) {
-      uint64_t mixed = sequence;
-      for (const Lineage::Use& use : history_[sequence - 1].uses) {
-        if (!use.reads) continue;
-        mixed = mixed * 0x9E3779B97F4A7C15u + values.at(use.storage);
-      }
-      for (const Lineage::Use& use : history_[sequence - 1].uses) {
-        if (use.writes > 0) values[use.storage] = mixed + use.storage;
-      }
-    }
-    std::erase_if(values, [&](const auto& value) {
-      return !live_.contains(value.first);
-    });
-    return values;
+    return OfLive(ValuesAfter(history_.size(), sequences));
   }
 
   std::set<uint64_t> All() const {
@@ -234,6 +428,7 @@ class Program {
   }
 
   Lineage& lineage() { return lineage_; }
+  size_t anchored() const { return anchored_.size(); }
 
  private:
   struct Sent {
@@ -241,6 +436,34 @@ class Program {
     bool executed = false;
     bool awaits_answer = false;
   };
+
+  void Compute(uint64_t sequence, std::map<uint64_t, uint64_t>* values) const {
+    uint64_t mixed = sequence;
+    for (const Lineage::Use& use : history_[sequence - 1].uses) {
+      if (!use.reads) continue;
+      mixed = mixed * 0x9E3779B97F4A7C15u + values->at(use.storage);
+    }
+    for (const Lineage::Use& use : history_[sequence - 1].uses) {
+      if (use.writes > 0) (*values)[use.storage] = mixed + use.storage;
+    }
+  }
+
+  std::map<uint64_t, uint64_t> ValuesAfter(
+      uint64_t last, const std::set<uint64_t>& sequences) const {
+    std::map<uint64_t, uint64_t> values;
+    for (const uint64_t sequence : sequences) {
+      if (sequence <= last) Compute(sequence, &values);
+    }
+    return values;
+  }
+
+  std::map<uint64_t, uint64_t> OfLive(
+      std::map<uint64_t, uint64_t> values) const {
+    std::erase_if(values, [&](const auto& value) {
+      return !live_.contains(value.first);
+    });
+    return values;
+  }
 
   uint64_t Draw(uint64_t bound) { return random_() % bound; }
   uint64_t PickLive() {
@@ -306,8 +529,40 @@ class Program {
     }
   }
 
+  // Begins to read some values, at one point of the order.
+  void BeginReads() {
+    if (!reads_.empty()) return;
+    for (const auto& [storage, version] : live_) {
+      if (Draw(3) == 0) continue;
+      const Lineage::Value value = lineage_.Find(storage);
+      ASSERT_EQ(value.version, version);
+      if (!value.WorthReading()) continue;
+      Lineage::Hold(value.producer);
+      reads_.push_back(value);
+    }
+  }
+
+  // The values that were read arrive.
+  void EndReads() {
+    // By then the worker has executed what produced them.
+    while (executed_ < history_.size()) history_[executed_++].executed = true;
+    lineage_.Executed(executed_);
+    const std::vector<Lineage::Value> reads = std::exchange(reads_, {});
+    // They arrive in two parts, in any order.
+    std::vector<Lineage::Anchored> values[2];
+    for (const Lineage::Value& read : reads) {
+      values[Draw(2)].push_back({read, std::make_unique<TestPayload>(), 1});
+      anchored_.insert({read.storage, read.version});
+    }
+    for (auto& part : values) lineage_.Anchor(std::move(part));
+    for (const Lineage::Value& read : reads) lineage_.Release(read.producer);
+  }
+
   std::mt19937_64 random_;
+  const bool anchors_;
   Lineage lineage_{kAmple};
+  std::vector<Lineage::Value> reads_;                 // held
+  std::set<std::pair<uint64_t, uint64_t>> anchored_;  // (id, version)
   std::vector<Sent> history_;
   uint64_t executed_ = 0;
   uint64_t next_storage_ = 1;
@@ -335,6 +590,26 @@ TEST(LineageTest, RandomProgramsKeepTheMinimalSetWhichComputesEveryLiveValue) {
   }
   // The programs must leave something to forget.
   EXPECT_LT(kept * 3, sent * 2);
+}
+
+TEST(LineageTest, RandomProgramsWithAnchorsKeepTheMinimalSet) {
+  uint64_t anchored = 0;
+  for (uint64_t seed = 1; seed <= 3000; ++seed) {
+    Program program(seed, /*anchors=*/true);
+    for (int step = 0; step < 100; ++step) {
+      program.Step();
+      if (step % 20 != 19) continue;
+      const std::vector<uint64_t> sequences = Kept(program.lineage());
+      ASSERT_TRUE(std::is_sorted(sequences.begin(), sequences.end()));
+      ASSERT_EQ(program.KeptMessages(), program.BruteForce())
+          << "seed " << seed;
+      ASSERT_EQ(program.KeptValues(), program.Values(program.All()))
+          << "seed " << seed;
+      ASSERT_TRUE(program.lineage().complete());
+    }
+    anchored += program.anchored();
+  }
+  EXPECT_GT(anchored, 2000);
 }
 
 }  // namespace

@@ -41,6 +41,15 @@ struct SessionOptions {
   // Limit on the bytes that a device keeps for that: messages, and the bytes of
   // uploads.
   uint64_t replay_memory = uint64_t{256} << 20;
+  // Whether a device that recovers also reads values back from time to time, so
+  // that less must be computed again.
+  bool checkpoints = false;
+  // Limit on the bytes of values that a device reads back and keeps.
+  uint64_t checkpoint_memory = uint64_t{4} << 30;
+  // Least time between checkpoints.
+  absl::Duration replay_time = absl::Seconds(10);
+  // Limit on the share of time that checkpoints take.
+  double checkpoint_overhead = 0.02;
   // Number of virtual devices of the session: indices 0 .. device_count-1.
   int device_count = 16;
   // Name of the program, for operators.
@@ -96,6 +105,11 @@ class Session {
   // Ends the profile on the devices, so that the recorder has the results
   // (profile_recorder.h). Returns a device's failure.
   virtual absl::Status FinishProfile() = 0;
+
+  // Makes a checkpoint of every device and waits for it. Returns
+  // FailedPrecondition (CHECKPOINTS_OFF) if the session makes none, and the
+  // errors of replica::Checkpoint().
+  virtual absl::Status Checkpoint(absl::Duration timeout) = 0;
 
   // Flushes every device and ends the session. Runs that are unfinished at the
   // deadline are cancelled, and the error DeadlineExceeded (UNFINISHED_WORK)

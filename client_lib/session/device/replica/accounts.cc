@@ -169,6 +169,8 @@ void AddStatistics(const State& r, Statistics* sum) {
   sum->resumes += r.answers.statistics.resumes;
   sum->recoveries += r.answers.statistics.recoveries;
   sum->messages_replayed += r.answers.statistics.messages_replayed;
+  sum->checkpoints += r.answers.statistics.checkpoints;
+  sum->checkpoint_bytes += r.answers.statistics.checkpoint_bytes;
   sum->bytes_resent += r.answers.statistics.bytes_resent;
   sum->needs_answered += r.answers.statistics.needs_answered;
 }

@@ -144,6 +144,10 @@ void PrepareAnew(State& r)
     c.lineage->Release(check.node);
   }
   c.recovery.checks.clear();
+  for (const auto& read : c.checkpoint.reads) {
+    c.lineage->Release(read->of.producer);
+  }
+  c.checkpoint.GiveUp();
   r.answers.table.Forget();
   r.answers.uploads.Clear();
   for (Node& node : c.lineage->nodes()) {
@@ -340,6 +344,9 @@ void StopKeeping(State& r) {
   if (c.recovery.due) return;
   c.recovery.checks.clear();
   c.recovery.models.clear();
+  c.checkpoint.GiveUp();
+  c.checkpoint.enabled = false;
+  c.connection_changed.SignalAll();
   c.lineage = nullptr;
 }
 
@@ -365,6 +372,13 @@ void KeepMessage(State& r, EncodedMessage* message) {
   kept.uses = std::move(keepsake->uses);
   kept.payload = std::move(keepsake->message);
   kept.awaits_answer = keepsake->awaits_answer;
+  if (c.checkpoint.enabled && !c.checkpoint.new_messages &&
+      std::any_of(kept.uses.begin(), kept.uses.end(),
+                  [](const Lineage::Use& use) { return use.writes > 0; })) {
+    c.checkpoint.new_messages = true;
+    // The device's own thread waits for the next checkpoint.
+    r.sender.wakeup.Set();
+  }
   c.lineage->Add(ordered.sequence(), std::move(kept), keepsake->freed);
 }
 
@@ -423,7 +437,7 @@ bool TakeKept(State& r, v1::ReadReply* reply) {
   if (read != nullptr && !read->error.ok()) {
     FillDetail(read->error, reply->mutable_error());
   } else if (Node* const producer = c.lineage->ReadFrom(sequence);
-             producer != nullptr && reply->has_value() &&
+             producer != nullptr && !producer->anchor && reply->has_value() &&
              KeptOf(*producer) != nullptr && KeptOf(*read) != nullptr) {
     const v1::Read& asked = KeptOf(*read)->request->ordered().read();
     std::vector<KeptMessage::Seen>& seen = KeptOf(*producer)->seen;

@@ -47,7 +47,6 @@ class Replayer {
       if (KeptOf(node) == nullptr) {
         return absl::FailedPreconditionError("a message was not kept");
       }
-      if (node.executed) ++replay_.count;
       DJINN_RETURN_IF_ERROR(Encode(&node));
       FreeUnused(node);
     }
@@ -65,6 +64,7 @@ class Replayer {
 
   // Adds the node's own message.
   void AddFor(Node* node, std::shared_ptr<v1::ControlRequest> request) {
+    if (node->executed) ++replay_.count;
     const KeptMessage& kept = *KeptOf(*node);
     EncodedMessage& message = Add(kept.lane, std::move(request));
     message.ends_work = kept.ends_work && !node->executed;
@@ -90,8 +90,8 @@ class Replayer {
   }
 
   // Adds a message without an effect in place of the node's own, because
-  // threads of the program wait until the worker has executed it.
-  // Returns the thread that waited for the node's answer.
+  // threads of the program wait until the worker has executed it. Returns the
+  // thread that waited for the node's answer.
   Registration AddEmpty(Node* node) {
     auto request = std::make_shared<v1::ControlRequest>();
     request->mutable_ordered()->mutable_free();
@@ -199,14 +199,14 @@ class Replayer {
         break;
       }
       case v1::Ordered::kRead:
+        if (!node->awaits_answer) {
+          // The program has the value, and its destination may be gone.
+          AddEmpty(node);
+          return absl::OkStatus();
+        }
         if (versions_[node->uses.front().storage] !=
             node->uses.front().base_version) {
           return Inconsistent(node->uses.front());
-        }
-        // The program has the value, and its destination may be gone.
-        if (!node->awaits_answer) {
-          AddEmpty(node);
-          return absl::OkStatus();
         }
         ResetRead(kept);
         break;
@@ -223,7 +223,12 @@ class Replayer {
     v1::Install* const install = request->mutable_ordered()->mutable_install();
     const uint64_t now = versions_[use.storage];
     const uint64_t after = use.base_version + use.writes;
+    // The message that produced the version is sent again, too.
+    if (node->anchor && now == after) return absl::OkStatus();
     if (now > use.base_version) return Inconsistent(use);
+    if (use.generator && now == 0 && !install->has_seed()) {
+      return EncodeGenerator(node, std::move(request));
+    }
     // It replaces the whole contents, whatever version they have.
     install->set_base_version(now);
     versions_[use.storage] = now + 1;
@@ -235,7 +240,7 @@ class Replayer {
     const bool orphaned =
         install->has_transfer() && (node->executed || IsOver(kept));
     if (install->has_transfer()) {
-      install->mutable_transfer()->set_provable(kept.source != nullptr ||
+      install->mutable_transfer()->set_provable(kept.source.owner != nullptr ||
                                                 !orphaned);
     }
     if (orphaned) {
@@ -262,6 +267,25 @@ class Replayer {
     const auto* const wait =
         std::get_if<std::shared_ptr<UploadWait>>(&kept.registration);
     return wait != nullptr && (*wait)->state == UploadWait::State::kOver;
+  }
+
+  // Installs a generator's state. Only a seed makes a storage a generator.
+  absl::Status EncodeGenerator(Node* node,
+                               std::shared_ptr<v1::ControlRequest> request) {
+    const Lineage::Use& use = node->uses.front();
+    const uint64_t after = use.base_version + use.writes;
+    // The program seeded it before.
+    if (after < 2) return Inconsistent(use);
+    auto seed = std::make_shared<v1::ControlRequest>();
+    v1::Install* const first = seed->mutable_ordered()->mutable_install();
+    first->set_storage(use.storage);
+    first->mutable_seed();
+    Add(0, std::move(seed));
+    request->mutable_ordered()->mutable_install()->set_base_version(1);
+    versions_[use.storage] = 2;
+    AddFor(node, std::move(request));
+    if (after > 2) SetVersion(use, 2, after);
+    return absl::OkStatus();
   }
 
   static void ResetRead(const KeptMessage& kept) {

@@ -159,15 +159,34 @@ void NoteRefused(State& r, uint64_t transfer_id)
 // Ends the thread that sends uploads again.
 void EndUploads(State& r);
 
+// --- checkpoint.cc: reads values back, so that less must be computed again.
+
+// Returns whether StepCheckpoint() has something to do.
+bool CheckpointStepDue(const State& r)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu, r.answers.mu);
+// Returns whether further work must wait, because values of this point of the
+// order are still to be asked for.
+bool CheckpointHoldsWorkBack(const State& r)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu);
+// Begins a checkpoint, or does its next step. Called by the device's own
+// thread.
+void StepCheckpoint(State& r);
+// Returns when the sender must check again whether a checkpoint is due.
+Deadline NextCheckpoint(const State& r);
+// Makes a checkpoint of everything that was called before, and waits for it.
+// Returns OK if the device has computed nothing; the failure of the device;
+// FailedPrecondition (NO_CHECKPOINTS) if it has several workers;
+// ResourceExhausted (CHECKPOINT_MEMORY); DeadlineExceeded (CHECKPOINT_PENDING).
+absl::Status Checkpoint(State& r, const Deadline& deadline);
+
 // --- replay.cc: the messages for the worker that takes the session over.
 
 struct Replay {
   EncodedMessages messages;
   uint64_t count = 0;  // messages that had been executed before
-  // Uploads that nobody waits for, with their bytes, null if they are not here.
-  std::vector<std::pair<std::shared_ptr<UploadWait>,
-                        std::shared_ptr<const std::string>>>
-      uploads;
+  // Uploads that nobody waits for, with their bytes, without an owner if they
+  // are not here.
+  std::vector<std::pair<std::shared_ptr<UploadWait>, SharedBytes>> uploads;
 };
 // Encodes the kept messages. Called by the device's own thread.
 absl::StatusOr<Replay> EncodeReplay(State& r)

@@ -32,6 +32,8 @@ State::State(ReplicaRole role_of_replica,
   MutexLock lock(&connection.mu);
   connection.lineage =
       std::make_unique<Lineage>(context->options.replay_memory);
+  connection.checkpoint.enabled = context->options.checkpoints;
+  connection.checkpoint.ended = context->options.clock->Monotonic();
   sender.encoder.Keep([&c = connection](uint64_t bytes) {
     MutexLock has_lock(&c.mu);
     return c.lineage != nullptr &&

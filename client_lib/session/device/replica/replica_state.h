@@ -38,6 +38,7 @@
 #include "client_lib/session/device/answer_receiver.h"
 #include "client_lib/session/device/answers.h"
 #include "client_lib/session/device/call_recorder.h"
+#include "client_lib/session/device/replica/checkpoint.h"
 #include "client_lib/session/device/replica/device_state.h"
 #include "client_lib/session/device/replica/migration.h"
 #include "client_lib/session/device/replica/recovery.h"
@@ -85,6 +86,7 @@ struct ConnectionState {
   // Null if the device does not recover.
   std::unique_ptr<Lineage> lineage ABSL_GUARDED_BY(mu);
   RecoveryState recovery ABSL_GUARDED_BY(mu);
+  CheckpointState checkpoint ABSL_GUARDED_BY(mu);
 
   MessageLog log ABSL_GUARDED_BY(mu);
   ReplyLog replies ABSL_GUARDED_BY(mu);

@@ -230,7 +230,8 @@ void OnMessage(State& r, v1::ControlResponse response) {
       c.connection_changed.SignalAll();
     }
     wake = MigrationDue(r) || !c.needed.empty() || c.log.Next() != nullptr ||
-           c.replies.Due() || r.answers.table.reads().has_due();
+           c.replies.Due() || r.answers.table.reads().has_due() ||
+           CheckpointStepDue(r);
   }
   if (ABSL_PREDICT_FALSE(!resumed_worker.empty())) {
     log::Info("took the connection to a worker up again",
@@ -280,7 +281,8 @@ void OnBulk(State& r, uint64_t transfer_id, uint64_t offset,
       reads.Finish(wait);
       // A leader's locks may conflict with callbacks, as in OnMessage().
       if (!r.receiver.led()) callbacks = reads.TakeDue();
-      wake = c.replies.Due() || MigrationDue(r) || reads.has_due();
+      wake = c.replies.Due() || MigrationDue(r) || reads.has_due() ||
+             CheckpointStepDue(r);
     }
     if (wait->abandoned) wait->changed.SignalAll();
   }

@@ -44,6 +44,7 @@ enum class Next {
   kAcknowledge,
   kWork,
   kMigrate,
+  kCheckpoint,
   kDrop,
   kStop,
 };
@@ -66,7 +67,7 @@ bool Gathers(const State& r)
   const ConnectionState& c = r.connection;
   // Work of other kinds may wait for the worker.
   return r.receiver.stream()->SendsTogether() && r.queue.next_is_simple() &&
-         !HoldsWorkBack(r) && !MigrationDue(r) &&
+         !HoldsWorkBack(r) && !MigrationDue(r) && !CheckpointHoldsWorkBack(r) &&
          c.log.unsent() < kMaxTogether &&
          c.log.unsent_bytes() < kMaxTogetherBytes;
 }
@@ -94,8 +95,10 @@ Step TakeStep(State& r) {
   const bool ready = next != nullptr && c.log.HasRoom(*next);
   const bool gathers = ready && Gathers(r);
   if (ready && !gathers) return {Next::kMessage, {}};
+  if (CheckpointStepDue(r)) return {Next::kCheckpoint, {}};
   if (MigrationDue(r)) return {Next::kMigrate, {}};
-  if ((next == nullptr || gathers) && !HoldsWorkBack(r)) {
+  if ((next == nullptr || gathers) && !HoldsWorkBack(r) &&
+      !CheckpointHoldsWorkBack(r)) {
     if (std::optional<Work> work = r.queue.Pop()) {
       r.answers.table.SwapAdmitted(&r.sender.admitted_now);
       return {Next::kWork, std::move(work)};
@@ -371,6 +374,7 @@ void DropEverything(State& r) {
     r.sender.forgotten.TakeAll();
     if (c.lineage != nullptr) c.lineage->Clear();
     c.recovery.checks.clear();
+    c.checkpoint.GiveUp();
   }
   for (const Work& work : r.queue.Drop()) {
     if (const auto* run = std::get_if<RunWork>(&work.action)) {
@@ -419,6 +423,13 @@ bool Advance(State& r, bool own_thread) {
           step = kBorrowedSteps;  // The device's own thread does the rest.
         }
         break;
+      case Next::kCheckpoint:
+        if (own_thread) {
+          StepCheckpoint(r);
+        } else {
+          step = kBorrowedSteps;  // The device's own thread does the rest.
+        }
+        break;
       case Next::kDrop:
         DropEverything(r);
         break;
@@ -445,6 +456,8 @@ void SenderLoop(State& r) {
     r.sender.turn.Take();
     goes_on = Advance(r, /*own_thread=*/true);
     look = CheckProgress(r);
+    const Deadline checkpoint = NextCheckpoint(r);
+    if (checkpoint.left() < look.left()) look = checkpoint;
     r.sender.turn.Give();
   }
 }

@@ -1,0 +1,302 @@
+// Tests devices that read values back, and go on from these when they lose
+// their worker.
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "client_lib/session/testing/calls.h"
+#include "client_lib/session/testing/fake_cluster.h"
+#include "client_lib/session/testing/program.h"
+#include "common/base/clock.h"
+#include "common/base/error.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace djinn {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr absl::Duration kPatience = absl::Seconds(60);
+
+class CheckpointTest : public testing::Test {
+ protected:
+  explicit CheckpointTest(SessionOptions options = {})
+      : session_(cluster_.Open(WithClock(std::move(options)))),
+        device_(*session_->Device(0)) {}
+  ~CheckpointTest() override { ExpectNoViolations(cluster_.worker()); }
+
+  SessionOptions WithClock(SessionOptions options) {
+    options.recovers = true;
+    options.checkpoints = true;
+    options.clock = &clock_;
+    return options;
+  }
+
+  // The worker's process ends, and another one takes its place.
+  void Lose() {
+    cluster_.coordinator().NoteRestart();
+    cluster_.worker().Restart(/*other_incarnation=*/true);
+  }
+
+  StoragePtr Uploaded(const std::string& bytes) {
+    StoragePtr storage = device_->NewStorage(bytes.size());
+    EXPECT_TRUE(device_->Upload(0, storage.get(), {bytes, nullptr}).ok());
+    return storage;
+  }
+  absl::StatusOr<std::string> ReadAll(const StoragePtr& storage) {
+    std::string value(storage->size_bytes(), '?');
+    const absl::Status status =
+        device_->Read(0, storage.get(), WholeView(*storage.get()), value.data(),
+                      value.size());
+    if (!status.ok()) return status;
+    return value;
+  }
+  // Updates the parameters from each other and from the data.
+  void Train(int steps) {
+    for (int i = 0; i < steps; ++i) {
+      ASSERT_TRUE(
+          Record(*device_, 0, MakeCall(1, {{small_, kWrites}, {data_, kReads}}))
+              .ok());
+      ASSERT_TRUE(Record(*device_, 0,
+                         MakeCall(2, {{large_, kWrites}, {small_, kReads}}))
+                      .ok());
+      ASSERT_TRUE(Record(*device_, 0,
+                         MakeCall(3, {{small_, kWrites}, {large_, kReads}}))
+                      .ok());
+      if (i % 8 == 7) {
+        ASSERT_TRUE(device_->Synchronize().ok());
+      }
+    }
+    ASSERT_TRUE(device_->Synchronize().ok());
+  }
+  // Waits until the device has made so many checkpoints.
+  void AwaitCheckpoints(uint64_t count) {
+    while (session_->statistics().checkpoints < count) {
+      std::this_thread::yield();
+    }
+  }
+  Statistics statistics() const { return session_->statistics(); }
+
+  FakeClock clock_;
+  FakeCluster cluster_;
+  const std::unique_ptr<Session> session_;
+  const std::shared_ptr<VirtualDevice> device_;
+  const StoragePtr data_ = Uploaded("12345678");
+  const StoragePtr small_ = Uploaded("parameter");
+  const StoragePtr large_ = Uploaded(Pattern(3 << 20));
+};
+
+TEST_F(CheckpointTest, ATrainingLoopGoesOnFromTheLastCheckpoint) {
+  for (uint64_t i = 0; i < 10; ++i) {
+    Train(100);
+    clock_.Advance(absl::Seconds(11));
+    Train(1);
+    AwaitCheckpoints(i + 1);
+  }
+  ASSERT_TRUE(session_->Checkpoint(kPatience).ok());
+  // The fake worker's values depend on the numbers of messages, so that a
+  // message that is sent again would have another result.
+  const std::string small = *ReadAll(small_);
+  const std::string large = *ReadAll(large_);
+  Lose();
+  EXPECT_EQ(*ReadAll(data_), "12345678");
+  EXPECT_EQ(*ReadAll(small_), small);
+  EXPECT_EQ(*ReadAll(large_), large);
+  EXPECT_EQ(statistics().recoveries, 1);
+  // The upload of the data, and two anchors.
+  EXPECT_EQ(statistics().messages_replayed, 3);
+  EXPECT_GE(statistics().checkpoint_bytes, 10 * (3 << 20));
+  // Anchors serve a second loss, too.
+  Train(1);
+  Lose();
+  EXPECT_EQ(ReadAll(small_).status(), absl::OkStatus());
+  EXPECT_LE(statistics().messages_replayed, 3 + 3 + 3);
+}
+
+TEST_F(CheckpointTest, StepsAfterTheCheckpointAreComputedAgain) {
+  Train(100);
+  ASSERT_TRUE(session_->Checkpoint(kPatience).ok());
+  Train(2);
+  Lose();
+  EXPECT_TRUE(ReadAll(large_).ok());
+  // The data, two anchors, and six runs, some of which travel together.
+  EXPECT_LE(statistics().messages_replayed, 3 + 6);
+  EXPECT_GT(statistics().messages_replayed, 3);
+}
+
+TEST_F(CheckpointTest, ThereIsNoneBeforeItsTimeNorWithoutAnythingNew) {
+  Train(1);
+  clock_.Advance(absl::Seconds(9));
+  Train(1);
+  EXPECT_EQ(statistics().checkpoints, 0);
+  clock_.Advance(absl::Seconds(2));
+  // The device's own thread notices.
+  AwaitCheckpoints(1);
+  clock_.Advance(absl::Hours(1));
+  ASSERT_TRUE(ReadAll(small_).ok());
+  EXPECT_EQ(statistics().checkpoints, 1);
+  Train(1);
+  AwaitCheckpoints(2);
+}
+
+TEST_F(CheckpointTest, TheTimeThatACheckpointTakesStretchesTheInterval) {
+  Train(1);
+  cluster_.worker().Pause();
+  absl::Status made;
+  std::thread maker([&] { made = session_->Checkpoint(absl::Hours(1)); });
+  cluster_.worker().WaitForRead();
+  clock_.Advance(absl::Seconds(10));  // 2 % of 500 s
+  cluster_.worker().Resume();
+  maker.join();
+  ASSERT_TRUE(made.ok()) << made;
+  EXPECT_EQ(statistics().checkpoints, 1);
+  clock_.Advance(absl::Seconds(490));
+  Train(1);
+  EXPECT_EQ(statistics().checkpoints, 1);
+  clock_.Advance(absl::Seconds(11));
+  AwaitCheckpoints(2);
+}
+
+TEST_F(CheckpointTest, ALossInTheMidstOfACheckpointForgetsIt) {
+  Train(20);
+  ASSERT_TRUE(session_->Checkpoint(kPatience).ok());
+  Train(2);
+  cluster_.worker().Pause();
+  absl::Status made;
+  std::thread maker([&] { made = session_->Checkpoint(kPatience); });
+  cluster_.worker().WaitForRead();
+  Lose();
+  cluster_.worker().Resume();
+  // The next worker makes it.
+  maker.join();
+  EXPECT_TRUE(made.ok()) << made;
+  EXPECT_EQ(statistics().recoveries, 1);
+  EXPECT_EQ(statistics().checkpoints, 2);
+  const std::string large = *ReadAll(large_);
+  Lose();
+  EXPECT_EQ(*ReadAll(large_), large);
+}
+
+TEST_F(CheckpointTest, AValueThatFailedHasNoAnchorAndTheOthersDo) {
+  Train(1);
+  cluster_.worker().Set(&FakeScript::fail_next_run, 99);
+  ASSERT_TRUE(
+      Record(*device_, 0, MakeCall(1, {{small_, kWrites}, {data_, kReads}}))
+          .ok());
+  EXPECT_FALSE(ReadAll(small_).ok());
+  ASSERT_TRUE(session_->Checkpoint(kPatience).ok());
+  EXPECT_EQ(statistics().checkpoints, 1);
+  EXPECT_EQ(statistics().checkpoint_bytes, 3 << 20);
+}
+
+TEST_F(CheckpointTest, AGeneratorGoesOnWithItsState) {
+  const StoragePtr generator = device_->NewStorage(16);
+  ASSERT_TRUE(device_->Seed(0, generator.get(), 7).ok());
+  ASSERT_TRUE(
+      Record(*device_, 0, MakeCall(1, {{small_, kWrites}, {generator, kDraws}}))
+          .ok());
+  // This worker does not say how large a generator is, so that its draws stay.
+  ASSERT_TRUE(session_->Checkpoint(kPatience).ok());
+  Lose();
+  EXPECT_TRUE(ReadAll(small_).ok());
+  // The seed, the draw and what it needs.
+  EXPECT_GE(statistics().messages_replayed, 3);
+}
+
+class SmallCheckpointTest : public CheckpointTest {
+ protected:
+  SmallCheckpointTest() : CheckpointTest(Small()) {}
+
+  static SessionOptions Small() {
+    SessionOptions options;
+    options.checkpoint_memory = 1 << 20;
+    return options;
+  }
+};
+
+TEST_F(SmallCheckpointTest, WithoutRoomThereIsNoneAndEverythingIsComputed) {
+  Train(3);
+  const absl::Status made = session_->Checkpoint(kPatience);
+  EXPECT_EQ(ErrorReason(made), "CHECKPOINT_MEMORY") << made;
+  EXPECT_THAT(std::string(made.message()), HasSubstr("checkpoint_memory"));
+  EXPECT_EQ(statistics().checkpoints, 0);
+  EXPECT_EQ(statistics().checkpoint_bytes, 0);
+  Lose();
+  EXPECT_TRUE(ReadAll(large_).ok());
+  EXPECT_GT(statistics().messages_replayed, 3);
+}
+
+class SlicedCheckpointTest : public CheckpointTest {
+ protected:
+  SlicedCheckpointTest() : CheckpointTest(Sliced()) {}
+
+  static SessionOptions Sliced() {
+    SessionOptions options;
+    // A sixteenth is less than the large parameter, which travels alone.
+    options.checkpoint_memory = 16 << 20;
+    return options;
+  }
+};
+
+TEST_F(SlicedCheckpointTest, AllValuesAreThoseOfOneMoment) {
+  Train(100);
+  cluster_.worker().Pause();
+  absl::Status made;
+  std::thread maker([&] { made = session_->Checkpoint(kPatience); });
+  // The first parameter is asked for, and the second one is not.
+  cluster_.worker().WaitForRead();
+  // If this step came between them, neither anchor would cut the other's chain.
+  ASSERT_TRUE(
+      Record(*device_, 0, MakeCall(2, {{large_, kWrites}, {small_, kReads}}))
+          .ok());
+  ASSERT_TRUE(
+      Record(*device_, 0, MakeCall(3, {{small_, kWrites}, {large_, kReads}}))
+          .ok());
+  std::thread reader([&] { EXPECT_TRUE(ReadAll(small_).ok()); });
+  cluster_.worker().Resume();
+  maker.join();
+  reader.join();
+  ASSERT_TRUE(made.ok()) << made;
+  Lose();
+  EXPECT_TRUE(ReadAll(data_).ok());
+  // The data, two anchors, and the run of the two calls.
+  EXPECT_LE(statistics().messages_replayed, 4);
+}
+
+class ForgetfulCheckpointTest : public CheckpointTest {
+ protected:
+  ForgetfulCheckpointTest() : CheckpointTest(Forgetful()) {}
+
+  static SessionOptions Forgetful() {
+    SessionOptions options;
+    // Without checkpoints, it would not suffice for 1,000 steps, nor does it
+    // have room for the large upload.
+    options.replay_memory = 30'000;
+    return options;
+  }
+};
+
+TEST_F(ForgetfulCheckpointTest, AFullLineageIsCutBeforeItForgets) {
+  Train(1000);
+  EXPECT_GT(statistics().checkpoints, 1);
+  ASSERT_TRUE(session_->Checkpoint(kPatience).ok());
+  Lose();
+  EXPECT_TRUE(ReadAll(small_).ok());
+  EXPECT_TRUE(ReadAll(large_).ok());
+}
+
+TEST(CheckpointsOffTest, TheErrorNamesTheOption) {
+  FakeCluster cluster;
+  SessionOptions options;
+  options.recovers = true;
+  const auto session = cluster.Open(options);
+  const absl::Status made = session->Checkpoint(kPatience);
+  EXPECT_EQ(ErrorReason(made), "CHECKPOINTS_OFF");
+  EXPECT_THAT(std::string(made.message()), HasSubstr("recovery"));
+}
+
+}  // namespace
+}  // namespace djinn

@@ -1,0 +1,89 @@
+// Describes the checkpoints of a device. A checkpoint reads values back, so
+// that a recovery installs them instead of computing them again. The client
+// keeps the bytes, as anchors in its lineage (client_lib/session/lineage).
+//
+// All values of a checkpoint are those of one point of the order of messages:
+// until it has asked for the last one, no further work is encoded. Values that
+// depend on each other would otherwise never lose their chains. A sixteenth of
+// checkpoint_memory may be on its way at a time, so that nothing waits for
+// small states.
+//
+// The connection's lock guards it.
+#ifndef CLIENT_LIB_SESSION_DEVICE_REPLICA_CHECKPOINT_H_
+#define CLIENT_LIB_SESSION_DEVICE_REPLICA_CHECKPOINT_H_
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "client_lib/session/lineage/lineage.h"
+#include "client_lib/session/transfer/work.h"
+
+namespace djinn {
+
+struct CheckpointState {
+  // The share of checkpoint_memory that may be on its way. A larger value
+  // travels alone.
+  static constexpr uint64_t kShareUnderWay = 16;
+
+  // A value that is read back. It owns its destination, because chunks may
+  // still arrive after the checkpoint was given up.
+  struct Read final : ReadWait {
+    // `buffer` is null for a value inside the reply.
+    Read(const Lineage::Value& of, std::shared_ptr<char[]> buffer,
+         uint64_t bytes)
+        : ReadWait(buffer.get(), bytes), of(of), buffer(std::move(buffer)) {}
+
+    const Lineage::Value of;  // its producer is held
+    const std::shared_ptr<char[]> buffer;
+  };
+
+  bool enabled = false;
+
+  // --- The checkpoint under way ---
+
+  bool under_way = false;
+  // The storages that are still to be asked for, the next one last.
+  std::vector<uint64_t> left;
+  std::vector<std::shared_ptr<Read>> reads;
+  uint64_t bytes_under_way = 0;
+  uint64_t values = 0;  // that arrived
+  absl::Duration began;
+  // The value of `asked` up to which it answers the program.
+  uint64_t answers = 0;
+
+  // --- The last checkpoint ---
+
+  absl::Duration ended;
+  // The time that it took.
+  absl::Duration took;
+  // Bytes of the lineage at its end.
+  uint64_t bytes_after = 0;
+  // The outcome of the last one that the program asked for.
+  absl::Status outcome;
+  bool warned = false;  // that there is no room
+
+  // Whether a message wrote something since the last checkpoint began.
+  bool new_messages = false;
+  // Checkpoints that the program asked for, and the last one that is done.
+  uint64_t asked = 0;
+  uint64_t answered = 0;
+  // Number of pieces of work that precede the last one that it asked for.
+  uint64_t works_before = 0;
+
+  // Forgets the checkpoint under way.
+  void GiveUp() {
+    under_way = false;
+    left.clear();
+    reads.clear();
+    bytes_under_way = 0;
+    new_messages = true;
+  }
+};
+
+}  // namespace djinn
+
+#endif  // CLIENT_LIB_SESSION_DEVICE_REPLICA_CHECKPOINT_H_
