@@ -77,7 +77,8 @@ class Lineage {
     bool executed = false;
     bool awaits_answer = false;
     bool incomplete = false;
-    // Number of workers that were lost while they executed the message.
+    // Number of workers that were lost one after the other while they executed
+    // the message.
     int deaths = 0;
     // Not OK if the node's values must not be shown, with the reason.
     absl::Status error;

@@ -74,15 +74,19 @@ std::string Obstacle(const State& r)
 }
 
 // Returns the run that the worker was executing, as far as is known, or null.
+// Clears the others of what they were suspected of.
 Node* Suspect(State& r) ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu) {
   ConnectionState& c = r.connection;
   Node* first = nullptr;
   for (Node& node : c.lineage->nodes()) {
-    // Other numbers may belong to an earlier worker.
-    if (node.executed && c.recovery.last_replayed == 0) continue;
-    if (node.sequence <= c.log.completed() || node.sequence > c.log.sent()) {
+    // The number of a message that was not replayed may be an earlier worker's.
+    if ((node.executed && c.recovery.last_replayed == 0) ||
+        node.sequence <= c.log.completed()) {
+      // A worker survived it.
+      node.deaths = 0;
       continue;
     }
+    if (node.sequence > c.log.sent()) continue;
     if (first == nullptr || node.sequence < first->sequence) first = &node;
   }
   if (first == nullptr || KeptOf(*first) == nullptr ||
