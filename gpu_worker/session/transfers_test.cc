@@ -38,10 +38,10 @@ TEST_F(WorkerCoreTest, AnUploadArrivesInChunksAndIsFoundAgain) {
   EXPECT_TRUE(stranger->WaitDecision(1).send());
 }
 
-TEST_F(WorkerCoreTest, VersionsThatAreLeftOutChangeNeitherSizeNorContents) {
+TEST_F(WorkerCoreTest, VersionsThatAreLeftOutMayChangeTheSize) {
   std::unique_ptr<TestClient> client = Open();
   client->InstallInline(1, FloatBytes({1, 2}));
-  client->SkipTo(7, 1, 0);
+  client->SkipTo(7, 1, 2 * sizeof(float));
   client->SkipTo(3, 2, 2 * sizeof(float));
   client->InstallSeed(3, 100);
   client->SkipTo(9, 3, 0);
@@ -53,6 +53,8 @@ TEST_F(WorkerCoreTest, VersionsThatAreLeftOutChangeNeitherSizeNorContents) {
   EXPECT_EQ(client->Read(2, 2), (Floats{1, 2}));
   client->InstallSeed(3, 5);
   EXPECT_EQ(client->Read(1, 2), (Floats{1, 2}));
+  client->SkipTo(8, 1, 4 * sizeof(float));
+  EXPECT_EQ(client->Read(1, 4).size(), 4);
   client->SkipTo(7, 1, 0);
   EXPECT_EQ(ErrorReason(client->WaitClosed()), "PROTOCOL_VIOLATION");
 }

@@ -75,6 +75,10 @@ class LongTest(unittest.TestCase):
                 value = value + 1
                 if iteration % 100_000 == 99_999:
                     self.assertEqual(value[3].item(), iteration + 1)
+                    # For a recovery, the client keeps what the value depends on. Nothing
+                    # depends on the chain that ends here.
+                    value = torch.full_like(value, iteration + 1)
+                    self.assertEqual(value[3].item(), iteration + 1)
                     sizes.append((resident(), resident(worker)))
             # The first stretch fills pools and caches.
             for before, after in zip(sizes[1], sizes[-1]):

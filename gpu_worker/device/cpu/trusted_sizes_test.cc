@@ -348,8 +348,8 @@ TEST_F(TrustedSizesTest, NormsOfWeights) {
 TEST_F(TrustedSizesTest, HeadsOfAttention) {
   const at::Tensor x = at::randn({2, 3, 4});
   const Stack whole = {x,
-                       x,
-                       x,
+                       x.clone(),
+                       x.clone(),
                        4,
                        2,
                        at::randn({12, 4}),
