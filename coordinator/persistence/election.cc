@@ -52,6 +52,16 @@ void Election::Stop() {
   store_->Release(StateKeeper::kLeader, owner_).IgnoreError();
 }
 
+void Election::Resign() {
+  {
+    MutexLock lock(&mu_);
+    term_ = 0;
+    leader_.clear();
+    stands_at_ = clock_->Monotonic() + 2 * options_.lease;
+  }
+  store_->Release(StateKeeper::kLeader, owner_).IgnoreError();
+}
+
 void Election::Run(const std::function<void()>& changed) {
   for (;;) {
     Step();
@@ -66,7 +76,7 @@ void Election::Step() {
   const absl::Duration start = clock_->Monotonic();
   {
     MutexLock lock(&mu_);
-    if (term_ != 0 && start < renew_at_) return;
+    if (start < stands_at_ || (term_ != 0 && start < renew_at_)) return;
   }
   const absl::StatusOr<Store::Lease> lease = store_->Acquire(
       StateKeeper::kLeader, owner_, clock_->Now(), options_.lease);

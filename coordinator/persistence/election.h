@@ -1,11 +1,12 @@
 // Elects one of several coordinators that share a store: the holder of the
 // store's lease "leader".
 //
-// A thread acquires or renews the lease at intervals. While the store does not
-// answer, the holder leads until its lease would have ended, and then no
-// longer, although nobody else may lead either. Its own monotonic clock decides
-// that, from before the last renewal that succeeded, so it ends before any
-// other process gets the lease.
+// A thread acquires or renews the lease at intervals. If the store does not
+// answer, the holder leads until its lease would have ended. Then nobody leads
+// until the store answers again. Its own monotonic clock decides, from before
+// the last renewal that succeeded. A machine that was suspended may therefore
+// lead for a moment beside its successor; terms protect the store and every
+// peer that knows the later one.
 //
 // Thread-safe.
 #ifndef COORDINATOR_PERSISTENCE_ELECTION_H_
@@ -56,6 +57,10 @@ class Election {
   // candidate need not wait for its end. The process leads no longer.
   void Stop();
 
+  // Gives the lease up, and does not stand for two lease times: this process
+  // cannot lead, and another one may.
+  void Resign();
+
   // Tries once to acquire the lease, or renews it when that is due.
   void Step();
 
@@ -81,6 +86,8 @@ class Election {
   uint64_t term_ ABSL_GUARDED_BY(mu_) = 0;
   absl::Duration valid_until_ ABSL_GUARDED_BY(mu_);
   absl::Duration renew_at_ ABSL_GUARDED_BY(mu_);
+  // When the process stands again after Resign().
+  absl::Duration stands_at_ ABSL_GUARDED_BY(mu_);
   std::string leader_ ABSL_GUARDED_BY(mu_);
   std::string failure_ ABSL_GUARDED_BY(mu_) = "the store was not asked yet";
   std::thread thread_;

@@ -19,7 +19,6 @@ namespace {
 // The longest time after which the process notices that its lease has ended
 // while the store does not answer.
 constexpr absl::Duration kMaxWait = absl::Milliseconds(100);
-constexpr absl::Duration kLeadAgain = absl::Seconds(1);
 
 }  // namespace
 
@@ -108,17 +107,16 @@ void Replica::Obey(const Election::View& view) {
     term_ = 0;
   }
   absl::Status status;
-  if (leader_ == nullptr && view.term != 0 &&
-      clock_->Monotonic() >= lead_again_at_) {
+  if (leader_ == nullptr && view.term != 0) {
     follower_.reset();
     status = Lead(view.term);
     if (status.ok()) {
       log::Info("leadership won", {{"term", term_}});
     } else {
       leader_.reset();
-      lead_again_at_ = clock_->Monotonic() + kLeadAgain;
       log::Error("elected, but cannot lead",
                  {{"term", view.term}, {"error", status}});
+      election_->Resign();
     }
     MutexLock lock(&mu_);
     failure_ = std::string(status.message());

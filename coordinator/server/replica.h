@@ -102,9 +102,6 @@ class Replica {
   std::unique_ptr<Coordinator> leader_ ABSL_GUARDED_BY(roles_mu_);
   // The term in which `leader_` serves.
   uint64_t term_ ABSL_GUARDED_BY(roles_mu_) = 0;
-  // Monotonic time before which the process does not try to lead again, after
-  // it could not.
-  absl::Duration lead_again_at_ ABSL_GUARDED_BY(roles_mu_);
 
   Mutex mu_;
   // Made when the address is known, and not replaced. Other threads read the

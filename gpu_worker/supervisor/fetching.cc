@@ -24,6 +24,10 @@ namespace djinn::worker {
 namespace {
 
 constexpr char kMethod[] = "/djinn.v1.Fetching/Fetch";
+// A request names a session and has a ticket.
+constexpr int kMaxRequestBytes = 64 << 10;
+// Limit on a chunk, which the supervisor holds until the executor takes it.
+constexpr size_t kMaxChunkBytes = size_t{4} << 20;
 
 absl::Status GivenUp() { return absl::CancelledError("the executor gave up"); }
 
@@ -60,6 +64,10 @@ class FetchReactor : public grpc::ServerWriteReactor<v1::PullResponse>,
     StartWrite(&response_);
   }
   absl::Status OnBytes(uint64_t offset, absl::string_view bytes) override {
+    if (bytes.size() > kMaxChunkBytes) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("a chunk of ", bytes.size(), " bytes"));
+    }
     v1::PullResponse response;
     response.mutable_chunk()->set_offset(offset);
     response.mutable_chunk()->set_payload(bytes.data(), bytes.size());
@@ -162,7 +170,10 @@ class FetchingService : public v1::Fetching::CallbackService {
   void Begin(Descriptor socket) {
     grpc::ServerBuilder builder;
     builder.RegisterService(this);
-    builder.SetMaxReceiveMessageSize(kMaxControlMessageBytes);
+    // Also calls that send no request count.
+    builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,
+                               static_cast<int>(FetchingServer::kMaxCalls));
+    builder.SetMaxReceiveMessageSize(kMaxRequestBytes);
     builder.SetMaxSendMessageSize(kMaxControlMessageBytes);
     server_ = builder.BuildAndStart();
     // gRPC takes the copy over.

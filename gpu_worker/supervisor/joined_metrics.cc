@@ -1,7 +1,9 @@
 #include "gpu_worker/supervisor/joined_metrics.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -13,6 +15,8 @@ namespace {
 // An honest executor sends some 50 KiB.
 constexpr size_t kMaxBytes = size_t{1} << 20;
 constexpr char kTenant[] = "tenant";
+// Limit on the series of executors that have ended.
+constexpr size_t kMaxPastSeries = 20'000;
 
 // Gauges of which the largest one counts.
 bool IsLargest(const std::string& name) {
@@ -22,16 +26,50 @@ bool IsLargest(const std::string& name) {
 }
 
 bool IsName(absl::string_view name) {
-  return !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
-    return absl::ascii_islower(static_cast<unsigned char>(c)) ||
-           absl::ascii_isdigit(static_cast<unsigned char>(c)) || c == '_';
-  });
+  return !name.empty() &&
+         !absl::ascii_isdigit(static_cast<unsigned char>(name.front())) &&
+         !absl::StartsWith(name, "__") &&
+         std::all_of(name.begin(), name.end(), [](char c) {
+           return absl::ascii_islower(static_cast<unsigned char>(c)) ||
+                  absl::ascii_isdigit(static_cast<unsigned char>(c)) ||
+                  c == '_';
+         });
 }
 
-// Calls are named as gRPC names them.
+// Calls are named as gRPC names them. The supervisor counts executors itself.
 bool IsFamily(absl::string_view name) {
-  return IsName(name) && (absl::StartsWith(name, "djinn_") ||
-                          absl::StartsWith(name, "grpc_server_call_"));
+  return IsName(name) && !absl::StartsWith(name, "djinn_worker_executor") &&
+         (absl::StartsWith(name, "djinn_") ||
+          absl::StartsWith(name, "grpc_server_call_"));
+}
+
+// Prometheus refuses a whole scrape that has a label twice, or one of its own.
+bool HasGoodLabels(const v1::Metric& metric) {
+  std::set<absl::string_view> seen;
+  for (const v1::MetricLabel& label : metric.labels()) {
+    if (!IsName(label.name()) || label.name() == "le" ||
+        label.name() == "quantile" || !seen.insert(label.name()).second) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// Returns whether the numbers can be added to those of other executors.
+bool HasGoodNumbers(const v1::Metric& metric, v1::MetricFamily::Type type) {
+  const bool counts = type != v1::MetricFamily::GAUGE;
+  if (!std::isfinite(metric.value()) || (counts && metric.value() < 0) ||
+      !std::isfinite(metric.sample_sum())) {
+    return false;
+  }
+  // The last bound may be infinite.
+  for (int i = 0; i < metric.bounds_size(); ++i) {
+    if (std::isnan(metric.bounds(i)) ||
+        (i > 0 && metric.bounds(i) <= metric.bounds(i - 1))) {
+      return false;
+    }
+  }
+  return true;
 }
 
 absl::Status Bad(absl::string_view what) {
@@ -132,8 +170,11 @@ absl::Status JoinedMetrics::Check(const v1::ExecutorMetrics& metrics) {
       if (metric.bounds_size() != metric.cumulative_counts_size()) {
         return Bad("a histogram with more bounds than counts, or fewer");
       }
-      for (const v1::MetricLabel& label : metric.labels()) {
-        if (!IsName(label.name())) return Bad("a label that is none");
+      if (!HasGoodLabels(metric)) {
+        return Bad("a label that is none, or is there twice");
+      }
+      if (!HasGoodNumbers(metric, family.type())) {
+        return Bad("a number that is none, or bounds that do not ascend");
       }
     }
   }
@@ -153,7 +194,14 @@ void JoinedMetrics::AddAll(const v1::ExecutorMetrics& metrics,
     // The first executor decides.
     if (joined.type != family.type()) continue;
     for (const v1::Metric& metric : family.metrics()) {
-      v1::Metric& sum = joined.metrics[LabelsOf(metric, tenant)];
+      Exposition::Labels labels = LabelsOf(metric, tenant);
+      if (past && past_series_ >= kMaxPastSeries &&
+          !joined.metrics.contains(labels)) {
+        continue;
+      }
+      const auto [at, is_new] = joined.metrics.try_emplace(std::move(labels));
+      v1::Metric& sum = at->second;
+      if (past && is_new) ++past_series_;
       if (family.type() == v1::MetricFamily::HISTOGRAM) {
         AddHistogram(metric, &sum);
       } else if (gauge && IsLargest(family.name())) {

@@ -29,7 +29,8 @@ class JoinedMetrics {
   void Add(const v1::ExecutorMetrics& metrics, const std::string& tenant) {
     AddAll(metrics, tenant, /*past=*/false);
   }
-  // Adds what remains of an executor that has ended: all but its gauges.
+  // Adds what remains of an executor that has ended: all but its gauges, and no
+  // new series once there are 20,000.
   void AddPast(const v1::ExecutorMetrics& metrics, const std::string& tenant) {
     AddAll(metrics, tenant, /*past=*/true);
   }
@@ -49,6 +50,7 @@ class JoinedMetrics {
 
   // By name.
   std::map<std::string, Family> families_;
+  size_t past_series_ = 0;
 };
 
 }  // namespace djinn::worker

@@ -75,7 +75,7 @@ class DeviceTest(RemoteCase):
 
     def test_a_worker_device_that_there_is_not_is_named(self):
         for name in ("tpu", "", "cpu\n  memory: 1"):
-            with self.subTest(name), self.assertRaisesRegex(djinn.Error, "device.kind: cpu, cuda:N"):
+            with self.subTest(name), self.assertRaisesRegex(djinn.Error, "device.kind: cpu, cuda for all GPUs, cuda:N"):
                 djinn.local(worker_device=name)
 
     def test_capture_scope(self):

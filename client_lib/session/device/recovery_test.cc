@@ -157,6 +157,10 @@ TEST_F(RecoveryTest, ARunThatKillsTwoWorkersIsGivenUpAndTheSessionGoesOn) {
   cluster_.worker().Set(&FakeScript::hold_runs, false);
   EXPECT_EQ(ErrorReason(ReadAll(Called(3, {y})).status()), "RUN_KILLS_WORKERS");
   EXPECT_TRUE(ReadAll(Called(3, {x})).ok());
+  // It stays given up, whatever is lost later.
+  Lose();
+  EXPECT_EQ(*ReadAll(x), "12345678");
+  EXPECT_EQ(ErrorReason(ReadAll(y).status()), "RUN_KILLS_WORKERS");
 }
 
 class ImpatientRecoveryTest : public RecoveryTest {

@@ -196,6 +196,14 @@ absl::StatusOr<PullWork> RemoteDevice::Offer(uint32_t lane,
                                              RemoteStorage* storage,
                                              OfferRank rank) {
   if (IsForkedChild()) return AfterForkError();
+  bool tainted = false;
+  {
+    MutexLock lock(&state_.connection.mu);
+    const auto& lineage = state_.connection.lineage;
+    tainted = lineage != nullptr && lineage->tainted();
+  }
+  // Only the answer to a read has the error of a value that must not be shown.
+  if (tainted) DJINN_RETURN_IF_ERROR(CheckSound(lane, storage));
   PullWork pull;
   pull.ticket = state_.context->options.random->Bytes(kTicketBytes);
   pull.size_bytes = storage->size_bytes();

@@ -8,6 +8,7 @@
 #include "client_lib/session/model/call_sites.h"
 #include "client_lib/session/model/debug_flags.h"
 #include "client_lib/session/recording/graph_recorder.h"
+#include "common/hash/hash.h"
 #include "common/log/log.h"
 #include "common/srg/proto_codec.h"
 
@@ -56,6 +57,31 @@ bool NeedsRoom(const Work& work) {
 
 }  // namespace
 
+uint64_t KeptMessage::Shrink() {
+  if (source.owner != nullptr) {
+    const uint64_t bytes = source.bytes.size();
+    source = {};
+    return bytes;
+  }
+  if (request == nullptr || !request->ordered().install().has_content()) {
+    return 0;
+  }
+  const v1::Install& install = request->ordered().install();
+  const std::string& content = install.content();
+  const ContentHash hash = HashContent(content.data(), content.size());
+  auto shorter = std::make_shared<v1::ControlRequest>();
+  v1::Install* const asks = shorter->mutable_ordered()->mutable_install();
+  asks->set_storage(install.storage());
+  asks->set_base_version(install.base_version());
+  v1::Transfer* const transfer = asks->mutable_transfer();
+  transfer->set_size_bytes(content.size());
+  transfer->set_hash_high(hash.high);
+  transfer->set_hash_low(hash.low);
+  const uint64_t bytes = content.size();
+  request = std::move(shorter);
+  return bytes;
+}
+
 uint64_t Keepsake::Bytes() const {
   if (message == nullptr) return 0;
   uint64_t bytes = sizeof(KeptMessage) + message->sites.size() * 4;
@@ -64,6 +90,9 @@ uint64_t Keepsake::Bytes() const {
     bytes += sizeof(v1::ControlRequest) + message->request->ByteSizeLong();
   }
   if (const KeptRun* const run = message->run.get()) {
+    // Besides this run, the table of graphs may own the definition. Later runs
+    // of the graph do not count it again.
+    if (run->graph.use_count() <= 2) bytes += run->graph->message.size();
     bytes += sizeof(KeptRun) + run->final_slots.size() * 4 +
              run->floats.size() * 8 +
              run->scalar_tensors.size() * sizeof(std::string);

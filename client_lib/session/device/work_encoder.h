@@ -64,6 +64,9 @@ using Registration =
 
 // The data from which replica/replay.cc sends a message to another worker.
 struct KeptMessage : Lineage::Payload {
+  // Gives up the bytes of an upload, and keeps their hash.
+  uint64_t Shrink() override;
+
   // Null for other messages.
   std::unique_ptr<KeptRun> run;
   // The message as it was sent, unless it is a run.

@@ -180,6 +180,13 @@ void Lineage::Shed() {
   // A part of the budget is freed at once, because each search visits all
   // nodes.
   const uint64_t enough = budget_ / 4 * 3;
+  for (Node& node : nodes_) {
+    if (bytes_ <= enough) return;
+    if (node.payload == nullptr || node.anchor || !node.executed) continue;
+    const uint64_t freed = node.payload->Shrink();
+    node.bytes -= freed;
+    bytes_ -= freed;
+  }
   auto next = nodes_.begin();
   while (bytes_ > enough && next != nodes_.end()) {
     // Anchors have no chains, and their bytes have a limit of their own.

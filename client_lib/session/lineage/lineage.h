@@ -13,8 +13,8 @@
 // added, are therefore the smallest set of messages that produces every live
 // value and every pending answer on an empty worker.
 //
-// The nodes count bytes, whose sum stays within a budget: beyond it the oldest
-// chains lose their messages. Their nodes, and those that depend on them, are
+// The nodes count bytes, whose sum stays within a budget: beyond it payloads
+// shrink, and if that does not suffice, the oldest chains lose their messages. Their nodes, and those that depend on them, are
 // then incomplete, until their storages are overwritten or freed, or read back.
 //
 // An anchor takes the place of the node that produced a version: it has the
@@ -45,6 +45,9 @@ class Lineage {
   // The data from which a message is sent again.
   struct Payload {
     virtual ~Payload() = default;
+    // Gives up bytes that another process may have, and returns how many. Later
+    // calls return 0.
+    virtual uint64_t Shrink() { return 0; }
   };
 
   // The effect of a message on one storage.
@@ -188,6 +191,8 @@ class Lineage {
   // Notes the node's number at the new worker. The numbers ascend.
   void Resent(Node* node, uint64_t sequence);
 
+  // Returns whether Taint() was called.
+  bool tainted() const { return tainted_; }
   // Returns whether every kept node can be sent again.
   bool complete() const { return incomplete_nodes_ == 0; }
   // Returns the number of live storages whose value cannot be computed again.

@@ -79,6 +79,8 @@ Node* Suspect(State& r) ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu) {
   ConnectionState& c = r.connection;
   Node* first = nullptr;
   for (Node& node : c.lineage->nodes()) {
+    // It was given up, and another message took its place.
+    if (node.deaths >= RecoveryState::kMostDeaths) continue;
     // The number of a message that was not replayed may be an earlier worker's.
     if ((node.executed && c.recovery.last_replayed == 0) ||
         node.sequence <= c.log.completed()) {
@@ -140,6 +142,13 @@ void NoteDeath(State& r) ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu) {
 void PrepareAnew(State& r)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu, r.answers.mu) {
   ConnectionState& c = r.connection;
+  for (const MessageLog::Entry& entry : c.log.entries()) {
+    const v1::Install& install = entry.message->ordered().install();
+    // A message of a replay, which the next replay counts again.
+    if (install.has_content() && !entry.ends_work) {
+      r.answers.eager.Complete(install.content().size());
+    }
+  }
   c.log = MessageLog();
   c.replies = ReplyLog();
   c.needed.clear();
@@ -346,7 +355,8 @@ void StopKeeping(State& r) {
   ConnectionState& c = r.connection;
   r.sender.encoder.KeepNothing();
   if (c.recovery.due) return;
-  c.recovery.checks.clear();
+  // The answers to checks may still arrive.
+  for (auto& [sequence, check] : c.recovery.checks) check.node = nullptr;
   c.recovery.models.clear();
   c.checkpoint.GiveUp();
   c.checkpoint.enabled = false;
@@ -392,11 +402,13 @@ void WarnIfIncomplete(State& r) {
   uint64_t budget = 0;
   {
     MutexLock lock(&c.mu);
-    if (c.lineage == nullptr || c.lineage->complete() ||
-        std::exchange(c.recovery.warned, true)) {
+    if (c.lineage == nullptr || c.lineage->complete() || c.recovery.warned) {
       return;
     }
     storages = c.lineage->incomplete_storages();
+    // A message that cannot be sent again, such as an offer, is unfinished.
+    if (storages == 0) return;
+    c.recovery.warned = true;
     budget = c.lineage->budget();
   }
   log::Warning(
@@ -418,10 +430,10 @@ void NoteExecuted(State& r, uint64_t sequence) {
 
 bool TakeKept(State& r, v1::ReadReply* reply) {
   ConnectionState& c = r.connection;
-  if (c.lineage == nullptr) return false;
   const uint64_t sequence = reply->sequence();
   if (auto found = c.recovery.checks.extract(sequence); !found.empty()) {
     const RecoveryState::Check& check = found.mapped();
+    if (c.lineage == nullptr || check.node == nullptr) return true;
     const std::string& value = reply->value();
     if (reply->has_value() &&
         (value.size() != check.bytes ||
@@ -437,12 +449,14 @@ bool TakeKept(State& r, v1::ReadReply* reply) {
     c.lineage->Release(check.node);
     return true;
   }
+  if (c.lineage == nullptr) return false;
   const Node* const read = c.lineage->FindPending(sequence);
   if (read != nullptr && !read->error.ok()) {
     FillDetail(read->error, reply->mutable_error());
   } else if (Node* const producer = c.lineage->ReadFrom(sequence);
              producer != nullptr && !producer->anchor && reply->has_value() &&
-             KeptOf(*producer) != nullptr && KeptOf(*read) != nullptr) {
+             KeptOf(*producer) != nullptr && KeptOf(*read) != nullptr &&
+             KeptOf(*read)->request != nullptr) {
     const v1::Read& asked = KeptOf(*read)->request->ordered().read();
     std::vector<KeptMessage::Seen>& seen = KeptOf(*producer)->seen;
     const bool known =
