@@ -20,6 +20,13 @@ constexpr uint64_t kAmple = uint64_t{1} << 40;
 
 struct TestPayload : Lineage::Payload {};
 
+// An upload, of which a hash is enough.
+struct UploadPayload : Lineage::Payload {
+  explicit UploadPayload(uint64_t size) : bytes(size) {}
+  uint64_t Shrink() override { return std::exchange(bytes, 0); }
+  uint64_t bytes;
+};
+
 Lineage::Message MessageOf(std::vector<Lineage::Use> uses,
                            bool awaits_answer = false, uint64_t bytes = 0) {
   Lineage::Message message;
@@ -102,6 +109,21 @@ TEST(LineageTest, ANodeHasItsNumberAtTheNewWorker) {
   lineage.Executed(2);
   EXPECT_FALSE(lineage.has_unexecuted());
   EXPECT_THAT(Kept(lineage), ElementsAre(1, 2));
+}
+
+TEST(LineageTest, UploadsShrinkBeforeChainsAreDropped) {
+  Lineage lineage(10'000);
+  for (uint64_t i = 1; i <= 3; ++i) {
+    Lineage::Message upload = MessageOf({Creates(i)}, false, 6'000);
+    upload.payload = std::make_unique<UploadPayload>(6'000);
+    lineage.Add(i, std::move(upload));
+    lineage.Executed(i);
+  }
+  EXPECT_TRUE(lineage.complete());
+  EXPECT_LT(lineage.bytes(), 10'000);
+  // Nothing is left that can shrink.
+  lineage.Add(4, MessageOf({Creates(4)}, false, 9'500));
+  EXPECT_FALSE(lineage.complete());
 }
 
 TEST(LineageTest, WithoutAMessageWhatDependsOnItIsIncompleteUntilOverwritten) {
