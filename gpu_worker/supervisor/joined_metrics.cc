@@ -38,7 +38,8 @@ bool IsName(absl::string_view name) {
 
 // Calls are named as gRPC names them. The supervisor counts executors itself.
 bool IsFamily(absl::string_view name) {
-  return IsName(name) && !absl::StartsWith(name, "djinn_worker_executor") &&
+  return IsName(name) && !absl::StartsWith(name, "djinn_worker_executors") &&
+         !absl::StartsWith(name, "djinn_worker_executor_deaths") &&
          (absl::StartsWith(name, "djinn_") ||
           absl::StartsWith(name, "grpc_server_call_"));
 }
