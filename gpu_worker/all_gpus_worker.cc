@@ -14,7 +14,7 @@
 #include "common/base/status_macros.h"
 #include "common/log/log.h"
 #include "common/metrics/process_metrics.h"
-#include "gpu_worker/gpus/gpu_list.h"
+#include "gpu_worker/gpu_list.h"
 #include "gpu_worker/nvml/nvml.h"
 
 namespace djinn::worker {

@@ -33,7 +33,7 @@
 #include "gpu_worker/device/torch/device_speed.h"
 #include "gpu_worker/device/torch/open_library.h"
 #include "gpu_worker/executor_main.h"
-#include "gpu_worker/gpus/gpu_list.h"
+#include "gpu_worker/gpu_list.h"
 #include "gpu_worker/supervised_worker.h"
 #include "gpu_worker/worker.h"
 

@@ -1,7 +1,7 @@
 // Lists the GPUs that a process may use, and derives from a worker's
 // configuration for all GPUs that of the worker of one GPU.
-#ifndef GPU_WORKER_GPUS_GPU_LIST_H_
-#define GPU_WORKER_GPUS_GPU_LIST_H_
+#ifndef GPU_WORKER_GPU_LIST_H_
+#define GPU_WORKER_GPU_LIST_H_
 
 #include <optional>
 #include <string>
@@ -42,4 +42,4 @@ absl::StatusOr<WorkerConfig> ConfigOfGpu(const WorkerConfig& all, int index,
 
 }  // namespace djinn::worker
 
-#endif  // GPU_WORKER_GPUS_GPU_LIST_H_
+#endif  // GPU_WORKER_GPU_LIST_H_

@@ -1,4 +1,4 @@
-#include "gpu_worker/gpus/gpu_list.h"
+#include "gpu_worker/gpu_list.h"
 
 #include <algorithm>
 #include <cstdint>
