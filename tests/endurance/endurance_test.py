@@ -77,7 +77,7 @@ class LongTest(unittest.TestCase):
                     self.assertEqual(value[3].item(), iteration + 1)
                     # For a recovery, the client keeps what the value depends on. Nothing
                     # depends on the chain that ends here.
-                    value = torch.full_like(value, iteration + 1)
+                    value = torch.full((16,), iteration + 1.0, device=djinn.device())
                     self.assertEqual(value[3].item(), iteration + 1)
                     sizes.append((resident(), resident(worker)))
             # The first stretch fills pools and caches.
