@@ -61,7 +61,11 @@ class AutocastTest(RemoteCase):
                     with self.subTest(operator=op.full_name, dtype=dtype):
                         for result in results:
                             if isinstance(result, torch.Tensor) and result.device.type == self.device.type:
-                                self.assertEqual(result.cpu().dtype, result.dtype)
+                                try:
+                                    self.assertEqual(result.cpu().dtype, result.dtype)
+                                except djinn.Error as error:
+                                    # The CPU's kernel lacks the type, with or without a device.
+                                    self.assertIn("not implemented for", str(error))
 
     def _place(self, tensor, dtype):
         return tensor.to(self.device, dtype if tensor.is_floating_point() else None)

@@ -20,25 +20,16 @@ bool IsSplitLinear(const Frame& frame, int node) {
   return weight.sizes[0] > 1 && weight.sizes[1] > 1 && weight.strides[0] == 1;
 }
 
-// Returns whether the product's first operand is a copy that matmul() made to
-// fold it. It does so where the weight requires a gradient, whether or not one
-// is recorded (client_lib/capture/registration/split_rule.h).
-bool FoldsCopy(const Frame& frame, int node) {
-  if (frame.op(node) != "mm") return false;
-  const int copy = frame.Producer(node, 0);
-  if (copy < 0) return false;
-  const absl::string_view op = frame.op(copy);
-  return op == "clone" || op == "contiguous" || op == "reshape" ||
-         op == "_reshape_copy" || op == "_unsafe_view";
-}
-
-// Returns whether an unsplit composite reads a value that depends on the node.
-// In that case no gradient is recorded there, whatever the node looks like.
-bool LeadsToWhole(const Frame& frame, int node) {
+// Returns whether an unsplit composite reads a value that depends on the node,
+// or computed one that the node depends on. In that case no gradient is
+// recorded there, whatever the node looks like. Products are split also in
+// inference where that decides their bits
+// (client_lib/capture/registration/split_rule.h).
+bool IsBesideWhole(const Frame& frame, int node) {
   const auto any = [](int) { return true; };
-  return FindDownstream(frame, node, any, [&](int other) {
-           return IsKeptWhole(frame.op(other));
-         }) >= 0;
+  const auto is_whole = [&](int other) { return IsKeptWhole(frame.op(other)); };
+  return FindDownstream(frame, node, any, is_whole) >= 0 ||
+         FindUpstream(frame, node, any, is_whole) >= 0;
 }
 
 // The evidence for one tower.
@@ -638,10 +629,7 @@ bool IsTraining(const Frame& frame, const Regions& regions) {
   for (int i = 0; i < frame.node_count(); ++i) {
     if (IsForAutograd(frame.op(i))) return true;
     // A program may itself multiply by a transposed weight.
-    if (IsSplitLinear(frame, i) && !FoldsCopy(frame, i) &&
-        !LeadsToWhole(frame, i)) {
-      return true;
-    }
+    if (IsSplitLinear(frame, i) && !IsBesideWhole(frame, i)) return true;
   }
   return false;
 }
