@@ -118,7 +118,7 @@ class QuotaTest(unittest.TestCase):
     def test_who_may_not_or_errs_changes_nothing(self):
         for arguments, who, status, reason in (
                 (("memory_bytes=1GiB",), "vera", 1, "vera is viewer; this needs operator"),
-                (("memory=1GiB",), "olga", 1, "there is no resource \"memory\""),
+                (("memory=1",), "olga", 1, "there is no resource \"memory\""),
                 (("memory_bytes.lendingLimit=1",), "olga", 1, "has no cohort"),
                 (("memory_bytes=much",), "olga", 2, "\"memory_bytes=much\""),
                 (("memory_bytes=1GiB", "--dry-run"), "vera", 0, "")):

@@ -5,6 +5,7 @@ import torch.nn.functional as F
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._pytree import tree_flatten, tree_map
 
+import djinn
 from tests.python.remote_case import RemoteCase
 
 # The first samples of each operator.
