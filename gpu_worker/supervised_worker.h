@@ -73,7 +73,7 @@ class SupervisedWorker {
 
   // In order of construction; each field uses those before it.
   std::unique_ptr<Settings> settings_;
-  // What executors fetch from other workers.
+  // Fetches values from other workers for executors.
   std::unique_ptr<ChannelPool> peer_channels_;
   std::unique_ptr<PeerConnector> peers_;
   std::unique_ptr<OfferTable> no_offers_;

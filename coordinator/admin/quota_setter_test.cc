@@ -142,7 +142,7 @@ TEST_F(QuotaSetterTest, ATenantThatIsConfiguredAgainHasWhatWasSet) {
   tenants::Set(*cluster_, config_.tenants);
   EXPECT_EQ(Memory().nominal(), 2 * kGiB);
   tenants::Set(*cluster_, {config_.tenants[1]});
-  // What is left of a removed tenant can be unset.
+  // The quota of a tenant that was removed can be unset.
   const v1::TenantInfo left = *Unset("red");
   EXPECT_EQ(left.tenant(), "red");
   EXPECT_EQ(ErrorReason(Unset("red").status()), "TENANT_UNKNOWN");

@@ -34,7 +34,7 @@ namespace djinn::console {
 struct ServerOptions {
   // "host:port" of the loopback. Port 0 stands for any free one.
   std::string address;
-  // What a browser must know. Secret.
+  // A secret that every request for data must carry.
   std::string access_code;
   // How often the page asks.
   absl::Duration interval = absl::Seconds(2);

@@ -161,7 +161,7 @@ TEST_F(ConsoleServerTest, OnlyChangesAreSentAgain) {
   EXPECT_EQ(Data(absl::StrCat("/api/runs?after=", last))["rows"].size(), 0u);
   ASSERT_EQ(observer_.Look(), absl::OkStatus());
   EXPECT_EQ(Data("/api/runs?before=3")["rows"].size(), 2u);
-  // Of each session the run that was in service, and three new ones.
+  // Each session adds the run that was in service, and three new ones.
   EXPECT_EQ(Data(absl::StrCat("/api/runs?after=", last))["rows"].size(), 24u);
 }
 

@@ -31,7 +31,7 @@ struct Snapshot {
   v1::ListQueuesResponse queues;
   v1::ListLeasesResponse leases;
   v1::ListGraphsResponse graphs;
-  // Of tenants with virtual devices that wait, at most kMaxExplained.
+  // Explains why virtual devices wait, for at most kMaxExplained tenants.
   std::vector<v1::TenantExplanation> waiting;
 };
 

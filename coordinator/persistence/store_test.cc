@@ -205,7 +205,7 @@ TEST_P(StoreTest, ALeaseHasOneHolderAndTermsGrow) {
 TEST_P(StoreTest, AReleasedLeaseIsFreeAtOnceAndItsNextTermIsLarger) {
   const absl::Time now = absl::FromUnixSeconds(1'800'000'000);
   const absl::Duration ttl = absl::Hours(1);
-  // Nobody holds it yet.
+  // No process holds the lease yet.
   EXPECT_TRUE(store_->Release("leader", "a").ok());
   EXPECT_EQ(store_->Acquire("leader", "a", now, ttl)->term, 1u);
   // Only its holder can release it.
@@ -270,7 +270,7 @@ TEST(EtcdStoreTest, AJournalThatItsWriterLeftIsFinishedByTheNextReader) {
   const auto store = NewEtcdStore(prefix);
   ASSERT_NE(store, nullptr);
   ASSERT_TRUE(Put(store.get(), "gone", "1").ok());
-  // What a writer leaves that ends right after the commit: two parts.
+  // A writer that ends right after the commit leaves two parts.
   EtcdClientOptions options;
   options.endpoints = {Etcd()->endpoint()};
   const auto client = EtcdClient::Make(options).value();

@@ -64,7 +64,7 @@ class Replica {
   void Stop();
 
  private:
-  // What a follower serves. Members end in reverse order.
+  // Serves calls while the process follows. Members end in reverse order.
   struct Follower {
     Follower(const Config& config, std::function<std::string()> leader);
 

@@ -169,7 +169,7 @@ class ProcessLauncher : public GpuLauncher {
   }
 
   const GpuProcessOptions options_;
-  // Of the files with the workers' addresses.
+  // The folder of the files with the workers' addresses.
   std::string folder_;
   // The pipe's reading and writing end. This process alone has the latter.
   Descriptor lifeline_, held_;

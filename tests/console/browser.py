@@ -95,7 +95,7 @@ class Browser:
             file.write(base64.b64decode(self._ask("GET", self._session + "/screenshot")))
 
     def messages(self):
-        """What the browser's console says of errors since the last call."""
+        """Returns the errors in the browser's console since the last call."""
         return [entry["message"] for entry in self._log("browser") if entry["level"] == "SEVERE"]
 
     def requested(self):

@@ -94,7 +94,7 @@ class QuotaTest(unittest.TestCase):
         self.assertEqual(self.ctl("quota", "unset", "dev").returncode, 0)
         self.assertEqual(self.quota()["nominal"], 100 << 20)
         self.assertIn("what=UnsetQuota", self.audit()[-1])
-        # What is held stays.
+        # Leases that are held stay.
         self.assertEqual(self.tenant()["lease_count"], 2)
 
     def test_it_outlives_a_reload_and_a_crash(self):

@@ -90,7 +90,7 @@ def _lay_out(sample, layout, requires_grad):
 
 
 class _Sample:
-    """What variants.Case needs of a sample."""
+    """Gives variants.Case what it reads of a sample."""
 
     def __init__(self, sample, operands):
         self.input, self.args, self.kwargs = operands

@@ -254,7 +254,7 @@ class DerivativesTest(_Choices):
                         self.vary(lambda x, m=mode, s=sizes: F.pad(x, s, m), [image])
 
     def test_convolution_and_pooling(self):
-        # Of a 1 x 1 kernel's gradient, the strides of its sizes of one depend on the worker's threads.
+        # In the gradient of a 1 x 1 kernel, the strides of sizes of one depend on the worker's threads.
         # A bias alone is left out: oneDNN returns the weight's gradient too, which is refused.
         self.vary_images(F.conv2d, torch.randn(4, 8, 1, 3), torch.randn(4),
                          requires=[(False,) * 3, (True,) * 3, (False, True, True),

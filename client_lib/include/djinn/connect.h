@@ -169,7 +169,7 @@ DJINN_API c10::Device Device(int index = 0);
 DJINN_API absl::Status Synchronize(int index = 0);
 
 // Makes a checkpoint of every device and waits for it, for at most `timeout`.
-// What was called before is then not computed again after the loss of a worker.
+// After the loss of a worker, earlier calls are then not computed again.
 // Errors:
 //
 // - FailedPrecondition (CHECKPOINTS_OFF): `recovery` is not "checkpoint".

@@ -121,7 +121,7 @@ def synchronize(index=0):
 def checkpoint(timeout=600.0):
     """Makes a checkpoint of every device and waits for it, for at most `timeout` seconds.
 
-    What was called before is then not computed again after the loss of a worker. Raises
+    After the loss of a worker, earlier calls are then not computed again. Raises
     djinn.Error with the reason CHECKPOINTS_OFF if the session was not opened with
     recovery="checkpoint", CHECKPOINT_MEMORY if checkpoint_memory is too small, and
     CHECKPOINT_PENDING if it is not done in time.
