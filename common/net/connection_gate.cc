@@ -1,6 +1,7 @@
 #include "common/net/connection_gate.h"
 
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -125,6 +126,9 @@ void ConnectionGate::Accept(int listener) {
     }
     if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS ||
         errno == ENOMEM) {
+      // The kernel says so whether or not a connection waits.
+      pollfd waiting{listener, POLLIN, 0};
+      if (poll(&waiting, 1, 0) == 0) return;
       // A silent connection's descriptor serves one that may say something.
       if (MakeRoom()) continue;
       SetListening(false);

@@ -2,6 +2,7 @@
 
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <string>
 #include <utility>
@@ -13,6 +14,21 @@
 
 namespace djinn {
 namespace {
+
+// Limits the descriptors of this process while it lives.
+class DescriptorLimit {
+ public:
+  explicit DescriptorLimit(rlim_t count) {
+    EXPECT_EQ(getrlimit(RLIMIT_NOFILE, &before_), 0);
+    rlimit limit = before_;
+    limit.rlim_cur = count;
+    EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  }
+  ~DescriptorLimit() { EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &before_), 0); }
+
+ private:
+  rlimit before_{};
+};
 
 // A gate that answers "!" to what is complete: bytes that end with ".".
 class ConnectionGateTest : public testing::Test {
@@ -94,23 +110,24 @@ TEST_F(ConnectionGateTest, AnswersWhileDescriptorsRunOut) {
   options.max_connections = 1 << 20;
   options.first_bytes_timeout = absl::Hours(1);
   Start(std::move(options));
-  const Socket asker = ConnectTo(address_);
-  rlimit limit{};
-  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
-  const rlimit before = limit;
-  limit.rlim_cur = 200;
-  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  std::vector<Socket> silent;
+  for (int i = 0; i < 2; ++i) silent.push_back(ConnectTo(address_));
+  // The gate has accepted both when it answers this one.
+  EXPECT_EQ(Ask("x."), "!x.");
+  Socket late = MakeTcpSocket();
   // Both ends of the connections are in this process, which runs out of
   // descriptors.
-  std::vector<Socket> silent;
-  for (;;) {
-    Socket each = ConnectTo(address_);
-    if (each.fd() < 0) break;
-    silent.push_back(std::move(each));
-  }
-  silent.pop_back();
-  EXPECT_EQ(Ask("x."), "!x.");
-  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  const DescriptorLimit limit(200);
+  std::vector<Socket> others;
+  do {
+    others.emplace_back(dup(late.fd()));
+  } while (others.back().fd() >= 0);
+  const Socket asker = ConnectTo(address_, std::move(late));
+  Say(asker, "y.");
+  EXPECT_EQ(ReadAll(asker), "!y.");
+  EXPECT_EQ(ReadAll(silent[0]), "");
+  Say(silent[1], ".");
+  EXPECT_EQ(ReadAll(silent[1]), "!.");
 }
 
 TEST(ListenTest, AllAddressesAreThoseOfBothFamilies) {

@@ -15,10 +15,14 @@
 
 namespace djinn {
 
-// Connects to "127.0.0.1:PORT". Returns a socket without a descriptor if that
-// fails.
-inline Socket ConnectTo(const std::string& address) {
-  Socket connection(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+inline Socket MakeTcpSocket() {
+  return Socket(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+}
+
+// Connects `connection` to "127.0.0.1:PORT". Returns a socket without a
+// descriptor if that fails.
+inline Socket ConnectTo(const std::string& address,
+                        Socket connection = MakeTcpSocket()) {
   sockaddr_in to{};
   to.sin_family = AF_INET;
   to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
