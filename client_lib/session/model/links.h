@@ -18,6 +18,11 @@
 
 namespace djinn {
 
+// The reason with which a link ends the lease of a worker on the client's
+// machine when the cluster has another one (client_lib/cluster). A device that
+// cannot be replayed stays there, and keeps its lease.
+inline constexpr char kFallbackEnded[] = "FALLBACK_ENDED";
+
 // A thread of the link runs these callbacks without holding the link's locks.
 // They must not block on the link.
 class CoordinatorEvents {
@@ -33,6 +38,9 @@ class CoordinatorEvents {
   virtual void OnMigrationRequested(const v1::MigrationRequest& request) = 0;
   // Delivers how to cut a graph that was sent with a StageRequest.
   virtual void OnStages(const v1::StageAnswer& answer) = 0;
+  // An operator asks what is kept against the loss of a worker. The receiver
+  // answers by CoordinatorLink::Report().
+  virtual void OnLineageAsked(const v1::LineageQuestion& question) = 0;
   // Called when the link has attached again, perhaps to another coordinator,
   // which knows no graphs.
   virtual void OnAttachedAgain() = 0;
@@ -77,6 +85,12 @@ class CoordinatorLink {
   // of that device. Never blocks.
   virtual void ReportMigration(uint32_t virtual_device,
                                v1::MigrationOutcome outcome) = 0;
+
+  // Queues a message for operators that has no answer: `recovered`,
+  // `checkpoint` or `lineage` of a SessionRequest. Drops the oldest one when
+  // many wait, and may lose those that were sent just before a break. Never
+  // blocks.
+  virtual void Report(v1::SessionRequest report) = 0;
 
   // Fails current and future lease requests with Cancelled.
   virtual void CancelRequests() = 0;
