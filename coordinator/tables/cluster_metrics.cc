@@ -13,6 +13,8 @@ void ClusterMetrics::CountRejection(const std::string& tenant,
 void ClusterMetrics::Collect(Exposition* out) {
   attempts.Collect(out);
   rejections.Collect(out);
+  // An alert compares this series with its past, so it begins with 0.
+  recoveries.Add({"device_rebound", "failed"}, 0);
   recoveries.Collect(out);
   const auto took = [&](const char* kind, const char* stage,
                         const DurationHistogram& durations) {
