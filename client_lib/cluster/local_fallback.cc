@@ -317,7 +317,7 @@ class FallbackLink : public CoordinatorLink, private CoordinatorEvents {
   }
 
   absl::StatusOr<std::shared_ptr<Local>> OpenLocal() {
-    log::Warning("starts a coordinator and a worker on this machine", {});
+    log::Warning("starts a coordinator and a worker on this machine");
     auto local = std::make_shared<Local>();
     DJINN_ASSIGN_OR_RETURN(local->cluster, options_.start(session_id_));
     local->connector = std::move(local->cluster.connector);

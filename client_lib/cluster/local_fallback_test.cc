@@ -165,15 +165,14 @@ class LocalFallbackTest : public testing::Test {
         std::make_unique<FakeLink>("cluster", cluster_),
         std::make_unique<FakeConnector>("to the cluster"),
         {.return_interval = absl::Milliseconds(1),
-         .start = [this](const std::string& session_id) {
+         .start = [this](const std::string& session_id)
+             -> absl::StatusOr<LocalCluster> {
            ++starts_;
            started_for_ = session_id;
-           absl::StatusOr<LocalCluster> cluster = start_error_;
-           if (!start_error_.ok()) return cluster;
-           cluster = LocalCluster{
+           if (!start_error_.ok()) return start_error_;
+           return LocalCluster{
                nullptr, std::make_unique<FakeLink>("local", local_),
                std::make_unique<FakeConnector>("to this machine")};
-           return cluster;
          }});
   }
   ~LocalFallbackTest() override {
