@@ -38,12 +38,12 @@ class CoordinatorEvents {
   virtual void OnMigrationRequested(const v1::MigrationRequest& request) = 0;
   // Delivers how to cut a graph that was sent with a StageRequest.
   virtual void OnStages(const v1::StageAnswer& answer) = 0;
-  // An operator asks what is kept against the loss of a worker. The receiver
-  // answers by CoordinatorLink::Report().
-  virtual void OnLineageAsked(const v1::LineageQuestion& question) = 0;
   // Called when the link has attached again, perhaps to another coordinator,
   // which knows no graphs.
   virtual void OnAttachedAgain() = 0;
+  // An operator asks what is kept against the loss of a worker. The receiver
+  // answers by CoordinatorLink::Report().
+  virtual void OnLineageAsked(const v1::LineageQuestion& question) = 0;
 };
 
 // Thread-safe. A link that loses the connection attaches again in the
@@ -86,17 +86,17 @@ class CoordinatorLink {
   virtual void ReportMigration(uint32_t virtual_device,
                                v1::MigrationOutcome outcome) = 0;
 
-  // Queues a message for operators that has no answer: `recovered`,
-  // `checkpoint` or `lineage` of a SessionRequest. Drops the oldest one when
-  // many wait, and may lose those that were sent just before a break. Never
-  // blocks.
-  virtual void Report(v1::SessionRequest report) = 0;
-
   // Fails current and future lease requests with Cancelled.
   virtual void CancelRequests() = 0;
 
   // Ends the session at the coordinator. No callback runs afterwards.
   virtual absl::Status Close(absl::Duration timeout) = 0;
+
+  // Queues a message for operators that has no answer: `recovered`,
+  // `checkpoint` or `lineage` of a SessionRequest. Drops the oldest one when
+  // many wait, and may lose those that were sent just before a break. Never
+  // blocks.
+  virtual void Report(v1::SessionRequest report) = 0;
 };
 
 // Connects a session to the worker of a lease. Thread-safe.
