@@ -1,5 +1,6 @@
 #include "djinn/connect.h"
 
+#include <ATen/Parallel.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,6 +15,7 @@
 #include "client_lib/capture/device/process_session.h"
 #include "client_lib/capture/kernel/capture_kernel.h"
 #include "client_lib/capture/kernel/copy.h"
+#include "client_lib/cluster/local_fallback.h"
 #include "client_lib/session/model/fork_guard.h"
 #include "client_lib/session/multi_worker/storage_copies.h"
 #include "client_lib/session/remote_session.h"
@@ -147,6 +149,24 @@ absl::Status ReadRecovery(const ConnectOptions& options,
   return absl::OkStatus();
 }
 
+// Returns whether the session may go on at a worker on this machine.
+absl::StatusOr<bool> ReadFallback(const ConnectOptions& options) {
+  std::string mode = options.fallback;
+  if (mode.empty()) mode = FromEnvironment("DJINN_FALLBACK");
+  if (!mode.empty() && mode != "off" && mode != "local") {
+    return MakeError(absl::StatusCode::kInvalidArgument, "BAD_FALLBACK",
+                     absl::StrCat("there is no fallback \"", mode,
+                                  "\": use \"local\" or \"off\""));
+  }
+  if (options.fallback_after < absl::ZeroDuration()) {
+    return MakeError(absl::StatusCode::kInvalidArgument, "BAD_FALLBACK",
+                     absl::StrCat("fallback_after is ",
+                                  absl::FormatDuration(options.fallback_after),
+                                  ": use a time of at least 0"));
+  }
+  return mode == "local";
+}
+
 std::string ProgramName(const ConnectOptions& options) {
   if (!options.program.empty()) return options.program;
   std::ifstream file("/proc/self/comm");
@@ -200,6 +220,7 @@ absl::StatusOr<std::shared_ptr<Session>> Open(const ConnectOptions& options) {
   session_options.device_workers = options.device_workers;
   session_options.copy_operator = capture::CopyOperatorId();
   DJINN_RETURN_IF_ERROR(ReadRecovery(options, &session_options));
+  DJINN_ASSIGN_OR_RETURN(const bool falls_back, ReadFallback(options));
   // The operator's choice takes precedence over the program's.
   std::string policy = FromEnvironment("DJINN_PLACEMENT_POLICY");
   if (policy.empty()) {
@@ -226,6 +247,14 @@ absl::StatusOr<std::shared_ptr<Session>> Open(const ConnectOptions& options) {
   const ChannelPool::Counts channels = WorkerChannels()->counts();
   if (options.shared_memory && FromEnvironment("DJINN_SHARED_MEMORY") != "0") {
     connector = MakeSharedMemoryConnector(std::move(connector));
+  }
+  if (falls_back) {
+    FallbackLinks links =
+        WithFallback(std::move(link), std::move(connector),
+                     {.patience = options.fallback_after,
+                      .start = LocalClusterStarter(at::get_num_threads())});
+    link = std::move(links.link);
+    connector = std::move(links.connector);
   }
   DJINN_ASSIGN_OR_RETURN(
       std::unique_ptr<Session> session,

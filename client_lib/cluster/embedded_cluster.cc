@@ -83,8 +83,6 @@ void RemoveAbandonedFolders(const fs::path& base) {
   }
 }
 
-std::string WorkerId(size_t index) { return absl::StrCat("worker-", index); }
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ClusterProcesses>> ClusterProcesses::Start(
@@ -312,6 +310,10 @@ absl::Status ClusterProcesses::Write(const std::string& name,
   if (fd >= 0) close(fd);
   return written ? absl::OkStatus()
                  : SystemError(absl::StrCat("cannot write ", Path(name)));
+}
+
+std::string ClusterProcesses::WorkerId(size_t index) const {
+  return absl::StrCat(options_.worker_prefix, index);
 }
 
 std::string ClusterProcesses::Path(const std::string& name) const {

@@ -50,6 +50,8 @@ struct ClusterOptions {
   absl::Duration worker_timeout = absl::Seconds(10);
   // Limit on the start.
   absl::Duration start_timeout = absl::Seconds(60);
+  // The beginning of the workers' ids, before their index.
+  std::string worker_prefix = "worker-";
 };
 
 class ClusterProcesses {
@@ -75,7 +77,8 @@ class ClusterProcesses {
   // Returns the file with the token that workers join with.
   std::string join_token_file() const { return Path("join.token"); }
   pid_t coordinator_pid() const { return coordinator_->pid(); }
-  // Returns process ids in the order of worker ids: "worker-0", "worker-1", ...
+  // Returns process ids in the order of worker ids: "worker-0", "worker-1",
+  // ..., or with another prefix.
   std::vector<pid_t> worker_pids() const;
 
   // Returns the path of a worker's socket.
@@ -104,6 +107,7 @@ class ClusterProcesses {
   absl::Status WaitForWorkers();
   absl::Status Write(const std::string& name, const std::string& text);
   std::string Path(const std::string& name) const;
+  std::string WorkerId(size_t index) const;
 
   const ClusterOptions options_;
   const ClusterPrograms programs_;

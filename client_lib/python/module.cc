@@ -64,6 +64,10 @@ ConnectOptions OptionsFrom(const py::dict& arguments) {
       options.replay_time = Seconds(py::cast<double>(value));
     } else if (name == "checkpoint_overhead") {
       options.checkpoint_overhead = py::cast<double>(value);
+    } else if (name == "fallback") {
+      options.fallback = py::cast<std::string>(value);
+    } else if (name == "fallback_after") {
+      options.fallback_after = Seconds(py::cast<double>(value));
     } else if (name == "bulk_channels") {
       options.bulk_channels = py::cast<int>(value);
     } else if (name == "priority") {

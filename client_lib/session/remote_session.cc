@@ -287,6 +287,18 @@ class RemoteSession final : public Session, private CoordinatorEvents {
     if (device != nullptr) device->OnStages(answer);
   }
 
+  void OnLineageAsked(const v1::LineageQuestion& question) override {
+    v1::SessionRequest report;
+    v1::LineageAnswer* const answer = report.mutable_lineage();
+    answer->set_number(question.number());
+    for (const auto& device : Members()) {
+      *answer->add_devices() =
+          replica::DescribeLineage(device->state(), question.storage());
+    }
+    replica::ShrinkAnswer(answer);
+    context_->link->Report(std::move(report));
+  }
+
   void OnAttachedAgain() override { context_->TellAgain(); }
 
   const std::shared_ptr<SessionContext> context_;

@@ -147,6 +147,7 @@ class NoEvents : public CoordinatorEvents {
   void OnMigrationRequested(const v1::MigrationRequest&) override {
     ADD_FAILURE();
   }
+  void OnLineageAsked(const v1::LineageQuestion&) override { ADD_FAILURE(); }
   void OnAttachedAgain() override { ADD_FAILURE(); }
 };
 

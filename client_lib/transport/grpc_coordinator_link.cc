@@ -36,6 +36,8 @@ namespace {
 
 constexpr char kMethod[] = "/djinn.v1.Session/Attach";
 
+// Limit on reports that wait to be sent.
+constexpr size_t kMaxReports = 64;
 // Limit on returned leases that the link sends once more after it attaches:
 // several for each virtual device.
 constexpr size_t kMaxReturnedLeases = 256;
@@ -63,13 +65,14 @@ class GrpcCoordinatorLink : public CoordinatorLink {
                       std::string address, std::string token,
                       const ChannelSecurity& security,
                       std::shared_ptr<SessionUrgency> urgency,
-                      std::string placement_policy)
+                      std::string placement_policy, std::string session_id)
       : channels_(std::move(channels)),
         address_(std::move(address)),
         token_(std::move(token)),
         security_(security),
         urgency_(std::move(urgency)),
-        placement_policy_(std::move(placement_policy)) {}
+        placement_policy_(std::move(placement_policy)),
+        session_id_(std::move(session_id)) {}
 
   ~GrpcCoordinatorLink() override {
     (void)Close(absl::ZeroDuration());
@@ -90,6 +93,7 @@ class GrpcCoordinatorLink : public CoordinatorLink {
                  std::optional<v1::StageRequest> stages) override;
   void ReportMigration(uint32_t virtual_device,
                        v1::MigrationOutcome outcome) override;
+  void Report(v1::SessionRequest report) override;
   void CancelRequests() override;
   absl::Status Close(absl::Duration timeout) override;
 
@@ -142,6 +146,8 @@ class GrpcCoordinatorLink : public CoordinatorLink {
   const ChannelSecurity security_;
   const std::shared_ptr<SessionUrgency> urgency_;
   const std::string placement_policy_;
+  // The session that the link attaches to first; empty: it opens one.
+  const std::string session_id_;
   LeaderTerm term_;
   std::string program_;
   CoordinatorEvents* events_ = nullptr;
@@ -173,6 +179,8 @@ class GrpcCoordinatorLink : public CoordinatorLink {
   std::map<uint32_t, Migrated> migrated_ ABSL_GUARDED_BY(mu_);
   // The version of the session's priority that the coordinator received.
   uint64_t told_urgency_ ABSL_GUARDED_BY(mu_) = 0;
+  // Reports for operators, the newest last.
+  std::deque<v1::SessionRequest> reports_ ABSL_GUARDED_BY(mu_);
   // Graphs with their notes.
   GraphQueue graphs_ ABSL_GUARDED_BY(mu_);
   bool requests_cancelled_ ABSL_GUARDED_BY(mu_) = false;
@@ -334,6 +342,14 @@ absl::Status GrpcCoordinatorLink::Close(absl::Duration timeout) {
   return status;
 }
 
+void GrpcCoordinatorLink::Report(v1::SessionRequest report) {
+  MutexLock lock(&mu_);
+  if (refused_) return;
+  if (reports_.size() == kMaxReports) reports_.pop_front();
+  reports_.push_back(std::move(report));
+  changed_.SignalAll();
+}
+
 void GrpcCoordinatorLink::KeepAttached() {
   absl::Duration backoff = kMinBackoff;
   for (;;) {
@@ -427,7 +443,8 @@ absl::Status GrpcCoordinatorLink::AttachOnce(
     MutexLock lock(&mu_);
     if (stopped_) return absl::CancelledError("closed");
     call_ = &call;
-    if (opened_.has_value()) open->set_resume_session_id(opened_->session_id);
+    open->set_resume_session_id(opened_.has_value() ? opened_->session_id
+                                                    : session_id_);
     SessionUrgency::Said said = urgency_->said();
     *open->mutable_urgency() = std::move(said.urgency);
     told_urgency_ = said.version;
@@ -527,6 +544,9 @@ void GrpcCoordinatorLink::OnResponse(v1::SessionResponse response) {
     return events_->OnMigrationRequested(response.migrate());
   }
   if (response.has_stages()) return events_->OnStages(response.stages());
+  if (response.has_lineage()) {
+    return events_->OnLineageAsked(response.lineage());
+  }
   if (response.has_granted() || response.has_refused()) {
     OnLeaseAnswer(std::move(response));
   }
@@ -621,6 +641,11 @@ std::optional<v1::SessionRequest> GrpcCoordinatorLink::NextRequest() {
     *request.mutable_urgency() = std::move(said.urgency);
     return request;
   }
+  if (!reports_.empty()) {
+    request = std::move(reports_.front());
+    reports_.pop_front();
+    return request;
+  }
   // The graph stays in the queue until its write begins.
   if (graphs_.Front() != nullptr) return *graphs_.Front();
   if (!closing_) return std::nullopt;
@@ -634,13 +659,13 @@ std::optional<v1::SessionRequest> GrpcCoordinatorLink::NextRequest() {
 absl::StatusOr<std::unique_ptr<CoordinatorLink>> MakeGrpcCoordinatorLink(
     const std::string& address, const std::string& token,
     const ChannelSecurity& security, std::shared_ptr<SessionUrgency> urgency,
-    std::string placement_policy) {
+    std::string placement_policy, std::string session_id) {
   if (urgency == nullptr) urgency = std::make_shared<SessionUrgency>();
   DJINN_ASSIGN_OR_RETURN(std::unique_ptr<CoordinatorChannels> channels,
                          CoordinatorChannels::Make(address, security));
   return std::make_unique<GrpcCoordinatorLink>(
       std::move(channels), address, token, security, std::move(urgency),
-      std::move(placement_policy));
+      std::move(placement_policy), std::move(session_id));
 }
 
 }  // namespace djinn

@@ -26,12 +26,16 @@ namespace djinn {
 // change. If `placement_policy` is not empty, the link sends it; if it is
 // empty, the tenant's policy applies.
 //
+// If `session_id` is not empty, the link attaches to that session instead of
+// opening one. A coordinator that does not know the session takes it as one
+// that outlived an earlier coordinator.
+//
 // Returns MakeChannel()'s errors.
 absl::StatusOr<std::unique_ptr<CoordinatorLink>> MakeGrpcCoordinatorLink(
     const std::string& address, const std::string& token,
     const ChannelSecurity& security = {},
     std::shared_ptr<SessionUrgency> urgency = nullptr,
-    std::string placement_policy = "");
+    std::string placement_policy = "", std::string session_id = "");
 
 }  // namespace djinn
 

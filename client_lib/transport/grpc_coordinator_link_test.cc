@@ -236,6 +236,11 @@ class Events : public CoordinatorEvents {
     ended_ = "migrate from " + request.from_lease_id();
     changed_.SignalAll();
   }
+  void OnLineageAsked(const v1::LineageQuestion& question) override {
+    MutexLock lock(&mu_);
+    ended_ = absl::StrCat("lineage ", question.number());
+    changed_.SignalAll();
+  }
   void OnAttachedAgain() override { ++attached_again; }
   std::atomic<int> attached_again{0};
 

@@ -13,6 +13,7 @@
 #include "common/base/proto_duration.h"
 #include "common/base/status_macros.h"
 #include "common/log/log.h"
+#include "coordinator/admin/lineage.h"
 #include "coordinator/admin/run_gate.h"
 #include "coordinator/admin/views.h"
 #include "coordinator/cluster/leases/fleet.h"
@@ -241,6 +242,13 @@ std::vector<v1::DeviceExplanation> ExplainDevices(ClusterState& state,
     if (device == devices.end()) continue;
     device->second.clear_migration();
     views::Describe(state, migration, device->second.mutable_migration());
+  }
+  for (const Recovery& recovery : session.devices.recoveries) {
+    const auto device = devices.find(
+        {recovery.report.virtual_device(), recovery.report.member()});
+    if (device == devices.end()) continue;
+    device->second.clear_recovery();
+    lineage::Describe(state, recovery, device->second.mutable_recovery());
   }
   for (const auto& [number, plans] : session.plans.stages) {
     const auto device = devices.find({number, 0});

@@ -12,6 +12,7 @@
 #include "common/base/proto_duration.h"
 #include "common/base/saturating.h"
 #include "common/log/log.h"
+#include "coordinator/admin/lineage.h"
 #include "coordinator/cluster/quota/quota.h"
 #include "coordinator/config/credit_ledger.h"
 #include "coordinator/config/tenants.h"
@@ -165,6 +166,9 @@ void Describe(ClusterState& state, const Session& session,
   const size_t count = session.devices.migrations.size();
   for (size_t i = count - std::min(count, kShownMigrations); i < count; ++i) {
     Describe(state, session.devices.migrations[i], info->add_migrations());
+  }
+  for (const Recovery& recovery : session.devices.recoveries) {
+    lineage::Describe(state, recovery, info->add_recoveries());
   }
   for (const Lease* lease : state.leases.OfSession(session.id)) {
     info->add_lease_ids(lease->id);

@@ -57,7 +57,7 @@ void EndOlder(ClusterState& state, const Lease& newest, Wakes* wakes)
         lease->epoch >= newest.epoch) {
       continue;
     }
-    state.metrics.recoveries.Add({"lease_superseded"});
+    state.metrics.recoveries.Add({"lease_superseded", "done"});
     const std::string worker_id = lease->worker_id;
     leases::End(state, lease, "LEASE_SUPERSEDED", wakes);
     // The virtual device has lost nothing, because it has the newest lease.
@@ -288,7 +288,7 @@ void Apply(ClusterState& state, Judged judged, Worker* worker, Wakes* wakes)
   CompleteMigration(state, *worker, session, &claims, wakes);
   const MemberId device{claims.virtual_device(), claims.member()};
   if (device.member == 0) session->devices.bound.insert(device.virtual_device);
-  state.metrics.recoveries.Add({"lease_adopted"});
+  state.metrics.recoveries.Add({"lease_adopted", "done"});
   if (session->MayLog(state.clock->Monotonic())) {
     log::Info("lease adopted", {{"lease", claims.lease_id()},
                                 {"session", log::ShortId(session->id)},

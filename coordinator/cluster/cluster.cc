@@ -52,6 +52,7 @@ void Tick(ClusterState& state) {
     sessions::End(state, session, "timed out", &wakes);
   }
   state.inquiries.Expire(now, &wakes);
+  state.lineage_inquiries.Expire(now, &wakes);
   line::Places places;
   for (const auto& [id, session] : state.sessions.all()) {
     requests::Expire(state, session.get(), now, &places, &wakes);
@@ -64,10 +65,11 @@ void Stop(ClusterState& state) {
   Wakes wakes;
   MutexLock lock(&state.mu);
   state.stopping = true;
-  state.inquiries.End(
+  const absl::Status stops =
       MakeError(absl::StatusCode::kUnavailable, "COORDINATOR_STOPPING",
-                "the coordinator stops"),
-      &wakes);
+                "the coordinator stops");
+  state.inquiries.End(stops, &wakes);
+  state.lineage_inquiries.End(stops, &wakes);
   for (const auto& [id, session] : state.sessions.all()) {
     wakes.Add(session->link.waker);
   }

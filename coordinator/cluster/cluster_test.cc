@@ -365,7 +365,7 @@ TEST_F(ClusterTest, BrokenStreamMayComeBackBeforeTheTimeOut) {
   EXPECT_THAT(exposition.Text(),
               HasSubstr(absl::StrCat(
                   "djinn_recovery_duration_seconds_sum{kind=\"session"
-                  "_attached_again\"} ",
+                  "_attached_again\",stage=\"total\"} ",
                   absl::ToInt64Seconds(config_.session_timeout) - 1, "\n")));
   clock_.Advance(config_.session_timeout);
   ASSERT_TRUE(workers::Report(*cluster_, worker, w0_).ok());
@@ -515,7 +515,7 @@ TEST_F(ClusterTest, RestartedWorkerEndsItsLeases) {
   scrape::Collect(*cluster_, &exposition);
   EXPECT_THAT(exposition.Text(),
               HasSubstr("djinn_recovery_duration_seconds_sum{"
-                        "kind=\"worker_restarted\"} 2\n"));
+                        "kind=\"worker_restarted\",stage=\"total\"} 2\n"));
 }
 
 TEST_F(ClusterTest, OfferedLeaseMovesToAnotherWorker) {

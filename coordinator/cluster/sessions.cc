@@ -185,7 +185,9 @@ absl::StatusOr<StreamId> Attach(ClusterState& state, const Tenant& owner,
         session->deadline - state.config.session_timeout;
     state.metrics.attached_again.Observe(state.clock->Monotonic() - left);
   }
-  if (!resume.empty()) state.metrics.recoveries.Add({"session_attached_again"});
+  if (!resume.empty()) {
+    state.metrics.recoveries.Add({"session_attached_again", "done"});
+  }
   // An older stream asks for its next message and finds itself replaced.
   wakes.Add(std::move(session->link.waker));
   session->program = open.program();

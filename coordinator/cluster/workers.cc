@@ -214,7 +214,7 @@ absl::StatusOr<StreamId> Join(ClusterState& state,
              {"incarnation", absl::Hex(worker->incarnation)},
              {"sessions", report.sessions_size()}});
   if (joined.restarted) {
-    state.metrics.recoveries.Add({"worker_restarted"});
+    state.metrics.recoveries.Add({"worker_restarted", "done"});
     state.unreached.Forget(worker->id);
     state.metrics.worker_restarts.Observe(joined.silence);
     leases::EndAt(state, worker, "WORKER_RESTARTED", &wakes);
@@ -286,7 +286,7 @@ void LoseSilent(ClusterState& state, absl::Duration now, Wakes* wakes) {
     EndOffered(state, *worker, wakes);
   }
   for (Worker* worker : state.workers.Overdue(now)) {
-    state.metrics.recoveries.Add({"worker_lost"});
+    state.metrics.recoveries.Add({"worker_lost", "lost"});
     log::Warning("worker lost", {{"worker", worker->id},
                                  {"silence", now - worker->last_report}});
     demand::NoteServesOn(state, now, worker);

@@ -22,6 +22,7 @@
 #include "coordinator/ctl/detail.h"
 #include "coordinator/ctl/drawing.h"
 #include "coordinator/ctl/explanation.h"
+#include "coordinator/ctl/lineage.h"
 #include "coordinator/ctl/output.h"
 #include "coordinator/ctl/recording.h"
 #include "coordinator/ctl/reports.h"
@@ -89,6 +90,7 @@ class Client {
     if (command.verb == "watch") return Watch(command);
     if (command.verb == "top") return Top(command);
     if (command.verb == "explain") return Explain(command);
+    if (command.verb == "lineage") return Lineage(command);
     if (command.verb == "migrate") return Migrate(command);
     if (command.verb == "stop" || command.verb == "resume") {
       return Queue(command);
@@ -346,6 +348,19 @@ class Client {
     DJINN_ASSIGN_OR_RETURN(const std::string text,
                            ExplainTenant(command.name, &explanation));
     Print(command, explanation, text);
+    return absl::OkStatus();
+  }
+
+  absl::Status Lineage(const Command& command) {
+    DJINN_ASSIGN_OR_RETURN(const v1::GetLineageRequest request,
+                           ParseLineage(command.kind, command.name));
+    v1::SessionLineage lineage;
+    DJINN_RETURN_IF_ERROR(Call(&Stub::GetLineage, request, &lineage));
+    if (command.output == "dot") {
+      terminal_.print(LineageToDot(lineage));
+    } else {
+      Print(command, lineage, ShowLineage(lineage));
+    }
     return absl::OkStatus();
   }
 

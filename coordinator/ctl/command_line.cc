@@ -61,6 +61,13 @@ const std::vector<Verb>& Verbs() {
          "show why something is placed, waits or ran as it did",
          {"session", "run", "tenant", "placement"},
          "NAME"},
+        {"lineage",
+         "show what is kept against the loss of a session's workers; a storage "
+         "is SESSION/STORAGE",
+         {"session", "storage"},
+         "NAME",
+         true,
+         {"table", "json", "yaml", "dot"}},
         {"cordon", "give a worker no new leases", {"worker"}, "NAME"},
         {"uncordon", "give a worker new leases again", {"worker"}, "NAME"},
         {"drain", "cordon a worker and end its leases", {"worker"}, "NAME"},
@@ -144,7 +151,7 @@ void AddCommonFlags(CLI::App* app, Command* command) {
     app->add_option(Spellings(name), *value, help)->envname(variable);
   };
   app->add_option("-o,--output", command->output,
-                  "table, wide, json or yaml; dot for one graph")
+                  "table, wide, json or yaml; dot for one graph or a lineage")
       // CLI11 includes the "=" of "-o=json" in the value.
       ->transform([](const std::string& value) {
         return std::string(absl::StripPrefix(value, "="));
@@ -225,7 +232,7 @@ absl::Status Check(const Command& command, const Verb& verb) {
         absl::StrCat(command.verb, " has no output \"", command.output,
                      "\": ", absl::StrJoin(verb.outputs, ", ")));
   }
-  if (command.output == "dot" &&
+  if (command.output == "dot" && command.verb != "lineage" &&
       (command.kind != "graph" || command.name.empty())) {
     return absl::InvalidArgumentError("-o dot draws one graph: get graph NAME");
   }

@@ -9,6 +9,7 @@
 #include "absl/time/time.h"
 #include "common/lease/phase_times.h"
 #include "common/lease/priority_class.h"
+#include "coordinator/ctl/lineage.h"
 #include "coordinator/ctl/reports.h"
 #include "coordinator/ctl/table.h"
 
@@ -442,6 +443,13 @@ std::string Detail(const v1::SessionInfo& info) {
     rows.push_back(
         {absl::StrCat("device ", migration.virtual_device(), " moved"),
          DescribeMigration(migration)});
+  }
+  for (const v1::RecoveryInfo& recovery : info.recoveries()) {
+    rows.push_back({absl::StrCat("device ",
+                                 DeviceText(recovery.report().virtual_device(),
+                                            recovery.report().member()),
+                                 " recovered"),
+                    DescribeRecovery(recovery)});
   }
   AddUse(info.use(), &rows);
   AddLimits(info.limits(), &rows);

@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "coordinator/ctl/detail.h"
+#include "coordinator/ctl/lineage.h"
 #include "coordinator/ctl/reports.h"
 #include "coordinator/ctl/table.h"
 
@@ -302,6 +303,11 @@ std::string DescribeDevice(const v1::DeviceExplanation& device) {
   if (device.has_migration()) {
     absl::StrAppend(
         &text, FormatTable({{"moved", DescribeMigration(device.migration())}}));
+  }
+  if (device.has_recovery()) {
+    absl::StrAppend(
+        &text,
+        FormatTable({{"recovered", DescribeRecovery(device.recovery())}}));
   }
   if (device.has_yielded()) {
     absl::StrAppend(

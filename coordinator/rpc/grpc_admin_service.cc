@@ -15,6 +15,7 @@
 #include "common/net/bearer.h"
 #include "common/net/grpc_status.h"
 #include "coordinator/admin/explain.h"
+#include "coordinator/admin/lineage.h"
 #include "coordinator/admin/operations.h"
 #include "coordinator/admin/queues.h"
 #include "coordinator/admin/quota_setter.h"
@@ -232,6 +233,22 @@ class Service : public v1::Admin::CallbackService {
         *cluster_, *request,
         [reactor, out](absl::StatusOr<v1::RunExplanation> explanation) {
           reactor->Finish(ToGrpcStatus(AnswerOne(std::move(explanation), out)));
+        });
+    return reactor;
+  }
+
+  Reactor* GetLineage(Context* context, const v1::GetLineageRequest* request,
+                      v1::SessionLineage* out) override {
+    Reactor* const reactor = context->DefaultReactor();
+    if (absl::Status status = CheckToken(*context); !status.ok()) {
+      reactor->Finish(ToGrpcStatus(status));
+      return reactor;
+    }
+    // gRPC keeps the pointers valid, as in ListRuns().
+    lineage::Get(
+        *cluster_, *request,
+        [reactor, out](absl::StatusOr<v1::SessionLineage> lineage) {
+          reactor->Finish(ToGrpcStatus(AnswerOne(std::move(lineage), out)));
         });
     return reactor;
   }

@@ -17,6 +17,7 @@
 #include "coordinator/cluster/placement/migration.h"
 #include "coordinator/cluster/placement/stage_planner.h"
 #include "coordinator/cluster/placement/stages.h"
+#include "coordinator/cluster/reports.h"
 #include "coordinator/cluster/requests.h"
 #include "coordinator/cluster/sessions.h"
 #include "coordinator/rpc/services.h"
@@ -123,6 +124,18 @@ class AttachReactor : public StreamReactor<Request, Response>,
       case Request::kReturned:
         DJINN_RETURN_IF_ERROR(
             requests::Return(*cluster_, *id_, request->returned()));
+        return Then::kReadOn;
+      case Request::kRecovered:
+        DJINN_RETURN_IF_ERROR(
+            reports::NoteRecovery(*cluster_, *id_, request->recovered()));
+        return Then::kReadOn;
+      case Request::kCheckpoint:
+        DJINN_RETURN_IF_ERROR(
+            reports::NoteCheckpoint(*cluster_, *id_, request->checkpoint()));
+        return Then::kReadOn;
+      case Request::kLineage:
+        DJINN_RETURN_IF_ERROR(
+            reports::TakeLineage(*cluster_, *id_, request->lineage()));
         return Then::kReadOn;
       case Request::kClose: {
         {

@@ -13,14 +13,29 @@ void ClusterMetrics::CountRejection(const std::string& tenant,
 void ClusterMetrics::Collect(Exposition* out) {
   attempts.Collect(out);
   rejections.Collect(out);
+  // An alert compares this series with its past, so it begins with 0.
+  recoveries.Add({"device_rebound", "failed"}, 0);
   recoveries.Collect(out);
-  const auto took = [&](const char* kind, const DurationHistogram& durations) {
+  const auto took = [&](const char* kind, const char* stage,
+                        const DurationHistogram& durations) {
     out->Histogram("djinn_recovery_duration_seconds",
-                   "Time from the loss of a peer until it was back.", durations,
-                   {{"kind", kind}});
+                   "Time from the loss of a peer until it was back, or a stage "
+                   "of it.",
+                   durations, {{"kind", kind}, {"stage", stage}});
   };
-  took("session_attached_again", attached_again);
-  took("worker_restarted", worker_restarts);
+  took("session_attached_again", "total", attached_again);
+  took("worker_restarted", "total", worker_restarts);
+  took("device_rebound", "total", rebound.total);
+  took("device_rebound", "lease", rebound.lease);
+  took("device_rebound", "connect", rebound.connect);
+  took("device_rebound", "send", rebound.send);
+  took("device_rebound", "replay", rebound.replay);
+  replayed_nodes.Collect(out);
+  checkpoints.Collect(out);
+  checkpoint_bytes.Collect(out);
+  out->Histogram("djinn_checkpoint_duration_seconds",
+                 "Time that a checkpoint of a virtual device took.",
+                 checkpoint_durations);
   migrations.Collect(out);
   preemptions.Collect(out);
   returned_leases.Collect(out);

@@ -40,12 +40,30 @@ struct ClusterMetrics {
   DurationHistogram migration_pauses{absl::Milliseconds(1)};
   LabelledCounter recoveries{
       "djinn_recoveries_total",
-      "Lost and recovered peers, leases and sessions, by kind.",
-      {"kind"}};
+      "Losses and recoveries of peers, leases, sessions and virtual devices, "
+      "by kind and result.",
+      {"kind", "result"}};
   // Time from when a peer was last seen until it was back: sessions' clients,
   // and workers that restarted.
   DurationHistogram attached_again;
   DurationHistogram worker_restarts;
+  // Time from when a client noticed the loss of a worker until another one had
+  // executed the replay, and the parts of it, as clients report them.
+  struct {
+    DurationHistogram total, lease, connect, send, replay;
+  } rebound;
+  LabelledCounter replayed_nodes{
+      "djinn_replayed_nodes_total",
+      "Messages that clients sent again after they lost a worker.",
+      {"tenant"}};
+  LabelledCounter checkpoints{"djinn_checkpoints_total",
+                              "Checkpoints of virtual devices, by result.",
+                              {"tenant", "result"}};
+  LabelledCounter checkpoint_bytes{
+      "djinn_checkpoint_bytes_total",
+      "Bytes of values that checkpoints read back.",
+      {"tenant"}};
+  DurationHistogram checkpoint_durations;
 };
 
 }  // namespace djinn::coordinator

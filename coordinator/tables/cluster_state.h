@@ -29,6 +29,7 @@
 #include "coordinator/tables/cluster_metrics.h"
 #include "coordinator/tables/lease_keys.h"
 #include "coordinator/tables/lease_table.h"
+#include "coordinator/tables/lineage_inquiries.h"
 #include "coordinator/tables/page.h"
 #include "coordinator/tables/queue_stops.h"
 #include "coordinator/tables/quota_overrides.h"
@@ -285,6 +286,7 @@ struct ClusterState {
   Moves moves ABSL_GUARDED_BY(mu);
   JobRecorder jobs ABSL_GUARDED_BY(mu);
   RunInquiries inquiries ABSL_GUARDED_BY(mu);
+  LineageInquiries lineage_inquiries ABSL_GUARDED_BY(mu);
 };
 
 }  // namespace djinn::coordinator

@@ -26,6 +26,7 @@
 #include "djinn/v1/admin.pb.h"
 #include "djinn/v1/batch.pb.h"
 #include "djinn/v1/placement.pb.h"
+#include "djinn/v1/recovery.pb.h"
 #include "djinn/v1/session.pb.h"
 #include "scheduler/fairness/wait_queue.h"
 #include "scheduler/placement/migration.h"
@@ -106,6 +107,13 @@ struct Migration {
   absl::Duration decided;
 };
 
+// A recovery of a virtual device that the client reported.
+struct Recovery {
+  v1::RecoveryReport report;
+  // Monotonic time of the report.
+  absl::Duration time;
+};
+
 // The session's stream, and what is to be sent on it.
 struct SessionLink {
   // The stream's number; 0 when there is none.
@@ -133,6 +141,8 @@ struct SessionDevices {
   int returns = 0;
   // Migrations under way and some that have ended, the newest last.
   std::deque<Migration> migrations;
+  // The last few recoveries, the newest last.
+  std::deque<Recovery> recoveries;
   // Virtual devices that ever had a lease.
   std::set<uint32_t> bound;
   // The last few leases that the client returned, the newest last. A worker may
@@ -164,6 +174,8 @@ struct SessionPace {
   // since. The burst has room for the first lease of each virtual device.
   TokenBucket logged_events{256, 4};
   uint64_t unlogged_events = 0;
+  // Reports of recoveries and checkpoints that count.
+  TokenBucket reports{64, 4};
 };
 
 // The plans by which the work of virtual devices is shared out.

@@ -20,13 +20,13 @@ def _rate(metric, by="", match=""):
     return f"{total}(rate({metric}{match}[$__rate_interval]))"
 
 
-def _quantile(quantile, metric):
+def _quantile(quantile, metric, match=""):
     return (f"histogram_quantile({quantile}, "
-            f"sum by (le) (rate({metric}_bucket[$__rate_interval])))")
+            f"sum by (le) (rate({metric}_bucket{match}[$__rate_interval])))")
 
 
-def _quantiles(metric):
-    return [(_quantile(one, metric), f"p{one * 100:g}") for one in (0.5, 0.95, 0.99)]
+def _quantiles(metric, match=""):
+    return [(_quantile(one, metric, match), f"p{one * 100:g}") for one in (0.5, 0.95, 0.99)]
 
 
 # {name: (title, [(row, [(panel, unit, [(expression, legend)])])])}
@@ -61,7 +61,10 @@ DASHBOARDS = {
             ("Workers that it needs", "short",
              [("sum by (phase) (djinn_scale_desired_workers)", "{{phase}}")]),
             ("Recoveries per second", "ops",
-             [(_rate("djinn_recoveries_total", "kind"), "{{kind}}")]),
+             [(_rate("djinn_recoveries_total", "kind, result"), "{{kind}} {{result}}")]),
+            ("Messages computed again, and bytes of checkpoints, per second", "short",
+             [(_rate("djinn_replayed_nodes_total"), "messages"),
+              (_rate("djinn_checkpoint_bytes_total"), "bytes")]),
         ]),
     ]),
     "tenants": ("Djinn: tenants", [
@@ -160,7 +163,8 @@ DASHBOARDS = {
             ("Pause of a migration", "s", _quantiles("djinn_migration_pause_seconds")),
             ("Leases that clients return, per second", "ops",
              [(_rate("djinn_returned_leases_total", "why"), "{{why}}")]),
-            ("Time until a peer is back", "s", _quantiles("djinn_recovery_duration_seconds")),
+            ("Time until a peer is back", "s",
+             _quantiles("djinn_recovery_duration_seconds", '{stage="total"}')),
         ]),
         ("State and configuration", [
             ("Writes per second", "ops",

@@ -36,10 +36,11 @@ TEST_F(WorkerCoreTest, ABrokenStreamIsResumedWithEverythingOnce) {
   core_->Collect(&exposition);
   EXPECT_THAT(
       exposition.Text(),
-      testing::AllOf(testing::HasSubstr("djinn_recovery_duration_seconds_count{"
-                                        "kind=\"stream_resumed\"} 1\n"),
-                     testing::HasSubstr("djinn_recovery_duration_seconds_sum{"
-                                        "kind=\"stream_resumed\"} 3\n")));
+      testing::AllOf(
+          testing::HasSubstr("djinn_recovery_duration_seconds_count{"
+                             "kind=\"stream_resumed\",stage=\"total\"} 1\n"),
+          testing::HasSubstr("djinn_recovery_duration_seconds_sum{"
+                             "kind=\"stream_resumed\",stage=\"total\"} 3\n")));
 }
 
 TEST_F(WorkerCoreTest, CallsThatAreRematerializedAreCounted) {

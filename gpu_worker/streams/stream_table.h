@@ -166,7 +166,7 @@ class StreamTable {
   SessionFactory factory_;
   LabelledCounter recoveries_{"djinn_recoveries_total",
                               "Peers lost, and what was taken up again.",
-                              {"kind"}};
+                              {"kind", "result"}};
   // Time from a stream's break until another one resumed its session.
   DurationHistogram resumed_streams_;
 

@@ -1,11 +1,11 @@
 """Tests in Python: with torch, on an embedded cluster of processes."""
 
-def python_test(name, srcs, data = [], **kwargs):
-    """Runs the unittest cases of NAME.py with the environment's interpreter."""
+def python_test(name, srcs, data = [], module = None, **kwargs):
+    """Runs the unittest cases of NAME.py, or of MODULE.py, with the environment's interpreter."""
     native.sh_test(
         name = name,
         srcs = ["//tests/python:run_test.sh"],
-        args = [native.package_name().replace("/", ".") + "." + name],
+        args = [native.package_name().replace("/", ".") + "." + (module or name)],
         data = srcs + data + [
             "//client_lib/python:package",
             "//coordinator:djinn-coordinator",

@@ -69,6 +69,7 @@ class GrantingLink : public CoordinatorLink, public LinkEnd {
   void SendGraph(v1::Graph, v1::GraphNotes,
                  std::optional<v1::StageRequest>) override {}
   void ReportMigration(uint32_t, v1::MigrationOutcome) override {}
+  void Report(v1::SessionRequest) override {}
   void CancelRequests() override {}
 
   absl::Status Close(absl::Duration) override {

@@ -128,6 +128,15 @@ struct ConnectOptions {
   double checkpoint_overhead = 0.02;
   // The urgency of the session's runs, until SetUrgency() changes it.
   Urgency urgency;
+  // "local": a virtual device for which the cluster has no worker goes on at a
+  // CPU worker that this process starts on its own machine, with as many
+  // threads as PyTorch uses here, until the cluster has one again. WhereIs()
+  // says so, and a warning is logged. "off": it fails. Empty means
+  // DJINN_FALLBACK, and if that is not set, "off".
+  std::string fallback;
+  // The time that the cluster has to give a worker before the fallback, at most
+  // half of connect_timeout.
+  absl::Duration fallback_after = absl::Seconds(10);
 };
 
 // Opens the session. Blocks for at most connect_timeout. Errors:
@@ -140,8 +149,8 @@ struct ConnectOptions {
 // - InvalidArgument (MALFORMED_ADDRESS): the coordinator's address is
 //   malformed.
 // - InvalidArgument (CONTRADICTION): TLS and `insecure` are both set.
-// - InvalidArgument (BAD_DEVICE_WORKERS, BAD_RECOVERY, BAD_URGENCY): an option
-//   is out of range.
+// - InvalidArgument (BAD_DEVICE_WORKERS, BAD_FALLBACK, BAD_RECOVERY,
+//   BAD_URGENCY): an option is out of range.
 // - InvalidArgument (POLICY_UNKNOWN): the coordinator lacks the policy.
 // - PermissionDenied (PRIORITY_NOT_ALLOWED): the tenant may not use the
 //   priority.
@@ -181,8 +190,11 @@ DJINN_API absl::Status Synchronize(int index = 0);
 DJINN_API absl::Status Checkpoint(absl::Duration timeout = absl::Minutes(10));
 
 struct Placement {
+  // Begins with "local-" for a worker on this machine that ConnectOptions::
+  // fallback started.
   std::string worker_id;
-  // The coordinator's human-readable reason for choosing this worker.
+  // The coordinator's human-readable reason for choosing this worker. Begins
+  // with "local fallback: " for a worker on this machine.
   std::string reason;
   // The bytes that the worker lets this session hold.
   uint64_t memory_bytes = 0;

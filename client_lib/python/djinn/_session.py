@@ -31,6 +31,8 @@ def connect(
     checkpoint_memory=None,
     replay_time=None,
     checkpoint_overhead=None,
+    fallback=None,
+    fallback_after=None,
     bulk_channels=None,
     strict_devices=None,
     priority=None,
@@ -65,6 +67,12 @@ def connect(
         default. A checkpoint needs room for the values of the one before, too.
     replay_time, checkpoint_overhead: the least time between two checkpoints, 10 s by
         default, and the largest share of time that they may take, 0.02 by default.
+    fallback: "local" lets a device for which the cluster has no worker go on at a CPU worker
+        that this process starts on its own machine, with as many threads as
+        torch.get_num_threads(), until the cluster has one again. djinn.where_is() says so,
+        and a warning is logged. The default is DJINN_FALLBACK, or "off".
+    fallback_after: the time that the cluster has to give a worker before that, 10 s by
+        default and at most half of connect_timeout.
     bulk_channels: the number of connections to each worker that carry tensors.
     strict_devices: if True or a text, a copy between two virtual devices raises PyTorch's
         error for operands on several devices. The text is appended to the error.

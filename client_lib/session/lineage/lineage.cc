@@ -4,6 +4,8 @@
 #include <iterator>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
+
 namespace djinn {
 
 void Lineage::Add(uint64_t sequence, Message message,
@@ -18,12 +20,15 @@ void Lineage::Add(uint64_t sequence, Message message,
   node.bytes = kNodeBytes + message.bytes + node.uses.capacity() * sizeof(Use);
   bytes_ += node.bytes;
   bool incomplete = node.payload == nullptr;
+  if (incomplete)
+    node.lack = "it cannot be sent again, like a copy between devices";
   for (const Use& use : node.uses) {
     if (!use.depends()) continue;
     const auto found = live_.find(use.storage);
     if (found == live_.end()) continue;
     Node* const operand = found->second.producer;
     incomplete |= operand->incomplete;
+    if (operand->incomplete) node.lack = operand->lack;
     if (tainted_ && node.error.ok()) node.error = operand->error;
     node.operands.push_back(operand);
   }
@@ -158,13 +163,18 @@ void Lineage::Spread(Node* first, IsMarked is_marked, Mark mark) {
 
 void Lineage::MakeIncomplete(Node* node) {
   if (node->incomplete) return;
+  if (*node->lack == 0) node->lack = "its worker refused the bytes";
+  const char* const lack = node->lack;
   // A dependent node must still name this one when Spread() looks at it, and
   // this one must exist until then.
   ++node->references;
   Strip(node);
   Spread(
       node, [](const Node& other) { return other.incomplete; },
-      [this](Node* other) { Strip(other); });
+      [this, lack](Node* other) {
+        other->lack = lack;
+        Strip(other);
+      });
   Release(node);
 }
 
@@ -196,6 +206,7 @@ void Lineage::Shed() {
     }
     Node* const node = &*next;
     ++node->references;  // keeps the position
+    node->lack = "replay_memory was full";
     MakeIncomplete(node);
     ++next;
     Release(node);
@@ -221,6 +232,29 @@ Lineage::Value Lineage::Find(uint64_t storage) const {
   const Live& live = found->second;
   return {storage, live.version, live.size_bytes, live.generator,
           live.producer};
+}
+
+std::vector<Lineage::Value> Lineage::Values() const {
+  std::vector<Value> values;
+  for (const auto& [storage, live] : live_) values.push_back(Find(storage));
+  std::sort(values.begin(), values.end(), [](const Value& a, const Value& b) {
+    return a.storage < b.storage;
+  });
+  return values;
+}
+
+std::vector<const Lineage::Node*> Lineage::Ancestry(const Node* node,
+                                                    size_t most) {
+  std::vector<const Node*> found = {node};
+  absl::flat_hash_set<const Node*> seen = {node};
+  for (size_t i = 0; i < found.size() && found.size() < most; ++i) {
+    for (const Node* const operand : found[i]->operands) {
+      if (found.size() < most && seen.insert(operand).second) {
+        found.push_back(operand);
+      }
+    }
+  }
+  return found;
 }
 
 void Lineage::Anchor(std::vector<Anchored> values) {

@@ -14,8 +14,9 @@
 // value and every pending answer on an empty worker.
 //
 // The nodes count bytes, whose sum stays within a budget: beyond it payloads
-// shrink, and if that does not suffice, the oldest chains lose their messages. Their nodes, and those that depend on them, are
-// then incomplete, until their storages are overwritten or freed, or read back.
+// shrink, and if that does not suffice, the oldest chains lose their messages.
+// Their nodes, and those that depend on them, are then incomplete, until their
+// storages are overwritten or freed, or read back.
 //
 // An anchor takes the place of the node that produced a version: it has the
 // version's bytes, and no operands. What only led to that version is forgotten.
@@ -86,6 +87,8 @@ class Lineage {
     // Not OK if the node's values must not be shown, with the reason.
     absl::Status error;
     bool anchor = false;
+    // Why the node is incomplete; empty otherwise. Lives for ever.
+    const char* lack = "";
 
    private:
     friend class Lineage;
@@ -190,6 +193,22 @@ class Lineage {
   void BeginAnew();
   // Notes the node's number at the new worker. The numbers ascend.
   void Resent(Node* node, uint64_t sequence);
+
+  // --- For operators ---
+
+  // Returns the current values of all live storages, ordered by storage.
+  std::vector<Value> Values() const;
+  // Returns the nodes whose versions the node reads.
+  static const std::vector<Node*>& OperandsOf(const Node& node) {
+    return node.operands;
+  }
+  // Returns whether `a` was added before `b`.
+  static bool Precedes(const Node& a, const Node& b) {
+    return a.place < b.place;
+  }
+  // Returns the node and those that it depends on, itself first, and at most
+  // `most`.
+  static std::vector<const Node*> Ancestry(const Node* node, size_t most);
 
   // Returns whether Taint() was called.
   bool tainted() const { return tainted_; }

@@ -18,6 +18,11 @@
 
 namespace djinn {
 
+// The reason with which a link ends the lease of a worker on the client's
+// machine when the cluster has another one (client_lib/cluster). A device that
+// cannot be replayed stays there, and keeps its lease.
+inline constexpr char kFallbackEnded[] = "FALLBACK_ENDED";
+
 // A thread of the link runs these callbacks without holding the link's locks.
 // They must not block on the link.
 class CoordinatorEvents {
@@ -36,6 +41,9 @@ class CoordinatorEvents {
   // Called when the link has attached again, perhaps to another coordinator,
   // which knows no graphs.
   virtual void OnAttachedAgain() = 0;
+  // An operator asks what is kept against the loss of a worker. The receiver
+  // answers by CoordinatorLink::Report().
+  virtual void OnLineageAsked(const v1::LineageQuestion& question) = 0;
 };
 
 // Thread-safe. A link that loses the connection attaches again in the
@@ -83,6 +91,12 @@ class CoordinatorLink {
 
   // Ends the session at the coordinator. No callback runs afterwards.
   virtual absl::Status Close(absl::Duration timeout) = 0;
+
+  // Queues a message for operators that has no answer: `recovered`,
+  // `checkpoint` or `lineage` of a SessionRequest. Drops the oldest one when
+  // many wait, and may lose those that were sent just before a break. Never
+  // blocks.
+  virtual void Report(v1::SessionRequest report) = 0;
 };
 
 // Connects a session to the worker of a lease. Thread-safe.

@@ -60,6 +60,12 @@ class FakeCoordinatorLink : public CoordinatorLink {
     coordinator_->changed_.SignalAll();
   }
 
+  void Report(v1::SessionRequest report) override {
+    MutexLock lock(&coordinator_->mu_);
+    coordinator_->reports_.push_back(std::move(report));
+    coordinator_->changed_.SignalAll();
+  }
+
   void CancelRequests() override {
     MutexLock lock(&coordinator_->mu_);
     coordinator_->cancelled_ = true;
@@ -337,6 +343,30 @@ FakeCoordinator::StagesAsked FakeCoordinator::WaitStagesAsked() {
   StagesAsked asked = std::move(stage_requests_.front());
   stage_requests_.pop_front();
   return asked;
+}
+
+v1::SessionRequest FakeCoordinator::WaitReport() {
+  MutexLock lock(&mu_);
+  for (Patience patience; reports_.empty();) patience.Wait(&changed_, &mu_);
+  v1::SessionRequest report = std::move(reports_.front());
+  reports_.pop_front();
+  return report;
+}
+
+v1::LineageAnswer FakeCoordinator::AskLineage(uint64_t storage) {
+  CoordinatorEvents* events;
+  {
+    MutexLock lock(&mu_);
+    events = events_;
+  }
+  v1::LineageQuestion question;
+  question.set_number(1);
+  question.set_storage(storage);
+  events->OnLineageAsked(question);
+  for (;;) {
+    const v1::SessionRequest report = WaitReport();
+    if (report.has_lineage()) return report.lineage();
+  }
 }
 
 size_t FakeCoordinator::stages_asked() const {

@@ -64,6 +64,11 @@ class FakeCoordinator {
   // Returns the number of questions that were not waited for.
   size_t stages_asked() const;
   void AnswerStages(const v1::StageAnswer& answer);
+  // Waits for the next report of the client, and returns it.
+  v1::SessionRequest WaitReport();
+  // Asks the client for its lineage, and returns the answer. Drops the reports
+  // that came before.
+  v1::LineageAnswer AskLineage(uint64_t storage = 0);
   // Notes that the workers restarted with another incarnation, for leases from
   // now on.
   void NoteRestart();
@@ -93,6 +98,7 @@ class FakeCoordinator {
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
   std::deque<StagesAsked> stage_requests_ ABSL_GUARDED_BY(mu_);
   std::deque<v1::MigrationOutcome> outcomes_ ABSL_GUARDED_BY(mu_);
+  std::deque<v1::SessionRequest> reports_ ABSL_GUARDED_BY(mu_);
   CoordinatorEvents* events_ ABSL_GUARDED_BY(mu_) = nullptr;
 };
 

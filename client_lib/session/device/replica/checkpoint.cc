@@ -1,6 +1,7 @@
 // Reads values back, so that less must be computed again after a loss.
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "client_lib/session/device/replica/replica_state.h"
 #include "client_lib/session/model/fork_guard.h"
 #include "common/base/error.h"
+#include "common/base/proto_duration.h"
 #include "common/hash/hash.h"
 #include "common/log/log.h"
 #include "common/srg/proto_codec.h"
@@ -91,6 +93,7 @@ absl::Status Begin(State& r) ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu) {
   k.under_way = true;
   k.began = Now(r);
   k.values = 0;
+  k.bytes = 0;
   k.new_messages = false;
   k.answers = IsAskedFor(r) ? k.asked : k.answered;
   uint64_t bytes = 0;
@@ -165,6 +168,7 @@ void TakeArrived(State& r) {
     return !each.value.producer->error.ok();
   });
   k.values += anchored.size();
+  k.bytes += bytes;
   c.lineage->Anchor(std::move(anchored));
   for (const auto& read : arrived) {
     c.lineage->Release(read->of.producer);
@@ -236,7 +240,9 @@ void AskForMore(State& r) {
 
 // Ends the checkpoint once all of its values are here. `no_room` is the outcome
 // of Begin() if that was called now. Returns whether that deserves a warning.
-bool EndIfDone(State& r, const absl::Status& no_room) {
+// Sets `report` if operators should hear of it.
+bool EndIfDone(State& r, const absl::Status& no_room,
+               std::optional<v1::SessionRequest>* report) {
   ConnectionState& c = r.connection;
   CheckpointState& k = c.checkpoint;
   MutexLock lock(&c.mu);
@@ -253,6 +259,15 @@ bool EndIfDone(State& r, const absl::Status& no_room) {
     k.outcome = no_room;
   }
   c.connection_changed.SignalAll();
+  if (k.values > 0 || !no_room.ok()) {
+    v1::CheckpointReport* const ended = report->emplace().mutable_checkpoint();
+    ended->set_virtual_device(static_cast<uint32_t>(r.index));
+    ended->set_member(static_cast<uint32_t>(r.role.member));
+    ended->set_values(k.values);
+    ended->set_bytes(k.bytes);
+    *ended->mutable_took() = ToProtoDuration(k.took);
+    if (!no_room.ok()) *ended->mutable_failure() = ShortDetail(no_room);
+  }
   if (k.values > 0) {
     MutexLock answers_lock(&r.answers.mu);
     ++r.answers.statistics.checkpoints;
@@ -284,7 +299,10 @@ void StepCheckpoint(State& r) {
     if (!c.checkpoint.under_way && IsDue(r)) no_room = Begin(r);
   }
   AskForMore(r);
-  if (!EndIfDone(r, no_room)) return;
+  std::optional<v1::SessionRequest> report;
+  const bool warn = EndIfDone(r, no_room, &report);
+  if (report.has_value()) r.context->link->Report(*std::move(report));
+  if (!warn) return;
   log::Warning(
       "there is no room for a checkpoint; after the loss of its worker, the "
       "device computes everything again since the last one",

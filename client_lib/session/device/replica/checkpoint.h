@@ -51,6 +51,7 @@ struct CheckpointState {
   std::vector<std::shared_ptr<Read>> reads;
   uint64_t bytes_under_way = 0;
   uint64_t values = 0;  // that arrived
+  uint64_t bytes = 0;   // of those values
   absl::Duration began;
   // The value of `asked` up to which it answers the program.
   uint64_t answers = 0;

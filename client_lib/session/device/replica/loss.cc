@@ -27,7 +27,8 @@ absl::Status LoseLease(State& r, absl::string_view reason) {
   // too.
   if (c.lineage == nullptr || !MayRecover(cause)) return WorkerLost(r, ended);
   absl::Status lost = LoseWorker(r, cause);
-  if (lost.ok()) c.lease_given_back = true;
+  // A device that stays keeps its lease.
+  if (lost.ok() && c.recovery.due) c.lease_given_back = true;
   return lost;
 }
 
@@ -91,6 +92,7 @@ void FailInCallback(State& r, absl::Status failure, bool by_itself) {
     stream->Close(absl::CancelledError("the client gave the worker up"));
   }
   if (failed) GiveLeaseBack(r, unreachable);
+  SendReport(r);
   // The device's own thread runs the callbacks that became due.
   r.sender.wakeup.Set();
 }

@@ -10,7 +10,6 @@
 #include "absl/strings/str_cat.h"
 #include "client_lib/session/device/replica/replica.h"
 #include "client_lib/session/device/replica/replica_state.h"
-#include "client_lib/session/model/call_sites.h"
 #include "client_lib/session/stream/backoff.h"
 #include "client_lib/session/stream/worker_greeting.h"
 #include "common/base/error.h"
@@ -45,9 +44,9 @@ absl::Status WithText(const absl::Status& status, absl::string_view more) {
   return longer;
 }
 
-// Returns why the device cannot recover, or an empty string.
-std::string Obstacle(const State& r)
-    ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu) {
+}  // namespace
+
+std::string Obstacle(const State& r) {
   const ConnectionState& c = r.connection;
   if (c.migration.stays) return "the device has several workers";
   if (c.migration.current != nullptr) {
@@ -72,6 +71,8 @@ std::string Obstacle(const State& r)
                       " is incomplete (it may take ", c.lineage->budget(),
                       " bytes, replay_memory)");
 }
+
+namespace {
 
 // Returns the run that the worker was executing, as far as is known, or null.
 // Clears the others of what they were suspected of.
@@ -98,30 +99,6 @@ Node* Suspect(State& r) ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu) {
   return first;
 }
 
-// Returns the operators of the run and where it was called.
-std::string Describe(const KeptMessage& kept) {
-  v1::DefineGraph define;
-  (void)define.ParseFromString(kept.run->graph->message);
-  const v1::Graph& graph = define.graph();
-  std::string text;
-  const int nodes = graph.nodes_size();
-  for (int i = 0; i < nodes; i += std::max(1, nodes - 1)) {
-    if (i > 0) absl::StrAppend(&text, " to ");
-    const uint32_t op = graph.nodes(i).operator_index();
-    if (op < static_cast<uint32_t>(graph.operators_size())) {
-      const v1::Operator& called = graph.operators(static_cast<int>(op));
-      absl::StrAppend(&text, called.name(),
-                      called.overload().empty() ? "" : ".", called.overload());
-    }
-    if (static_cast<size_t>(i) < kept.sites.size() && kept.sites[i] != 0) {
-      absl::StrAppend(
-          &text, djinn::Describe(CallSiteTable::Global().Get(kept.sites[i])));
-    }
-  }
-  return absl::StrCat("a run of ", nodes, nodes == 1 ? " call, " : " calls, ",
-                      text);
-}
-
 // Notes that the suspect's worker died, and gives the run up after the second
 // time.
 void NoteDeath(State& r) ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu) {
@@ -130,9 +107,10 @@ void NoteDeath(State& r) ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu) {
   if (suspect == nullptr || ++suspect->deaths < RecoveryState::kMostDeaths) {
     return;
   }
-  const std::string text = absl::StrCat(
-      suspect->deaths, " workers were lost while they executed ",
-      Describe(*KeptOf(*suspect)), "; the last one was ", c.lease.worker_id());
+  const std::string text =
+      absl::StrCat(suspect->deaths, " workers were lost while they executed ",
+                   DescribeRun(*KeptOf(*suspect)), "; the last one was ",
+                   c.lease.worker_id());
   c.lineage->Taint(
       suspect, MakeError(absl::StatusCode::kAborted, "RUN_KILLS_WORKERS", text,
                          {{"worker", c.lease.worker_id()}}));
@@ -174,6 +152,8 @@ void PrepareAnew(State& r)
 // Sends the kept messages to the worker that answered.
 absl::Status SendAgain(State& r) {
   ConnectionState& c = r.connection;
+  const absl::Duration began = Now(r);
+  uint64_t restored = 0;
   BeginEncoding(r, /*next_sequence=*/1);
   r.sender.admitted_now.clear();
   Replay replay;
@@ -194,6 +174,7 @@ absl::Status SendAgain(State& r) {
             ? 0
             : replay.messages.back().request->ordered().sequence();
     if (replay.messages.empty()) c.recovery.losses = 0;
+    for (const Node& node : c.lineage->nodes()) restored += node.anchor;
     for (const auto& [wait, source] : replay.uploads) {
       c.recovery.uploads.push_back(wait);
     }
@@ -234,6 +215,8 @@ absl::Status SendAgain(State& r) {
     took = Now(r) - c.recovery.since;
     worker = c.lease.worker_id();
     cause = c.recovery.cause;
+    c.recovery.reporter.Sent(worker, count, restored, began, Now(r));
+    if (c.recovery.last_replayed == 0) c.recovery.reporter.Executed(Now(r));
     c.connection_changed.SignalAll();
     c.progress_changed.SignalAll();
   }
@@ -242,6 +225,7 @@ absl::Status SendAgain(State& r) {
                                                       {"replayed", count},
                                                       {"took", took},
                                                       {"cause", cause}});
+  SendReport(r);
   // The coordinator receives the program's graphs again, for its new worker.
   r.context->TellAgain();
   return absl::OkStatus();
@@ -251,16 +235,26 @@ absl::Status SendAgain(State& r) {
 absl::Status TryRecover(State& r, const Deadline& end) {
   ConnectionState& c = r.connection;
   GiveLeaseBack(r, /*unreachable=*/true);
-  DJINN_RETURN_IF_ERROR(RequestLease(r, std::max(end.left(), kMinAttempt)));
+  const absl::Duration asked = Now(r);
+  const absl::Status leased =
+      RequestLease(r, std::max(end.left(), kMinAttempt));
   {
     MutexLock lock(&c.mu);
     MutexLock answers_lock(&r.answers.mu);
+    c.recovery.reporter.Asked(Now(r) - asked);
+    DJINN_RETURN_IF_ERROR(leased);
     if (!c.end.wanted()) return absl::CancelledError("given up");
     c.recovery.unsuitable = absl::OkStatus();
     PrepareAnew(r);
   }
-  DJINN_RETURN_IF_ERROR(
-      TryOpen(r, std::max(end.left() / kAttemptShare, kMinAttempt)));
+  const absl::Duration leased_at = Now(r);
+  const absl::Status opened =
+      TryOpen(r, std::max(end.left() / kAttemptShare, kMinAttempt));
+  {
+    MutexLock lock(&c.mu);
+    c.recovery.reporter.Connected(Now(r) - leased_at);
+  }
+  DJINN_RETURN_IF_ERROR(opened);
   return SendAgain(r);
 }
 
@@ -280,7 +274,7 @@ bool MayRecover(const absl::Status& status) {
   return reason == "WRONG_INCARNATION" || reason == "SESSION_LOST" ||
          reason == "DRAINING" || reason == "LEASE_UNKNOWN" ||
          reason == "LEASE_EXPIRED" || reason == "WORKER_LOST" ||
-         reason == "WORKER_RESTARTED";
+         reason == "WORKER_RESTARTED" || reason == kFallbackEnded;
 }
 
 absl::Status LoseWorker(State& r, const absl::Status& cause) {
@@ -290,12 +284,23 @@ absl::Status LoseWorker(State& r, const absl::Status& cause) {
       !c.end.failing.ok() || !MayRecover(cause)) {
     return WorkerLost(r, cause);
   }
+  const bool returns = ErrorReason(cause) == kFallbackEnded;
+  c.recovery.reporter.Begin(r.index, r.role.member, c.lease.worker_id(), cause,
+                            Now(r));
   if (const std::string obstacle = Obstacle(r); !obstacle.empty()) {
-    return WorkerLost(
+    if (returns) {
+      c.recovery.reporter.Forget();
+      log::Warning("stays on the client's machine",
+                   {{"device", r.index}, {"because", obstacle}});
+      return absl::OkStatus();
+    }
+    absl::Status lost = WorkerLost(
         r, WithText(cause,
                     absl::StrCat("; it is not replayed, because ", obstacle)));
+    c.recovery.reporter.Failed(lost, Now(r));
+    return lost;
   }
-  NoteDeath(r);
+  if (!returns) NoteDeath(r);
   c.recovery.due = true;
   c.recovery.cause = cause;
   c.recovery.since = Now(r);
@@ -339,6 +344,9 @@ void Recover(State& r) {
                               tries == 1 ? " attempt" : " attempts", " within ",
                               absl::FormatDuration(Now(r) - c.recovery.since),
                               ", the last time because: ", status.message())));
+      if (IsHopeless(status) || end.passed()) {
+        c.recovery.reporter.Failed(lost, Now(r));
+      }
       const Deadline pause(std::min(pauses.Next(), end.left()), options.clock);
       while (!given_up && !pause.passed() && c.end.wanted()) {
         WaitUntil(&c.connection_changed, &c.mu, pause);
@@ -426,6 +434,17 @@ void NoteExecuted(State& r, uint64_t sequence) {
   }
   c.recovery.last_replayed = 0;
   c.recovery.losses = 0;
+  c.recovery.reporter.Executed(Now(r));
+}
+
+void SendReport(State& r) {
+  v1::SessionRequest request;
+  {
+    MutexLock lock(&r.connection.mu);
+    if (!r.connection.recovery.reporter.complete()) return;
+    *request.mutable_recovered() = r.connection.recovery.reporter.Take();
+  }
+  r.context->link->Report(std::move(request));
 }
 
 bool TakeKept(State& r, v1::ReadReply* reply) {

@@ -13,6 +13,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
+#include "client_lib/session/device/replica/recovery_reporter.h"
 #include "client_lib/session/lineage/lineage.h"
 #include "client_lib/session/model/thread_factory.h"
 #include "client_lib/session/transfer/work.h"
@@ -39,6 +40,7 @@ struct RecoveryState {
   uint64_t last_replayed = 0;
   absl::Duration since;
   bool warned = false;  // that the lineage is incomplete
+  RecoveryReporter reporter;
 
   // The registrations of models that the worker has, by id.
   std::map<uint64_t, v1::RegisterModel> models;

@@ -205,6 +205,7 @@ void OnMessage(State& r, v1::ControlResponse response) {
     r.recorder.ForgetHostValues();
   }
   bool wake = false;
+  bool recovered = false;
   std::string resumed_worker;
   ReadTable::Callbacks callbacks;
   {
@@ -215,6 +216,7 @@ void OnMessage(State& r, v1::ControlResponse response) {
                          !c.migration.gone_over && !c.recovery.due;
     violation = Take(r, &response, arrived);
     if (resumes && violation.ok()) resumed_worker = c.lease.worker_id();
+    recovered = c.recovery.reporter.complete();
     // Callbacks belong to the program. A leader must not run them, because they
     // may take locks that it holds.
     if (!r.receiver.led()) callbacks = r.answers.table.reads().TakeDue();
@@ -237,6 +239,7 @@ void OnMessage(State& r, v1::ControlResponse response) {
     log::Info("took the connection to a worker up again",
               {{"device", r.index}, {"worker", resumed_worker}});
   }
+  if (ABSL_PREDICT_FALSE(recovered)) SendReport(r);
   Notify(callbacks);
   if (!violation.ok()) {
     FailInCallback(r, violation);

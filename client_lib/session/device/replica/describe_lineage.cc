@@ -1,0 +1,232 @@
+// Describes the kept messages for operators.
+#include <algorithm>
+#include <cstddef>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
+#include "client_lib/session/device/replica/replica.h"
+#include "client_lib/session/device/replica/replica_state.h"
+#include "client_lib/session/model/call_sites.h"
+#include "common/base/error.h"
+
+namespace djinn::replica {
+namespace {
+
+using Node = Lineage::Node;
+
+// Values of a device that are described, and the nodes that lead to them.
+constexpr size_t kMaxValues = 100;
+constexpr size_t kMaxNodes = 300;
+// Nodes of one value that are counted, as ValueLineage says.
+constexpr size_t kMaxCounted = 10'000;
+// Nodes that are counted in all, which bounds the time under the lock.
+constexpr size_t kMaxCountedInAll = 200'000;
+// Bytes of an answer, as LineageAnswer says.
+constexpr size_t kMaxAnswer = size_t{48} << 10;
+constexpr size_t kMaxText = 200;
+
+const KeptMessage* KeptOf(const Node& node) {
+  return static_cast<const KeptMessage*>(node.payload.get());
+}
+
+// Returns whether the message brings the bytes of an upload.
+bool IsUpload(const Node& node) {
+  const KeptMessage* const kept = KeptOf(node);
+  return !node.anchor && kept != nullptr && kept->request != nullptr &&
+         kept->request->ordered().has_install() &&
+         !kept->request->ordered().install().has_seed();
+}
+
+std::string DescribeNode(const Node& node) {
+  const KeptMessage* const kept = KeptOf(node);
+  if (kept == nullptr) return absl::StrCat("lost: ", node.lack);
+  if (kept->run != nullptr) return DescribeRun(*kept);
+  if (node.anchor) return "a checkpoint's value";
+  const v1::Ordered& message = kept->request->ordered();
+  if (message.has_install()) {
+    if (message.install().has_seed()) return "a seed";
+    return message.install().has_transfer()
+               ? absl::StrCat("an upload of ",
+                              message.install().transfer().size_bytes(),
+                              " bytes")
+               : "an upload within its message";
+  }
+  if (message.has_create_storage()) return "the creation of a storage";
+  return message.has_read() ? "a read" : "a message";
+}
+
+// Returns the text with at most kMaxText bytes, without half a character.
+std::string Short(std::string text) {
+  if (text.size() <= kMaxText) return text;
+  text.resize(kMaxText);
+  while (!text.empty() && (text.back() & 0x80) != 0) text.pop_back();
+  return text + "...";
+}
+
+v1::ValueLineage::Fate FateOf(const Node& node) {
+  if (node.incomplete) return v1::ValueLineage::LOST;
+  if (!node.error.ok()) return v1::ValueLineage::FAILED;
+  if (node.anchor) return v1::ValueLineage::RESTORED;
+  if (!IsUpload(node)) return v1::ValueLineage::REPLAYED;
+  const KeptMessage& kept = *KeptOf(node);
+  const bool by_hash = kept.request->ordered().install().has_transfer() &&
+                       kept.source.owner == nullptr;
+  return by_hash ? v1::ValueLineage::HELD_BY_HASH
+                 : v1::ValueLineage::UPLOADED_AGAIN;
+}
+
+// Adds the values, and returns their producers in the same order.
+std::vector<const Node*> AddValues(const Lineage& lineage, uint64_t storage,
+                                   v1::DeviceLineage* out) {
+  struct Listed {
+    Lineage::Value value;
+    size_t messages = 0;
+  };
+  std::vector<Listed> listed;
+  size_t counted = 0;
+  for (const Lineage::Value& value : lineage.Values()) {
+    out->set_value_count(out->value_count() + 1);
+    out->set_lost_count(out->lost_count() + value.producer->incomplete);
+    if (storage != 0 && value.storage != storage) continue;
+    Listed& one = listed.emplace_back(Listed{value});
+    if (counted >= kMaxCountedInAll) continue;
+    one.messages = Lineage::Ancestry(value.producer, kMaxCounted).size();
+    counted += one.messages;
+  }
+  std::stable_sort(
+      listed.begin(), listed.end(), [](const Listed& a, const Listed& b) {
+        return std::pair(!a.value.producer->incomplete, b.messages) <
+               std::pair(!b.value.producer->incomplete, a.messages);
+      });
+  if (listed.size() > kMaxValues) listed.resize(kMaxValues);
+  std::vector<const Node*> producers;
+  for (const Listed& one : listed) {
+    const Node& producer = *one.value.producer;
+    v1::ValueLineage* const value = out->add_values();
+    value->set_storage(one.value.storage);
+    value->set_version(one.value.version);
+    value->set_size_bytes(one.value.size_bytes);
+    value->set_fate(FateOf(producer));
+    switch (value->fate()) {
+      case v1::ValueLineage::LOST:
+        value->set_why(producer.lack);
+        break;
+      case v1::ValueLineage::FAILED:
+        value->set_why(Short(absl::StrCat(ErrorReason(producer.error), ": ",
+                                          producer.error.message())));
+        break;
+      default:
+        value->set_why(Short(DescribeNode(producer)));
+        value->set_messages(static_cast<uint32_t>(one.messages));
+    }
+    producers.push_back(&producer);
+  }
+  return producers;
+}
+
+// Adds the nodes that lead to the producers, and refers to them.
+void AddGraph(const std::vector<const Node*>& producers,
+              v1::DeviceLineage* out) {
+  absl::flat_hash_map<const Node*, uint32_t> numbers;
+  std::vector<const Node*> nodes;
+  for (const Node* const producer : producers) {
+    if (nodes.size() >= kMaxNodes) break;
+    for (const Node* const node : Lineage::Ancestry(producer, kMaxNodes)) {
+      if (nodes.size() >= kMaxNodes) break;
+      if (numbers.emplace(node, 0).second) nodes.push_back(node);
+    }
+  }
+  std::sort(nodes.begin(), nodes.end(), [](const Node* a, const Node* b) {
+    return Lineage::Precedes(*a, *b);
+  });
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    numbers[nodes[i]] = static_cast<uint32_t>(i + 1);
+  }
+  for (const Node* const node : nodes) {
+    v1::LineageNode* const shown = out->add_graph();
+    shown->set_number(numbers[node]);
+    shown->set_text(Short(DescribeNode(*node)));
+    shown->set_anchor(node->anchor);
+    shown->set_lost(node->incomplete);
+    for (const Node* const operand : Lineage::OperandsOf(*node)) {
+      const auto found = numbers.find(operand);
+      if (found != numbers.end()) shown->add_operands(found->second);
+    }
+  }
+  for (size_t i = 0; i < producers.size(); ++i) {
+    const auto found = numbers.find(producers[i]);
+    if (found == numbers.end()) continue;
+    out->mutable_values(static_cast<int>(i))->set_node(found->second);
+  }
+}
+
+}  // namespace
+
+std::string DescribeRun(const KeptMessage& kept) {
+  v1::DefineGraph define;
+  (void)define.ParseFromString(kept.run->graph->message);
+  const v1::Graph& graph = define.graph();
+  std::string text;
+  const int nodes = graph.nodes_size();
+  for (int i = 0; i < nodes; i += std::max(1, nodes - 1)) {
+    if (i > 0) absl::StrAppend(&text, " to ");
+    const uint32_t op = graph.nodes(i).operator_index();
+    if (op < static_cast<uint32_t>(graph.operators_size())) {
+      const v1::Operator& called = graph.operators(static_cast<int>(op));
+      absl::StrAppend(&text, called.name(),
+                      called.overload().empty() ? "" : ".", called.overload());
+    }
+    if (static_cast<size_t>(i) < kept.sites.size() && kept.sites[i] != 0) {
+      absl::StrAppend(
+          &text, djinn::Describe(CallSiteTable::Global().Get(kept.sites[i])));
+    }
+  }
+  return absl::StrCat("a run of ", nodes, nodes == 1 ? " call, " : " calls, ",
+                      text);
+}
+
+v1::DeviceLineage DescribeLineage(const State& r, uint64_t storage) {
+  const SessionOptions& options = r.context->options;
+  v1::DeviceLineage out;
+  out.set_virtual_device(static_cast<uint32_t>(r.index));
+  out.set_member(static_cast<uint32_t>(r.role.member));
+  out.set_mode(!options.recovers     ? "off"
+               : options.checkpoints ? "checkpoint"
+                                     : "replay");
+  const ConnectionState& c = r.connection;
+  MutexLock lock(&c.mu);
+  if (c.lineage == nullptr) {
+    out.set_obstacle(options.recovers ? "the device has several workers, or "
+                                        "has failed"
+                                      : "recovery is off");
+    return out;
+  }
+  out.set_obstacle(Obstacle(r));
+  out.set_nodes(c.lineage->size());
+  out.set_bytes(c.lineage->bytes());
+  out.set_budget_bytes(c.lineage->budget());
+  out.set_anchored_bytes(c.lineage->anchored_bytes());
+  AddGraph(AddValues(*c.lineage, storage, &out), &out);
+  return out;
+}
+
+void ShrinkAnswer(v1::LineageAnswer* answer) {
+  const auto too_large = [answer] {
+    return answer->ByteSizeLong() > kMaxAnswer;
+  };
+  for (v1::DeviceLineage& device : *answer->mutable_devices()) {
+    if (!too_large()) return;
+    device.clear_graph();
+    for (v1::ValueLineage& value : *device.mutable_values()) value.clear_node();
+  }
+  for (v1::DeviceLineage& device : *answer->mutable_devices()) {
+    while (too_large() && device.values_size() > 0) {
+      device.mutable_values()->RemoveLast();
+    }
+  }
+}
+
+}  // namespace djinn::replica

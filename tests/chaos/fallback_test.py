@@ -1,0 +1,91 @@
+"""A program goes on at a worker of its own machine when the cluster has none, and back."""
+
+import signal
+import tempfile
+import time
+import unittest
+
+import torch
+
+import djinn
+from tests.chaos import recovery_programs
+from tests.operating.cluster import PATIENCE, Cluster
+
+
+class FallbackTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        # The local worker has as many threads as PyTorch here.
+        torch.set_num_threads(1)
+        with djinn.local(worker_threads=1):
+            cls.expected = recovery_programs.decode_sampled(djinn.device(), lambda step: None)
+
+    def _cluster(self, workers):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        cluster = Cluster(folder.name, workers, coordinator_extra="lease_request_timeout: 1s\n")
+        self.addCleanup(cluster.stop)
+        return cluster
+
+    def _connect(self, cluster, **options):
+        djinn.connect(
+            cluster.coordinator,
+            token_file=cluster.path("dev.token"),
+            connect_timeout=2 * PATIENCE,
+            resume_timeout=1,
+            fallback_after=1,
+            **options,
+        )
+        self.addCleanup(djinn.close)
+
+    def _check(self, results):
+        self.assertEqual(len(results), len(self.expected))
+        for result, other in zip(results, self.expected):
+            self.assertTrue(torch.equal(result, other))
+
+    def test_without_any_worker_the_program_ends_here(self):
+        self._connect(self._cluster(()), fallback="local")
+        self._check(recovery_programs.decode_sampled(djinn.device(), lambda step: None))
+        place = djinn.where_is(0)
+        self.assertEqual(place.worker_id, "local-0")
+        self.assertTrue(place.reason.startswith("local fallback: "), place.reason)
+        self.assertIn("NO_WORKER", place.reason)
+
+    def test_without_a_fallback_it_is_a_typed_error(self):
+        self._connect(self._cluster(()))
+        with self.assertRaises(djinn.Error) as raised:
+            torch.ones(3, device=djinn.device()).cpu()
+        self.assertEqual(raised.exception.reason, "NO_WORKER")
+
+    def test_an_unknown_fallback_is_refused(self):
+        with self.assertRaises(djinn.Error) as raised:
+            djinn.connect("127.0.0.1:1", token="token", fallback="elsewhere")
+        self.assertEqual(raised.exception.reason, "BAD_FALLBACK")
+
+    def test_a_lost_worker_without_a_successor_and_back_again(self):
+        cluster = self._cluster(("w0",))
+        self._connect(cluster, fallback="local")
+        places = []
+
+        def at_step(step):
+            if step == 8:
+                places.append(djinn.where_is(0).worker_id)
+                cluster.end("w0", signal.SIGKILL)
+            elif step == 12:
+                places.append(djinn.where_is(0).worker_id)
+                cluster.start("w0")
+            elif step == 16:
+                # The device goes back while the program holds its cache.
+                deadline = time.monotonic() + PATIENCE
+                while djinn.where_is(0).worker_id != "w0":
+                    self.assertLess(time.monotonic(), deadline)
+                    time.sleep(0.05)
+                places.append(djinn.where_is(0).worker_id)
+
+        self._check(recovery_programs.decode_sampled(djinn.device(), at_step))
+        self.assertEqual(places, ["w0", "local-0", "w0"])
+        self.assertEqual(djinn.statistics()["recoveries"], 2)
+
+
+if __name__ == "__main__":
+    unittest.main()
