@@ -32,7 +32,7 @@ constexpr int64_t kFar = int64_t{1} << 30;
 class OperandAttacksTest : public testing::Test {
  protected:
   static void SetUpTestSuite() {
-    walls_ = new Walls("{mode: process, executors: 5, node_limit: 5s}", 1,
+    walls_ = new Walls("{mode: process, executors: 4, node_limit: 5s}", 1,
                        kAttackers);
     victim_ = new RawClient(*walls_, "victim");
     tester_ = new worker::ProgramTester(
@@ -84,7 +84,7 @@ class OperandAttacksTest : public testing::Test {
     return outcome;
   }
 
-  static constexpr int kAttackers = 3;
+  static constexpr int kAttackers = 2;
   static inline Walls* walls_ = nullptr;
   static inline RawClient* victim_ = nullptr;
   static inline worker::ProgramTester* tester_ = nullptr;
@@ -246,7 +246,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 // The text of an error must not tell what others use.
 TEST_F(OperandAttacksTest, TextOfAFullMemoryDependsOnNobodyElse) {
-  RawClient client(*walls_, "attacker");
+  RawClient client(*walls_, "attacker0");
   const auto text = [&] {
     const uint64_t id = ++last_id_;
     client.Send(Create(id, 0, uint64_t{1} << 33));
@@ -282,7 +282,7 @@ TEST_F(OperandAttacksTest, GraphOfAnotherTenantSavesNoPlan) {
     })) << "no plan was made";
   };
   misses_after(victim_);
-  RawClient attacker(*walls_, "attacker");
+  RawClient attacker(*walls_, "attacker0");
   // What its own first graph needed has been reported.
   EXPECT_TRUE(attacker.Works());
   misses_after(&attacker);

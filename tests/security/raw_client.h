@@ -20,16 +20,23 @@ namespace djinn {
 class RawClient {
  public:
   RawClient(const Walls& walls, const std::string& tenant)
-      : session_(walls.coordinator(), Walls::TokenOf(tenant)),
-        control_(session_.OpenControl()) {
+      : session_(walls.coordinator(), Walls::TokenOf(tenant)) {
     v1::ControlRequest request;
     *request.mutable_hello() = session_.Hello();
-    control_->Send(request);
-    EXPECT_TRUE(
-        control_
-            ->Wait([](const v1::ControlResponse& r) { return r.has_hello(); })
-            .has_value())
-        << control_->WaitEnd();
+    // On a busy machine, an executor may take longer to start than gRPC waits
+    // for its connection.
+    for (int attempt = 1;; ++attempt) {
+      control_ = session_.OpenControl();
+      control_->Send(request);
+      const auto hello = control_->Wait(
+          [](const v1::ControlResponse& r) { return r.has_hello(); });
+      if (hello.has_value()) break;
+      const absl::Status end = control_->WaitEnd();
+      if (!absl::IsUnavailable(end) || attempt == kAttempts) {
+        ADD_FAILURE() << "no hello for " << tenant << ": " << end;
+        return;
+      }
+    }
     Send(Install(1, 0, Values()));
     Send(Define(1, Add()));
     Send(RunOf(1, 1, 1, 2));
@@ -75,8 +82,10 @@ class RawClient {
   }
 
  private:
+  static constexpr int kAttempts = 6;
+
   WireSession session_;
-  const std::unique_ptr<ControlStream> control_;
+  std::unique_ptr<ControlStream> control_;
   uint64_t sequence_ = 0;
   uint64_t last_storage_ = 100;
   uint64_t last_graph_ = 100;
