@@ -118,6 +118,14 @@ void PeerPulls::Cancel(const PullReceiver* receiver) {
 void PeerPulls::Run(Fetch* fetch) {
   absl::Status status = Receive(fetch);
   if (!status.ok()) fetch->receiver->OnFailed(std::move(status));
+  // Nothing may come for a long time that would reap this fetch.
+  std::shared_ptr<PullReceiver> receiver;
+  {
+    MutexLock lock(&mu_);
+    receiver = std::move(fetch->receiver);
+  }
+  receiver.reset();
+  Reap();
   MutexLock lock(&mu_);
   fetch->over = true;
 }

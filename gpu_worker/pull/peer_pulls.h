@@ -78,6 +78,7 @@ class PeerPulls : public PullSource {
   struct Fetch {
     std::string worker_id;
     v1::PullRequest request;
+    // Set until the fetch has ended. The thread alone changes it, under mu_.
     std::shared_ptr<PullReceiver> receiver;
     // Guarded by mu_.
     bool cancelled = false;

@@ -427,6 +427,16 @@ TEST_F(PeerPullsTest, AWorkerNamesTheProcessThatHasTheSession) {
   EXPECT_EQ(Pull(1)->Next(), "PROTOCOL_VIOLATION");
 }
 
+TEST_F(PeerPullsTest, ReceiverIsReleasedAfterTheLastFetch) {
+  Name("w1", "unix:/w1");
+  peers_.SayChunk(0, "x");
+  auto receiver = Pull(1);
+  EXPECT_EQ(receiver->Next(), "complete");
+  const std::weak_ptr<PullReceiver> kept = receiver;
+  receiver.reset();
+  for (const Patience patience; !kept.expired();) patience.Yield();
+}
+
 TEST_F(PeerPullsTest, AConnectorMayFindWorkersItself) {
   peers_.FindWorkers();
   peers_.SayChunk(0, "x");

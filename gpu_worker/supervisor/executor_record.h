@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -39,7 +40,12 @@ struct Supervisor::Executor {
   std::string unsent;
   // Revision of the last orders.
   uint64_t revision = 0;
+  // Whether the executor has begun the last stream of revisions: it has
+  // reported everything since.
+  bool restarted = false;
   RelayedLeases leases;
+  // Session ids by the ids of the questions that it was asked last.
+  std::map<uint64_t, std::string> questions;
   ExecutorReport report;
   uint64_t refused_calls = 0;
   // As it reported them last.
@@ -50,6 +56,8 @@ struct Supervisor::Executor {
   absl::Duration same_mark;
   // Time since its last message.
   absl::Duration silent;
+  // Messages that it sent recently; see kMaxMessages.
+  double messages = 0;
 
   bool HasSession(const std::string& session_id) const {
     return std::any_of(leases.begin(), leases.end(), [&](const auto& lease) {

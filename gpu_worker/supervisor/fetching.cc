@@ -27,7 +27,8 @@ constexpr char kMethod[] = "/djinn.v1.Fetching/Fetch";
 // A request names a session and has a ticket.
 constexpr int kMaxRequestBytes = 64 << 10;
 // Limit on a chunk, which the supervisor holds until the executor takes it.
-constexpr size_t kMaxChunkBytes = size_t{4} << 20;
+// An honest worker's has 256 KiB.
+constexpr size_t kMaxChunkBytes = size_t{512} << 10;
 
 absl::Status GivenUp() { return absl::CancelledError("the executor gave up"); }
 
@@ -38,7 +39,8 @@ class FetchReactor : public grpc::ServerWriteReactor<v1::PullResponse>,
                      public PullReceiver,
                      public std::enable_shared_from_this<FetchReactor> {
  public:
-  // Keeps itself alive until gRPC is done with it. `calls` counts it as long.
+  // Keeps itself alive until gRPC is done with it. `calls` counts it as long,
+  // and not for as long as a PullSource keeps it.
   static FetchReactor* Make(PullSource* pulls,
                             std::shared_ptr<std::atomic<size_t>> calls) {
     std::shared_ptr<FetchReactor> reactor(
@@ -46,8 +48,6 @@ class FetchReactor : public grpc::ServerWriteReactor<v1::PullResponse>,
     reactor->self_ = reactor;
     return reactor.get();
   }
-  ~FetchReactor() override { --*calls_; }
-
   void Start(const v1::FetchRequest& request) {
     pulls_->Start(request.worker_id(), request.pull(), shared_from_this());
   }
@@ -100,6 +100,7 @@ class FetchReactor : public grpc::ServerWriteReactor<v1::PullResponse>,
     End(GivenUp());
   }
   void OnDone() override {
+    --*calls_;
     self_.reset();  // May delete this.
   }
 
@@ -191,7 +192,8 @@ class FetchingService : public v1::Fetching::CallbackService {
       const v1::FetchRequest* request) override {
     const size_t others = (*calls_)++;
     FetchReactor* const reactor = FetchReactor::Make(pulls_, calls_);
-    if (others >= FetchingServer::kMaxCalls) {
+    // Calls that have ended count until gRPC is done with them.
+    if (others >= 2 * FetchingServer::kMaxCalls) {
       reactor->Refuse(
           MakeError(absl::StatusCode::kResourceExhausted, "TOO_MANY_PULLS",
                     absl::StrCat(others, " fetches of the executor wait")));

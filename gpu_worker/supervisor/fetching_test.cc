@@ -194,6 +194,47 @@ TEST_F(FetchingTest, CancelledCallIsCancelledAtTheOtherWorker) {
   supervisor.join();
 }
 
+TEST_F(FetchingTest, FetchesThatEndedLeaveRoomForOthers) {
+  // The source keeps every receiver, as PeerPulls may for a while.
+  std::thread supervisor([&] {
+    for (size_t i = 0; i < FetchingServer::kMaxCalls + 1; ++i) {
+      pulls_.Await(i)->OnFailed(
+          MakeError(absl::StatusCode::kNotFound, "OFFER_UNKNOWN", "no offer"));
+    }
+  });
+  for (size_t i = 0; i < FetchingServer::kMaxCalls + 1; ++i) {
+    ASSERT_EQ(Refusal("w1", "s1"), "OFFER_UNKNOWN") << i;
+  }
+  supervisor.join();
+}
+
+TEST_F(FetchingTest, FetchBeyondTheLimitWaitsAndCanBeGivenUp) {
+  // The client knows the limit once it has an answer.
+  EXPECT_EQ(Refusal("w1", "s2"), "NO_SUCH_SESSION");
+  std::vector<std::unique_ptr<PeerCall>> calls;
+  std::vector<std::thread> readers;
+  const auto begin = [&] {
+    calls.push_back(Open("w1"));
+    readers.emplace_back([call = calls.back().get()] {
+      Bytes bytes;
+      EXPECT_FALSE(call->Receive(8, &bytes).ok());
+    });
+  };
+  for (size_t i = 0; i < FetchingServer::kMaxCalls; ++i) begin();
+  const auto last = pulls_.Await(FetchingServer::kMaxCalls - 1);
+  begin();
+  calls.back()->Cancel();
+  readers.back().join();
+  readers.pop_back();
+  EXPECT_EQ(pulls_.started(), FetchingServer::kMaxCalls);
+  // The next one gets the place of one that ends.
+  begin();
+  last->OnFailed(absl::NotFoundError("no offer"));
+  (void)pulls_.Await(FetchingServer::kMaxCalls);
+  for (const auto& call : calls) call->Cancel();
+  for (std::thread& reader : readers) reader.join();
+}
+
 TEST_F(FetchingTest, EndOfTheExecutorEndsItsFetches) {
   const auto call = Open("w1");
   const auto receiver = pulls_.Await(0);

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 
 namespace djinn::worker {
 namespace {
@@ -58,19 +59,23 @@ absl::Status FrameReader::Fill(int socket) {
   return Failed("read");
 }
 
-absl::Status FrameReader::Take(google::protobuf::MessageLite* message) {
+absl::StatusOr<absl::string_view> FrameReader::TakeBytes() {
   const size_t left = bytes_.size() - taken_;
   if (left < kHeadBytes) return absl::NotFoundError("no message");
   const char* const head = bytes_.data() + taken_;
   const size_t size = SizeIn(head);
-  if (size > kMaxFrameBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a message of ", size, " bytes, at most ", kMaxFrameBytes,
-                     " are allowed"));
+  if (size > max_bytes_) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a message of ", size, " bytes, at most ", max_bytes_, " are allowed"));
   }
   if (left - kHeadBytes < size) return absl::NotFoundError("no message");
   taken_ += kHeadBytes + size;
-  if (!message->ParseFromArray(head + kHeadBytes, static_cast<int>(size))) {
+  return absl::string_view(head + kHeadBytes, size);
+}
+
+absl::Status FrameReader::Take(google::protobuf::MessageLite* message) {
+  DJINN_ASSIGN_OR_RETURN(const absl::string_view bytes, TakeBytes());
+  if (!message->ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
     return absl::InvalidArgumentError("the bytes are no message");
   }
   return absl::OkStatus();

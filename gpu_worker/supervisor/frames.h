@@ -7,11 +7,13 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "google/protobuf/message_lite.h"
 
 namespace djinn::worker {
 
-// Size of the largest message, as in a report of 65,536 leases.
+// Size of the largest message, as with orders that list 65,536 leases.
 inline constexpr size_t kMaxFrameBytes = size_t{64} << 20;
 
 // Returns the message with its size before it.
@@ -27,8 +29,14 @@ class FrameReader {
   // Takes the next message. Returns NotFound when it has not arrived as a
   // whole, and InvalidArgument when it is too large or is no such message.
   absl::Status Take(google::protobuf::MessageLite* message);
+  // Takes its bytes, which stay until the next Fill(). Returns the same errors.
+  absl::StatusOr<absl::string_view> TakeBytes();
+
+  // Sets the size of the largest message.
+  void set_max_bytes(size_t bytes) { max_bytes_ = bytes; }
 
  private:
+  size_t max_bytes_ = kMaxFrameBytes;
   std::string bytes_;
   // Bytes at the front that were taken.
   size_t taken_ = 0;

@@ -8,6 +8,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/log/log.h"
 
 namespace djinn::worker {
 namespace {
@@ -182,12 +183,26 @@ absl::Status JoinedMetrics::Check(const v1::ExecutorMetrics& metrics) {
   return absl::OkStatus();
 }
 
+void JoinedMetrics::NoteFull() {
+  if (std::exchange(full_, true)) return;
+  log::Warning(
+      "metrics of executors that ended are no longer complete: too many series",
+      {{"series", past_series_}});
+}
+
 void JoinedMetrics::AddAll(const v1::ExecutorMetrics& metrics,
                            const std::string& tenant, bool past) {
   for (const v1::MetricFamily& family : metrics.families()) {
     const bool gauge = family.type() == v1::MetricFamily::GAUGE;
     if (past && gauge) continue;
-    Family& joined = families_[family.name()];
+    if (past && past_series_ >= kMaxPastSeries &&
+        !families_.contains(family.name())) {
+      NoteFull();
+      continue;
+    }
+    const auto [entry, new_family] = families_.try_emplace(family.name());
+    if (past && new_family) ++past_series_;
+    Family& joined = entry->second;
     if (joined.type == v1::MetricFamily::TYPE_UNSPECIFIED) {
       joined.type = family.type();
       joined.help = family.help();
@@ -198,6 +213,7 @@ void JoinedMetrics::AddAll(const v1::ExecutorMetrics& metrics,
       Exposition::Labels labels = LabelsOf(metric, tenant);
       if (past && past_series_ >= kMaxPastSeries &&
           !joined.metrics.contains(labels)) {
+        NoteFull();
         continue;
       }
       const auto [at, is_new] = joined.metrics.try_emplace(std::move(labels));

@@ -30,7 +30,7 @@ class JoinedMetrics {
     AddAll(metrics, tenant, /*past=*/false);
   }
   // Adds what remains of an executor that has ended: all but its gauges, and no
-  // new series once there are 20,000.
+  // new series once there are 20,000. Logs the first one that is left out.
   void AddPast(const v1::ExecutorMetrics& metrics, const std::string& tenant) {
     AddAll(metrics, tenant, /*past=*/true);
   }
@@ -47,10 +47,14 @@ class JoinedMetrics {
 
   void AddAll(const v1::ExecutorMetrics& metrics, const std::string& tenant,
               bool past);
+  // Logs once that series are left out.
+  void NoteFull();
 
   // By name.
   std::map<std::string, Family> families_;
+  // Families without a series count, too.
   size_t past_series_ = 0;
+  bool full_ = false;
 };
 
 }  // namespace djinn::worker

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -94,6 +95,32 @@ TEST(JoinedMetricsTest, WhatWouldBreakAScrapeIsRefused) {
   EXPECT_TRUE(bad([](v1::MetricFamily* f) {
     for (int i = 0; i < 200000; ++i) f->add_metrics()->set_value(i + 1.5);
   }));
+}
+
+TEST(JoinedMetricsTest, PastSeriesAreBoundedAndTheFirstLossIsLogged) {
+  JoinedMetrics joined;
+  const auto add = [&](int first, int count) {
+    v1::ExecutorMetrics metrics;
+    for (int i = first; i < first + count; ++i) {
+      // Families without a series count, too.
+      v1::MetricFamily* const family = metrics.add_families();
+      family->set_name(absl::StrCat("djinn_worker_x", i));
+      family->set_type(v1::MetricFamily::COUNTER);
+    }
+    joined.AddPast(metrics, "a");
+  };
+  testing::internal::CaptureStderr();
+  add(0, 20000);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  testing::internal::CaptureStderr();
+  add(20000, 2);
+  add(20002, 1);
+  // A family that is there already loses nothing.
+  add(0, 1);
+  const std::string log = testing::internal::GetCapturedStderr();
+  const size_t at = log.find("too many series");
+  EXPECT_NE(at, std::string::npos) << log;
+  EXPECT_EQ(log.find("too many series", at + 1), std::string::npos) << log;
 }
 
 TEST(JoinedMetricsTest, HistogramWithOtherBoundsIsLeftOut) {

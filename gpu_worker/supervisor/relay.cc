@@ -1,6 +1,7 @@
 #include "gpu_worker/supervisor/relay.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -100,6 +101,9 @@ void StandingOrders::Learn(const v1::DesiredState& desired) {
   for (const std::string& key_id : desired.retired_lease_key_ids()) {
     retired_keys_.insert(key_id);
   }
+  for (const v1::Peer& peer : desired.peers()) {
+    workers_.insert(peer.worker_id());
+  }
   for (const v1::GraphPhase& phase : desired.graph_phases()) {
     if (phases_.size() >= kMaxPhases) break;
     if (phase.tenants().empty()) {
@@ -196,13 +200,19 @@ std::vector<std::string> ExecutorReport::Apply(v1::WorkerState report,
   return strangers;
 }
 
-void ExecutorReport::AddTo(const std::string& tenant,
+void ExecutorReport::AddTo(const std::string& tenant, size_t max_contents,
                            v1::WorkerState* state) const {
-  state->set_queued_runs(state->queued_runs() + last_.queued_runs());
+  constexpr uint32_t kMost = std::numeric_limits<uint32_t>::max();
+  state->set_queued_runs(
+      state->queued_runs() +
+      std::min(last_.queued_runs(), kMost - state->queued_runs()));
   for (const v1::HeldContent& content : last_.contents()) {
+    if (max_contents-- == 0) break;
     v1::HeldContent* const added = state->add_contents();
-    *added = content;
     added->set_tenant(tenant);
+    added->set_hash_high(content.hash_high());
+    added->set_hash_low(content.hash_low());
+    added->set_size_bytes(content.size_bytes());
   }
   absl::flat_hash_map<std::string, v1::HeldGraph*> graphs;
   for (v1::HeldGraph& known : *state->mutable_graphs()) {

@@ -41,10 +41,13 @@ class StandingOrders {
                                  const RelayedLeases& leases);
   // Returns the same of everything that still holds.
   v1::DesiredState AllFor(const std::string& tenant) const;
+  // Returns the other workers that were ever named.
+  const std::set<std::string>& workers() const { return workers_; }
 
  private:
   v1::DesiredState last_;
   std::set<std::string> retired_keys_;
+  std::set<std::string> workers_;
   // Phases by fingerprint and tenant; the latter is empty for all tenants.
   std::map<std::pair<std::string, std::string>, v1::GraphPhase> phases_;
 };
@@ -52,12 +55,14 @@ class StandingOrders {
 // What one executor has reported on its stream.
 class ExecutorReport {
  public:
-  // Applies a report. Returns the leases that it names and that are not among
-  // `given`.
+  // Applies a report that CheckReport() accepted. Returns the leases that it
+  // names and that are not among `given`.
   std::vector<std::string> Apply(v1::WorkerState report,
                                  const RelayedLeases& given);
-  // Adds it to the worker's state. Every content becomes the tenant's.
-  void AddTo(const std::string& tenant, v1::WorkerState* state) const;
+  // Adds it to the worker's state. Every content becomes the tenant's; at most
+  // `max_contents` are added.
+  void AddTo(const std::string& tenant, size_t max_contents,
+             v1::WorkerState* state) const;
 
   // Returns the last use of a lease that it reported.
   v1::LeaseUse UseOf(const std::string& lease_id) const;

@@ -14,6 +14,7 @@
 #include "common/base/status_macros.h"
 #include "common/log/log.h"
 #include "gpu_worker/supervisor/executor_record.h"
+#include "gpu_worker/supervisor/report_check.h"
 #include "gpu_worker/supervisor/supervisor.h"
 
 namespace djinn::worker {
@@ -24,23 +25,39 @@ namespace {
 constexpr size_t kMaxUnsentBytes = 2 * kMaxFrameBytes;
 constexpr absl::Duration kReapPause = absl::Milliseconds(5);
 constexpr int kMaxReapPauses = 1000;
+// Most messages of one executor in a burst, and how many it may send per
+// second for ever. An honest one acknowledges each order, and sends some three
+// more per second.
+constexpr double kMaxMessages = 20'000;
+constexpr double kMessagesPerSecond = 2'000;
 // Longest time between two rounds that counts for executors. In a longer one,
 // the machine or this process stood still, and executors were not heard.
 constexpr absl::Duration kLongestRound = absl::Seconds(1);
 
 }  // namespace
 
-absl::Status Supervisor::Handle(const v1::FromExecutor& message,
-                                Executor* executor) {
+absl::Status Supervisor::Handle(v1::FromExecutor message, Executor* executor) {
   executor->silent = absl::ZeroDuration();
+  if (++executor->messages > kMaxMessages) {
+    return absl::ResourceExhaustedError("it sends too many messages");
+  }
   if (message.has_ready()) {
-    executor->ready = true;
+    DJINN_RETURN_IF_ERROR(
+        CheckFields(message.mutable_ready(), executor->tenant));
+    if (std::exchange(executor->ready, true)) {
+      return absl::InvalidArgumentError("it is ready a second time");
+    }
     if (!ready_) facts_ = message.ready();
     ready_ = true;
     spare_.deaths = 0;
     return absl::OkStatus();
   }
   if (message.has_health()) {
+    if (message.health().refused_system_calls() < executor->refused_calls) {
+      return absl::InvalidArgumentError("a count that decreases");
+    }
+    DJINN_RETURN_IF_ERROR(
+        CheckFields(message.mutable_health(), executor->tenant));
     executor->refused_calls = message.health().refused_system_calls();
     if (message.health().mark() != executor->mark) {
       executor->mark = message.health().mark();
@@ -50,14 +67,28 @@ absl::Status Supervisor::Handle(const v1::FromExecutor& message,
   }
   if (message.has_metrics()) {
     DJINN_RETURN_IF_ERROR(JoinedMetrics::Check(message.metrics()));
-    executor->metrics = message.metrics();
+    executor->metrics = std::move(*message.mutable_metrics());
     return absl::OkStatus();
   }
   if (!message.has_report()) return absl::InternalError("an empty message");
-  const v1::WorkerState& report = message.report();
+  v1::WorkerState& report = *message.mutable_report();
+  DJINN_RETURN_IF_ERROR(CheckReport(
+      {.tenant = executor->tenant,
+       .memory_bytes = options_.memory_bytes / options_.max_executors,
+       .age = clock_->Monotonic() - executor->start,
+       .leases = &executor->leases,
+       .questions = &executor->questions,
+       .workers = &orders_.workers()},
+      &report));
   const uint64_t applied = report.applied_revision();
+  const bool acknowledgement = report.acknowledgement();
+  // Reports of the stream before may still be under way.
+  if (report.complete()) executor->restarted = false;
+  if (!executor->restarted && applied > executor->revision) {
+    return absl::InvalidArgumentError("it applied orders that it never got");
+  }
   const std::vector<std::string> strangers =
-      executor->report.Apply(report, executor->leases);
+      executor->report.Apply(std::move(report), executor->leases);
   if (!strangers.empty()) {
     // The tenant presented leases that have ended on this worker.
     v1::DesiredState orders = orders_.AllFor(executor->tenant);
@@ -65,7 +96,7 @@ absl::Status Supervisor::Handle(const v1::FromExecutor& message,
     for (const std::string& id : strangers) orders.add_drop_lease_ids(id);
     SendOrders(std::move(orders), executor);
   }
-  if (!report.acknowledgement()) {
+  if (!acknowledgement && !executor->restarted) {
     std::erase_if(executor->leases, [&](const auto& lease) {
       return lease.second.listed <= applied &&
              !executor->report.Names(lease.first);
@@ -78,12 +109,22 @@ absl::Status Supervisor::Receive(Executor* executor) {
   const absl::Status filled = executor->reader.Fill(executor->socket.get());
   if (absl::IsUnavailable(filled)) return absl::OkStatus();
   DJINN_RETURN_IF_ERROR(filled);
+  const size_t leases = executor->leases.size();
+  executor->reader.set_max_bytes(kMaxReportBytes + leases * kMoreBytesPerLease);
   for (;;) {
+    const absl::StatusOr<absl::string_view> bytes =
+        executor->reader.TakeBytes();
+    if (absl::IsNotFound(bytes.status())) return absl::OkStatus();
+    DJINN_RETURN_IF_ERROR(bytes.status());
     v1::FromExecutor message;
-    const absl::Status taken = executor->reader.Take(&message);
-    if (absl::IsNotFound(taken)) return absl::OkStatus();
-    DJINN_RETURN_IF_ERROR(taken);
-    DJINN_RETURN_IF_ERROR(Handle(message, executor));
+    DJINN_RETURN_IF_ERROR(
+        CheckNesting(*bytes, *message.GetDescriptor(),
+                     kMaxNestedMessages + leases * kMoreMessagesPerLease));
+    if (!message.ParseFromArray(bytes->data(),
+                                static_cast<int>(bytes->size()))) {
+      return absl::InvalidArgumentError("the bytes are no message");
+    }
+    DJINN_RETURN_IF_ERROR(Handle(std::move(message), executor));
   }
 }
 
@@ -116,6 +157,9 @@ void Supervisor::Age(absl::Duration passed) {
   for (const auto& [number, executor] : executors_) {
     executor->same_mark += passed;
     executor->silent += passed;
+    executor->messages =
+        std::max(0.0, executor->messages -
+                          kMessagesPerSecond * absl::ToDoubleSeconds(passed));
   }
 }
 

@@ -18,6 +18,8 @@ namespace {
 
 // Ended leases that wait to be settled, as a worker without executors keeps.
 constexpr size_t kMaxEnded = 65536;
+// Contents in a report of the worker, of which each executor has an equal part.
+constexpr size_t kMaxContents = 65536;
 // How long executors have to tell their clients that the worker stops.
 constexpr absl::Duration kStopPatience = absl::Seconds(5);
 constexpr absl::Duration kReapPause = absl::Milliseconds(5);
@@ -186,6 +188,7 @@ void Supervisor::Apply(const v1::DesiredState& desired) {
       if (desired.revision() == 1) {
         // Leases are renewed by their listing on the new stream.
         executor->revision = 0;
+        executor->restarted = true;
         for (auto& [id, lease] : executor->leases) lease.listed = 0;
       }
       v1::DesiredState part =
@@ -207,6 +210,10 @@ void Supervisor::Apply(const v1::DesiredState& desired) {
                                                executor->revision + 1};
         *part.add_leases() = lease;
         arbiter_->SetWeight(number, claims.weight());
+      }
+      executor->questions.clear();
+      for (const v1::RunsQuestion& question : part.runs_questions()) {
+        executor->questions[question.question_id()] = question.session_id();
       }
       SendOrders(std::move(part), executor.get());
     }
@@ -231,7 +238,8 @@ v1::WorkerState Supervisor::Snapshot() const {
   uint64_t used = 0;
   for (const auto& [number, executor] : executors_) {
     if (executor->tenant.empty()) continue;
-    executor->report.AddTo(executor->tenant, &state);
+    executor->report.AddTo(executor->tenant,
+                           kMaxContents / options_.max_executors, &state);
     used += executor->report.used_bytes();
   }
   for (const auto& [id, ended] : ended_) *state.add_ended_leases() = ended;

@@ -154,7 +154,7 @@ class Supervisor {
   void Age(absl::Duration passed) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Reads what has arrived. Returns an error when the executor must end.
   absl::Status Receive(Executor* executor) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  absl::Status Handle(const v1::FromExecutor& message, Executor* executor)
+  absl::Status Handle(v1::FromExecutor message, Executor* executor)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Returns why the executor must end, or OK.
   absl::Status Overdue(const Executor& executor) const

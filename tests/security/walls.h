@@ -45,27 +45,37 @@ inline std::string FieldOf(absl::string_view line, const std::string& key) {
   return "";
 }
 
-// A coordinator with two tenants, and workers w0, w1, … of the given isolation.
+// A coordinator with the tenants `attacker` and `victim`, further ones
+// `attacker0`, `attacker1`, …, and workers w0, w1, … of the given isolation.
 class Walls {
  public:
-  explicit Walls(const std::string& isolation, int workers = 1)
+  explicit Walls(const std::string& isolation, int workers = 1,
+                 int more_attackers = 0)
       : workers_(static_cast<size_t>(workers)) {
     folder_ = absl::StrCat("/tmp/djinn-walls-", getpid(), "-", ++clusters_);
     std::filesystem::remove_all(folder_);
     std::filesystem::create_directory(folder_);
     EXPECT_EQ(pipe2(lifeline_, O_CLOEXEC), 0);
     programs_ = FindClusterPrograms().value();
-    for (const char* const name : {"join", "admin", "attacker", "victim"}) {
-      Write(absl::StrCat(name, ".token"), absl::StrCat("token-of-", name));
+    std::vector<std::string> tenants = {"attacker", "victim"};
+    for (int i = 0; i < more_attackers; ++i) {
+      tenants.push_back(absl::StrCat("attacker", i));
+    }
+    Write("join.token", TokenOf("join"));
+    Write("admin.token", TokenOf("admin"));
+    std::string list;
+    for (const std::string& tenant : tenants) {
+      Write(tenant + ".token", TokenOf(tenant));
+      absl::StrAppend(&list, "\n  - {name: ", tenant, ", token_file: ", tenant,
+                      ".token}");
     }
     coordinator_address_ =
         Start(&coordinator_, programs_.coordinator, "coordinator",
               "listen: 127.0.0.1:0"
               "\njoin_token_file: join.token"
               "\nadmin_token_file: admin.token"
-              "\ntenants:"
-              "\n  - {name: attacker, token_file: attacker.token}"
-              "\n  - {name: victim, token_file: victim.token}\n");
+              "\ntenants:" +
+                  list + "\n");
     for (size_t i = 0; i < workers_.size(); ++i) {
       const std::string id = absl::StrCat("w", i);
       Start(&workers_[i], programs_.worker, id,

@@ -23,6 +23,7 @@
 #include "tests/e2e/eventually.h"
 #include "tests/e2e/wire_client.h"
 #include "tests/e2e/wire_messages.h"
+#include "tests/security/raw_client.h"
 
 namespace djinn {
 namespace {
@@ -30,87 +31,6 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr absl::Duration kPatience = absl::Seconds(30);
-
-// A client after its hello: storage 1 holds Values() at version 1; graph 1 is
-// Add() and has run once, into storage 2 at version 1.
-class Client {
- public:
-  Client(const Walls& walls, const std::string& tenant)
-      : session_(walls.coordinator(), Walls::TokenOf(tenant)),
-        control_(session_.OpenControl()) {
-    v1::ControlRequest request;
-    *request.mutable_hello() = session_.Hello();
-    control_->Send(request);
-    EXPECT_TRUE(
-        control_
-            ->Wait([](const v1::ControlResponse& r) { return r.has_hello(); })
-            .has_value())
-        << control_->WaitEnd();
-    Send(Install(1, 0, Values()));
-    Send(Define(1, Add()));
-    Send(RunOf(1, 1, 1, 2));
-    EXPECT_EQ(ValueOf(2, 1), FloatBytes({2, 4, 6, 8}));
-  }
-
-  WireSession& session() { return session_; }
-  ControlStream& control() { return *control_; }
-  std::string address() const { return session_.lease().worker_address(); }
-
-  uint64_t Send(v1::Ordered message) {
-    message.set_sequence(++sequence_);
-    v1::ControlRequest request;
-    *request.mutable_ordered() = std::move(message);
-    control_->Send(request);
-    return sequence_;
-  }
-  std::string ValueOf(uint64_t storage, uint64_t version) {
-    const uint64_t sequence = Send(Read(storage, version));
-    const auto reply = control_->Wait([&](const v1::ControlResponse& r) {
-      return r.has_read() && r.read().sequence() == sequence;
-    });
-    if (!reply.has_value()) return control_->WaitEnd().ToString();
-    return reply->read().has_error() ? reply->read().ShortDebugString()
-                                     : reply->read().value();
-  }
-  // Returns whether the session computes as before.
-  bool Works() {
-    const uint64_t storage = ++last_storage_;
-    Send(RunOf(1, 1, 1, storage));
-    return ValueOf(1, 1) == Values() &&
-           ValueOf(2, 1) == FloatBytes({2, 4, 6, 8}) &&
-           ValueOf(storage, 1) == FloatBytes({2, 4, 6, 8});
-  }
-  // Runs the graph on storage 1 as the graph's first slot, and waits for its
-  // end. Returns the error in the answer, or the end of the stream.
-  std::string Attack(v1::Graph graph) {
-    const uint64_t id = ++last_graph_;
-    const uint64_t storage = ++last_storage_;
-    Send(Define(id, std::move(graph)));
-    Send(RunOf(id, 1, 1, storage));
-    return ValueOf(storage, 1);
-  }
-
- private:
-  WireSession session_;
-  const std::unique_ptr<ControlStream> control_;
-  uint64_t sequence_ = 0;
-  uint64_t last_storage_ = 100;
-  uint64_t last_graph_ = 100;
-};
-
-v1::Argument Integer(int64_t value) {
-  v1::Argument argument;
-  argument.set_integer(value);
-  return argument;
-}
-v1::Argument Integers(const std::vector<int64_t>& values) {
-  v1::Argument argument;
-  argument.mutable_integers();
-  for (const int64_t value : values) {
-    argument.mutable_integers()->add_values(value);
-  }
-  return argument;
-}
 
 // r = op(x, ...), where x has two complex elements.
 v1::Graph Fft(const std::string& name, std::vector<v1::Argument> rest) {
@@ -130,7 +50,7 @@ class WallsTest : public testing::Test {
  protected:
   static void SetUpTestSuite() {
     walls_ = new Walls("{mode: process, executors: 3, node_limit: 5s}");
-    victim_ = new Client(*walls_, "victim");
+    victim_ = new RawClient(*walls_, "victim");
   }
   static void TearDownTestSuite() {
     delete victim_;
@@ -146,11 +66,11 @@ class WallsTest : public testing::Test {
   }
 
   static inline Walls* walls_ = nullptr;
-  static inline Client* victim_ = nullptr;
+  static inline RawClient* victim_ = nullptr;
 };
 
 TEST_F(WallsTest, EachTenantHasASandboxedProcessOfItsOwn) {
-  Client attacker(*walls_, "attacker");
+  RawClient attacker(*walls_, "attacker");
   EXPECT_NE(attacker.address(), victim_->address());
   const pid_t theirs = walls_->PidAt(attacker.address());
   const pid_t ours = walls_->PidAt(victim_->address());
@@ -163,7 +83,7 @@ TEST_F(WallsTest, EachTenantHasASandboxedProcessOfItsOwn) {
 }
 
 TEST_F(WallsTest, LeaseOfOneTenantIsNotHonouredByTheOthersExecutor) {
-  Client attacker(*walls_, "attacker");
+  RawClient attacker(*walls_, "attacker");
   const auto stub =
       v1::Execution::NewStub(MakeChannel(victim_->address()).value());
   ControlStream control(
@@ -178,7 +98,7 @@ TEST_F(WallsTest, LeaseOfOneTenantIsNotHonouredByTheOthersExecutor) {
 }
 
 TEST_F(WallsTest, KilledExecutorEndsOnlyItsTenantsLeases) {
-  Client attacker(*walls_, "attacker");
+  RawClient attacker(*walls_, "attacker");
   const pid_t pid = walls_->PidAt(attacker.address());
   ASSERT_GT(pid, 0);
   ASSERT_EQ(kill(pid, SIGKILL), 0);
@@ -186,7 +106,7 @@ TEST_F(WallsTest, KilledExecutorEndsOnlyItsTenantsLeases) {
   EXPECT_FALSE(attacker.control().WaitEnd().ok());
   EXPECT_TRUE(victim_->Works());
   // The next lease has another executor.
-  Client again(*walls_, "attacker");
+  RawClient again(*walls_, "attacker");
   EXPECT_NE(walls_->PidAt(again.address()), pid);
   EXPECT_TRUE(again.Works());
 }
@@ -227,7 +147,7 @@ TEST_F(WallsTest, ClientLibraryUsesTheExecutorOverBothTransports) {
 }
 
 TEST_F(WallsTest, NodeThatDoesNotEndHoldsUpNobodyAndIsEnded) {
-  Client attacker(*walls_, "attacker");
+  RawClient attacker(*walls_, "attacker");
   // A norm over one float that is repeated 2^33 times.
   v1::Graph graph = CallOf(Op("aten::linalg_vector_norm"));
   v1::Node* const node = graph.mutable_nodes(0);
@@ -256,7 +176,7 @@ class WallsAttackTest : public WallsTest,
 TEST_P(WallsAttackTest, HurtsOnlyTheAttacker) {
   std::string answer;
   {
-    Client attacker(*walls_, "attacker");
+    RawClient attacker(*walls_, "attacker");
     answer = attacker.Attack(GetParam().graph());
     // The lease ends with its executor. The next one names another executor.
     if (attacker.control().ended()) {
@@ -266,7 +186,7 @@ TEST_P(WallsAttackTest, HurtsOnlyTheAttacker) {
   // Either an error of the operator, or the end of the attacker's executor.
   // Whichever it is, the tenant may go on.
   EXPECT_NE(answer.size(), Values().size()) << "no error";
-  EXPECT_TRUE(Client(*walls_, "attacker").Works());
+  EXPECT_TRUE(RawClient(*walls_, "attacker").Works());
 }
 
 constexpr int64_t kFar = int64_t{1} << 30;
@@ -317,7 +237,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(WallsProcessTest, ExecutorsEndWithTheirSupervisor) {
   Walls walls("{mode: process, executors: 2}");
-  Client client(walls, "victim");
+  RawClient client(walls, "victim");
   const pid_t executor = walls.PidAt(client.address());
   ASSERT_GT(executor, 0);
   walls.worker().Signal(SIGKILL);
@@ -326,7 +246,7 @@ TEST(WallsProcessTest, ExecutorsEndWithTheirSupervisor) {
 
 TEST(WallsProcessTest, StoppedWorkerTellsClientsThatItDrains) {
   Walls walls("{mode: process, executors: 2}");
-  Client client(walls, "victim");
+  RawClient client(walls, "victim");
   walls.worker().Signal(SIGTERM);
   const absl::Status end = client.control().WaitEnd();
   EXPECT_EQ(ErrorReason(end), "DRAINING") << end;
@@ -335,8 +255,8 @@ TEST(WallsProcessTest, StoppedWorkerTellsClientsThatItDrains) {
 
 TEST(WallsProcessTest, SharedWorkerNamesItsOwnAddress) {
   Walls walls("{mode: shared}");
-  Client attacker(walls, "attacker");
-  Client victim(walls, "victim");
+  RawClient attacker(walls, "attacker");
+  RawClient victim(walls, "victim");
   EXPECT_EQ(attacker.address(), victim.address());
   EXPECT_TRUE(victim.Works());
 }

@@ -1,11 +1,15 @@
 #include "gpu_worker/session/state/pulls.h"
 
+#include <algorithm>
+
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/clock.h"
 #include "common/base/error.h"
 #include "common/base/status_macros.h"
 #include "gpu_worker/pull/link_rates.h"
 #include "gpu_worker/pull/peer_pulls.h"
+#include "gpu_worker/session/base/violation.h"
 #include "gpu_worker/store/device_memory.h"
 
 namespace djinn::worker {
@@ -13,10 +17,21 @@ namespace {
 
 // Fewer bytes, which arrive together, say nothing of the link.
 constexpr uint64_t kMinPaceBytes = 64 << 10;
+// The coordinator refuses a report with a longer one.
+constexpr size_t kMaxWorkerId = 512;
 
 }  // namespace
 
 absl::Status Pulls::Begin(const v1::Pull& pull) {
+  // Operators and the coordinator see it while the fetch waits.
+  if (pull.worker_id().size() > kMaxWorkerId ||
+      std::any_of(pull.worker_id().begin(), pull.worker_id().end(), [](char c) {
+        return absl::ascii_iscntrl(static_cast<unsigned char>(c));
+      })) {
+    return Violation(absl::StrCat("fetches from a worker whose id has ",
+                                  pull.worker_id().size(),
+                                  " bytes or a control character"));
+  }
   Pull begun;
   begun.worker_id = pull.worker_id();
   begun.started = environment_.clock->Monotonic();

@@ -114,6 +114,17 @@ TEST_F(PullsTest, WhatIsHereIsSharedAndTakesNoRoom) {
   EXPECT_EQ(pulled.reservation, nullptr);
 }
 
+TEST_F(PullsTest, WorkerIdThatReportsCannotHoldIsAViolation) {
+  EXPECT_TRUE(pulls_.Begin(From(std::string(512, 'w'), 6)).ok());
+  pulls_.Forget();
+  source_.receiver_ = nullptr;
+  for (const std::string& id : {std::string(513, 'w'), std::string("w\n")}) {
+    EXPECT_EQ(ErrorReason(pulls_.Begin(From(id, 6))), "PROTOCOL_VIOLATION");
+    EXPECT_EQ(source_.receiver_, nullptr);
+    EXPECT_FALSE(pulls_.awaited().has_value());
+  }
+}
+
 TEST_F(PullsTest, WithoutRoomNothingIsFetched) {
   EXPECT_EQ(pulls_.Begin(From("w1", uint64_t{1} << 40)).code(),
             absl::StatusCode::kResourceExhausted);

@@ -1,0 +1,76 @@
+// Checks what executors send, before the supervisor repeats any of it to the
+// coordinator, to operators or in logs.
+//
+// An executor is its tenant's as soon as the tenant has found a hole in a
+// kernel. So it may send anything. A message that no executor of this program
+// sends is an error, and the supervisor ends the executor for it. What an
+// honest executor may send because its client is strange, or because it has
+// not heard of a change yet, is replaced or left out.
+//
+// The bounds hold for every field, so that one that is added later is bounded,
+// too.
+#ifndef GPU_WORKER_SUPERVISOR_REPORT_CHECK_H_
+#define GPU_WORKER_SUPERVISOR_REPORT_CHECK_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "djinn/v1/worker_registry.pb.h"
+#include "google/protobuf/message.h"
+#include "gpu_worker/supervisor/relay.h"
+
+namespace djinn::worker {
+
+// Size of the largest message of an executor that has no lease, and what each
+// lease adds to that.
+inline constexpr size_t kMaxReportBytes = size_t{8} << 20;
+inline constexpr size_t kMoreBytesPerLease = size_t{4} << 10;
+// Most messages within a message, and what each lease adds to that.
+inline constexpr size_t kMaxNestedMessages = 400'000;
+inline constexpr size_t kMoreMessagesPerLease = 64;
+
+// What an executor was told, which decides what it may report.
+struct ToldExecutor {
+  // Its tenant; empty for the spare executor.
+  std::string tenant;
+  // Memory that the executor was given, and the time since it was started.
+  uint64_t memory_bytes = 0;
+  absl::Duration age;
+  // Its leases.
+  const RelayedLeases* leases = nullptr;
+  // Session ids by the ids of open questions that it was asked.
+  const std::map<uint64_t, std::string>* questions = nullptr;
+  // Workers that the coordinator has named.
+  const std::set<std::string>* workers = nullptr;
+};
+
+// Returns InvalidArgument when the encoded message of type `type` holds more
+// than `most` messages, or is cut off. Parsing such bytes would take a hundred
+// times their size.
+absl::Status CheckNesting(absl::string_view bytes,
+                          const google::protobuf::Descriptor& type,
+                          size_t most);
+
+// Checks every field of the message, and the fields of messages within. Returns
+// InvalidArgument, with the field's name, for texts of more than 512 bytes,
+// lists that are too long, numbers beyond 2^55, times beyond 292 years, and
+// values that do not exist. Replaces control characters in texts, and times
+// below 0. Leaves out what the supervisor never repeats: leases and contents.
+absl::Status CheckFields(google::protobuf::Message* message,
+                         absl::string_view tenant);
+
+// Does so for a report. Also returns InvalidArgument when it names another
+// tenant, or a link to a worker that the executor cannot know. Removes answers
+// to questions that are not open, and of sessions that are not the tenant's,
+// and limits sizes to the executor's memory and device times to its age.
+absl::Status CheckReport(const ToldExecutor& told, v1::WorkerState* report);
+
+}  // namespace djinn::worker
+
+#endif  // GPU_WORKER_SUPERVISOR_REPORT_CHECK_H_
