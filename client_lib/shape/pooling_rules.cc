@@ -303,6 +303,37 @@ Results ChannelShuffle(const CallArguments& args) {
       InFormat(self.scalar_type(), self.sizes(), self.suggest_memory_format())};
 }
 
+// PyTorch's own function rejects what does not divide.
+Results PixelShuffle(const CallArguments& args) {
+  const at::Tensor& self = args.Tensor(0);
+  const int64_t factor = args.Integer(1);
+  if (self.dim() < 3 || factor < 1 || factor > self.size(-3) ||
+      self.size(-3) % (factor * factor) != 0) {
+    return {};
+  }
+  c10::DimVector sizes(self.sizes());
+  const size_t channels = sizes.size() - 3;
+  sizes[channels] /= factor * factor;
+  sizes[channels + 1] *= factor;
+  sizes[channels + 2] *= factor;
+  return {InFormat(self.scalar_type(), sizes, self.suggest_memory_format())};
+}
+
+Results PixelUnshuffle(const CallArguments& args) {
+  const at::Tensor& self = args.Tensor(0);
+  const int64_t factor = args.Integer(1);
+  if (self.dim() < 3 || factor < 1 || factor > self.size(-1) ||
+      self.size(-2) % factor != 0 || self.size(-1) % factor != 0) {
+    return {};
+  }
+  c10::DimVector sizes(self.sizes());
+  const size_t channels = sizes.size() - 3;
+  sizes[channels] *= factor * factor;
+  sizes[channels + 1] /= factor;
+  sizes[channels + 2] /= factor;
+  return {InFormat(self.scalar_type(), sizes, self.suggest_memory_format())};
+}
+
 }  // namespace
 
 void AddPoolingRules(RuleTable* table) {
@@ -344,6 +375,8 @@ void AddPoolingRules(RuleTable* table) {
   table->Add({"aten::col2im"}, ColumnsToImage);
   table->Add({"aten::channel_shuffle", "aten::native_channel_shuffle"},
              ChannelShuffle);
+  table->Add({"aten::pixel_shuffle"}, PixelShuffle);
+  table->Add({"aten::pixel_unshuffle"}, PixelUnshuffle);
 }
 
 }  // namespace djinn

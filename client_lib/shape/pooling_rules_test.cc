@@ -131,6 +131,17 @@ TEST(PoolingRulesTest, ChannelShuffle) {
   }
 }
 
+TEST(PoolingRulesTest, PixelShuffle) {
+  for (const at::Tensor& x : Layouts({2, 8, 6, 4})) {
+    CheckRule("aten::pixel_shuffle", {x, 2});
+    CheckRule("aten::pixel_unshuffle", {x, 2});
+  }
+  for (const at::Tensor& x : Layouts({8, 6, 4})) {
+    CheckRule("aten::pixel_shuffle", {x, 2});
+    CheckRule("aten::pixel_unshuffle", {x, 2});
+  }
+}
+
 TEST(PoolingRulesTest, RejectWhatTheKernelsReject) {
   CheckRejected("aten::max_pool3d_with_indices",
                 {Make({2, 3, 4, 6, 5}), Ints({9, 2, 2})});

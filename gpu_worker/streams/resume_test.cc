@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/error.h"
 #include "common/metrics/exposition.h"
 #include "gmock/gmock.h"
 #include "gpu_worker/testing/core_fixture.h"
@@ -192,6 +193,19 @@ TEST_F(WorkerCoreTest, ASessionIsKeptForTheResumeTimeoutOnly) {
   v1::ClientHello hello = HelloFor("s1");
   hello.mutable_resume()->set_sent_sequence(1);
   EXPECT_EQ(Refusal(hello), "SESSION_LOST");
+}
+
+TEST_F(WorkerCoreTest, ASessionWhoseClientEndedIsKeptForASecond) {
+  std::unique_ptr<TestClient> client = Open();
+  EXPECT_TRUE(client->WaitCompleted(client->Create(1, 4096)));
+  client->stream()->Close(MakeError(absl::StatusCode::kUnavailable,
+                                    "CLIENT_GONE",
+                                    "the client's process ended"));
+  EXPECT_TRUE(WaitUntil([this] { return core_->detached_sessions() > 0; }));
+  clock_.Advance(absl::Milliseconds(900));
+  EXPECT_EQ(core_->detached_sessions(), 1u);
+  clock_.Advance(absl::Milliseconds(200));
+  EXPECT_TRUE(WaitMemory(0));
 }
 
 TEST_F(WorkerCoreTest, TheCoordinatorDropsADetachedSessionAtOnce) {

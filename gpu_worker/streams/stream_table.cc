@@ -1,5 +1,7 @@
 #include "gpu_worker/streams/stream_table.h"
 
+#include <algorithm>
+
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/error.h"
@@ -10,6 +12,13 @@
 #include "gpu_worker/streams/connection.h"
 
 namespace djinn::worker {
+namespace {
+
+// How long a session is kept whose client's process has ended, as far as the
+// transport can tell. A process that lives resumes it at once.
+constexpr absl::Duration kGoneTimeout = absl::Seconds(1);
+
+}  // namespace
 
 StreamTable::StreamTable(Options options, const SessionEnvironment* environment,
                          Device* device, LeaseKeeper* leases, TurnQueue* queue,
@@ -89,7 +98,7 @@ bool StreamTable::CheckDeadlines() {
     std::vector<std::string> given_up;
     for (const auto& [lease_id, held] : sessions_) {
       if (held.connection == 0 &&
-          now - held.detached_since >= options_.resume_timeout) {
+          now - held.detached_since >= held.resume_timeout) {
         given_up.push_back(lease_id);
       } else {
         sessions.push_back(held.session);
@@ -305,9 +314,13 @@ void StreamTable::OnClosed(uint64_t key, const absl::Status& status) {
       Held& held = found->second;
       held.connection = 0;
       held.detached_since = clock_.Monotonic();
-      // Neither side ended the stream: the network did.
-      resumable = !status.ok() && ErrorReason(status).empty() &&
+      // Neither side ended the stream: the network did, or the client's end.
+      const bool gone = ErrorReason(status) == "CLIENT_GONE";
+      resumable = !status.ok() && (gone || ErrorReason(status).empty()) &&
                   !held.session->status().cancelled;
+      held.resume_timeout =
+          gone ? std::min(kGoneTimeout, options_.resume_timeout)
+               : options_.resume_timeout;
       if (!resumable) ended = TakeSessionLocked(connection->lease_id, status);
     }
     session_id = connection->session_id;

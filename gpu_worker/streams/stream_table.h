@@ -4,8 +4,9 @@
 //
 // A stream that breaks without a reason leaves its session behind. The session
 // executes what it received and waits for a Hello with `resume`, for
-// resume_timeout at most. Any other end of its stream, and the end of its
-// lease, end the session: its storages are freed at once.
+// resume_timeout at most, or for a second at most if the transport saw the
+// client's process end (CLIENT_GONE). Any other end of its stream, and the end
+// of its lease, end the session: its storages are freed at once.
 //
 // The thread that calls CloseAndReap() closes and destroys streams; their own
 // callbacks never do. One lock guards streams and sessions together, because
@@ -125,6 +126,8 @@ class StreamTable {
     // The connection that serves it; 0 while there is none.
     uint64_t connection = 0;
     absl::Duration detached_since;
+    // How long it waits for another one.
+    absl::Duration resume_timeout;
   };
 
   // Callbacks of connections and sessions.

@@ -1,179 +1,28 @@
-"""Varies what a CPU chooses its kernels by, over the operators of PyTorch's database.
+"""Some operators in all combinations of choices.py. all_choices_test has every operator."""
 
-Composites and derivatives choose what they compute by three things that a remote device could get
-wrong: whether operands require a gradient (in each gradient mode), how operands lie in memory,
-dimensions of size 1 included, and whether they are on the CPU. Each sample is run in all
-combinations, on the CPU and on the device, and must have the same bits and strides.
-"""
-
-import itertools
+import random
 import unittest
-import warnings
 
 import torch
-from torch.testing._internal.common_methods_invocations import op_db
-from torch.utils._pytree import tree_flatten, tree_map
 
-import djinn
-from tests.operator_database import variants
-from tests.operator_database.mirror import Mirror
+from tests.operator_database import choices
 
-# Samples of each operator.
-_SAMPLES = 2
-# Operators that the CPU does not repeat bit by bit, or computes with oneDNN's own layouts.
-_LEFT_OUT = {}
-
-
-def _in_mode(mode):
-    def run(case, mirror):
-        value, args, kwargs = case.arguments(mirror)
-        with mode():
-            return case.op(value, *args, **kwargs)
-
-    return run
-
-
-# How a sample is run: with operands that require gradients or not.
-_MODES = {
-    "gradients": (True, variants.differentiate),
-    "no_grad with parameters": (True, _in_mode(torch.no_grad)),
-    "inference with parameters": (True, _in_mode(torch.inference_mode)),
-    "no gradients": (False, _in_mode(torch.no_grad)),
-}
-
-
-def _same(tensor):
-    return tensor
-
-
-def _last(tensor):
-    """Channels last."""
-    if tensor.dim() == 4:
-        return tensor.contiguous(memory_format=torch.channels_last)
-    if tensor.dim() == 5:
-        return tensor.contiguous(memory_format=torch.channels_last_3d)
-    return tensor
-
-
-def _odd_ones(tensor):
-    """Dimensions of size 1 get strides that a contiguous tensor does not have."""
-    if 1 not in tensor.shape or not tensor.is_contiguous():
-        return tensor
-    strides = [1 if size == 1 else stride for size, stride in zip(tensor.shape, tensor.stride())]
-    return tensor.as_strided(tensor.shape, strides)
-
-
-def _columns(tensor):
-    """The last dimension is the slowest."""
-    order = tuple(reversed(range(tensor.dim())))
-    return tensor.permute(order).contiguous().permute(order)
-
-
-_LAYOUTS = {"same": _same, "last": _last, "ones": _odd_ones, "columns": _columns}
-
-
-def _lay_out(sample, layout, requires_grad):
-    """The sample's operands in another layout; None if no operand changes."""
-    changed = False
-
-    def change(value):
-        nonlocal changed
-        if not isinstance(value, torch.Tensor) or value.layout != torch.strided:
-            return value
-        plain = value.detach()
-        result = layout(plain)
-        changed = changed or result.stride() != plain.stride()
-        return result.requires_grad_(requires_grad and value.requires_grad)
-
-    operands = tree_map(change, (sample.input, sample.args, sample.kwargs))
-    return operands if changed or layout is _same else None
-
-
-class _Sample:
-    """Gives variants.Case what it reads of a sample."""
-
-    def __init__(self, sample, operands):
-        self.input, self.args, self.kwargs = operands
-        self.output_process_fn_grad = sample.output_process_fn_grad
-        self.broadcasts_input = sample.broadcasts_input
-
-
-def _difference(expected, actual):
-    """Says how two results differ; None if they have the same bits and strides."""
-    ours, theirs = tree_flatten(expected)[0], tree_flatten(actual)[0]
-    if len(ours) != len(theirs):
-        return "number of results"
-    for index, (one, other) in enumerate(zip(ours, theirs)):
-        if not isinstance(one, torch.Tensor):
-            continue
-        one, other = one.detach(), other.detach()
-        if one.layout != torch.strided:
-            continue
-        if one.dtype != other.dtype or one.shape != other.shape:
-            return f"result {index}: type or sizes"
-        if one.stride() != other.stride():
-            return f"result {index}: strides {other.stride()} instead of {one.stride()}"
-        one, other = (t.cpu().resolve_conj().resolve_neg() for t in (one, other))
-        if one.dtype == torch.complex32:  # nan_to_num() lacks it
-            one, other = torch.view_as_real(one), torch.view_as_real(other)
-        if not torch.equal(torch.nan_to_num(one), torch.nan_to_num(other)):
-            return f"result {index}: bits"
-    return None
+_OPERATORS = 64
 
 
 class ChoicesTest(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.enterClassContext(djinn.local(worker_threads=1))
-        cls.addClassCleanup(torch.set_num_threads, torch.get_num_threads())
-        torch.set_num_threads(1)
-        cls.enterClassContext(warnings.catch_warnings())
-        warnings.simplefilter("ignore")
-        cls.device = djinn.device()
-
     def test_bits_and_strides_are_the_cpus(self):
-        compared, differences = 0, {}
-        for op in op_db:
-            if torch.float32 not in op.dtypes or not variants.has_values(op):
-                continue
-            torch.manual_seed(0)
-            samples = op.sample_inputs("cpu", torch.float32, requires_grad=op.supports_autograd)
-            for index, sample in enumerate(itertools.islice(samples, _SAMPLES)):
-                for layout, mode in itertools.product(_LAYOUTS, _MODES):
-                    found = self._compare(op, sample, layout, mode)
-                    compared += found is not None
-                    if found:
-                        differences[f"{op.full_name}, {layout}, {mode}, sample {index}"] = found
-        unexpected = {k: v for k, v in differences.items() if k.split(",")[0] not in _LEFT_OUT}
-        self.assertEqual(unexpected, {}, f"of {compared}")
-        self.assertGreater(compared, 4000)
+        ops = random.Random(0).sample(choices.operators(), _OPERATORS)
+        compared, differences = choices.compare(ops, samples=1)
+        self.assertEqual(differences, {}, f"of {compared}")
+        self.assertGreater(compared, 100)
 
-    def _compare(self, op, sample, layout, mode):
-        """Returns a difference, "" if there is none, or None if the CPU cannot run it."""
-        requires_grad, run = _MODES[mode]
-        if requires_grad and not op.supports_autograd:
-            return None
-        operands = _lay_out(sample, _LAYOUTS[layout], requires_grad)
-        if operands is None:
-            return None
-        case = variants.Case(op, _Sample(sample, operands))
-        state = torch.get_rng_state()
-        results = []
-        try:
-            for _ in range(2):
-                torch.manual_seed(0)
-                results.append(run(case, Mirror("cpu")))
-        except Exception:  # pylint: disable=broad-except
-            return None
-        if _difference(*results) is not None:
-            return None  # the CPU does not repeat itself
-        try:
-            torch.manual_seed(0)
-            return _difference(results[0], run(case, Mirror(self.device))) or ""
-        except Exception as error:  # pylint: disable=broad-except
-            return f"{type(error).__name__}: {str(error)[:200]}"
-        finally:
-            torch.set_rng_state(state)
+    def test_a_difference_is_found(self):
+        """The comparison tells bits, strides, sizes and numbers of results apart."""
+        value = torch.ones(2, 3)
+        for other in (torch.nextafter(value, 2 * value), value.t().contiguous().t(), value[:1], [value, value]):
+            self.assertIsNotNone(choices.difference(value, other))
+        self.assertIsNone(choices.difference(value, value.clone()))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 """Autocast, also within operators that PyTorch computes by other operators."""
 
+import re
+
 import torch
 import torch.nn.functional as F
 from torch.testing._internal.common_methods_invocations import op_db
@@ -65,8 +67,26 @@ class AutocastTest(RemoteCase):
                                 try:
                                     self.assertEqual(result.cpu().dtype, result.dtype)
                                 except djinn.Error as error:
-                                    # The CPU's kernel lacks the type, with or without a device.
-                                    self.assertIn("not implemented for", str(error))
+                                    self._assert_refused_by_the_cpu(error, op, arguments, dtype)
+
+    def _assert_refused_by_the_cpu(self, error, op, arguments, dtype):
+        """The CPU's kernel lacks the type, with or without a device.
+
+        The device casts by a GPU's lists. The CPU is therefore asked twice: casting by its own
+        lists, and not casting.
+        """
+        value, args, kwargs = tree_map(
+            lambda t: t.to(dtype if t.is_floating_point() else None) if isinstance(t, torch.Tensor) else t,
+            arguments)
+        refusals = []
+        for casts in (True, False):
+            try:
+                with torch.autocast("cpu", torch.bfloat16, enabled=casts):
+                    op(value, *args, **kwargs)
+            except RuntimeError as refusal:
+                refusals += re.findall(r"\"[\w.]+\" not implemented for '\w+'", str(refusal))
+        self.assertTrue(
+            any(refusal in str(error) for refusal in refusals), f"the CPU: {refusals}; the device: {error}")
 
     def _place(self, tensor, dtype):
         return tensor.to(self.device, dtype if tensor.is_floating_point() else None)

@@ -255,10 +255,14 @@ class DerivativesTest(_Choices):
 
     def test_convolution_and_pooling(self):
         # In the gradient of a 1 x 1 kernel, the strides of sizes of one depend on the worker's threads.
-        # A bias alone is left out: oneDNN returns the weight's gradient too, which is refused.
         self.vary_images(F.conv2d, torch.randn(4, 8, 1, 3), torch.randn(4),
                          requires=[(False,) * 3, (True,) * 3, (False, True, True),
                                    (False, True, False), (True, False, False)])
+        # With the bias's gradient alone, oneDNN computes the weight's, too.
+        self.vary_images(F.conv2d, torch.randn(4, 8, 1, 3), torch.randn(4),
+                         requires=[(False, False, True), (True, False, True)])
+        self.vary_images(lambda x, w, b: F.conv_transpose2d(x, w, b, padding=1),
+                         torch.randn(8, 4, 3, 3), torch.randn(4), requires=[(False, False, True)])
         self.vary_images(lambda x, w: F.conv2d(x, w, padding=1), torch.randn(4, 8, 3, 3))
         self.vary_images(lambda x: F.avg_pool2d(x, (1, 2)))
         self.vary_images(lambda x: F.max_pool2d(x, (1, 2)))

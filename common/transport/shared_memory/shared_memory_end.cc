@@ -326,6 +326,11 @@ void SharedMemoryEnd::Run() {
   absl::Status end = absl::UnavailableError(side_ == SharedSide::kClient
                                                 ? "the worker went away"
                                                 : "the client went away");
+  // Only the end of its process closes a client's socket without a goodbye.
+  if (side_ == SharedSide::kWorker && hung_up_) {
+    end = MakeError(absl::StatusCode::kUnavailable, "CLIENT_GONE",
+                    "the client's process ended");
+  }
   {
     MutexLock lock(&mu_);
     ended_ = true;

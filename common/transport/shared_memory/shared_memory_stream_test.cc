@@ -256,6 +256,11 @@ TEST_F(HostileClientTest, AnImpossibleIndex) {
   EXPECT_EQ(ReasonOfTheEnd(), "RING_CORRUPT");
 }
 
+TEST_F(HostileClientTest, AnEndOfTheProcessWithoutAGoodbye) {
+  connection_.socket = Descriptor();
+  EXPECT_EQ(ReasonOfTheEnd(), "CLIENT_GONE");
+}
+
 TEST_F(HostileClientTest, BytesThatAreNoMessage) {
   control_->Write({}, "\xff\xff\xff");
   EXPECT_EQ(ReasonOfTheEnd(), "PROTOCOL_VIOLATION");

@@ -8,6 +8,7 @@
 
 #include "ATen/core/List.h"
 #include "ATen/core/Tensor.h"
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "c10/core/InferenceMode.h"
 #include "common/base/error.h"
@@ -247,7 +248,9 @@ class CallRunner {
                               call_.uninitialised, target_, results);
     for (const uint32_t position : call_.returns) {
       const c10::IValue& value = stack[position];
-      if (value.isTensor()) {
+      if (absl::c_linear_search(call_.unasked, position)) {
+        DJINN_RETURN_IF_ERROR(collector.Add(at::Tensor()));
+      } else if (value.isTensor()) {
         DJINN_RETURN_IF_ERROR(collector.Add(value.toTensor()));
       } else if (value.isTensorList()) {
         const c10::List<at::Tensor> list = value.toTensorList();

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 #include <utility>
+#include <variant>
 
 #include "ATen/core/dispatch/Dispatcher.h"
 #include "absl/strings/match.h"
@@ -15,6 +16,7 @@
 #include "common/torch/random_table.h"
 #include "common/torch/schema_hash.h"
 #include "gpu_worker/device/torch/dimension_check.h"
+#include "gpu_worker/device/torch/named_arguments.h"
 #include "gpu_worker/device/torch/operand_guards.h"
 #include "gpu_worker/device/torch/torch_error.h"
 #include "gpu_worker/device/torch/work_limit.h"
@@ -93,6 +95,7 @@ class NodeCompiler {
     DJINN_RETURN_IF_ERROR(CheckGenerator());
     call_.uninitialised =
         absl::StrContains(std::string(schema_.name()), "empty");
+    FindUnasked();
     return std::move(call_);
   }
 
@@ -164,6 +167,21 @@ class NodeCompiler {
                        call_.returns.size()));
     }
     return absl::OkStatus();
+  }
+
+  void FindUnasked() {
+    const auto mask =
+        NamedArguments(schema_, call_.call).Booleans("output_mask");
+    if (!mask.has_value() || mask->size() != node_.results.size() ||
+        mask->size() != call_.returns.size()) {
+      return;
+    }
+    for (uint32_t i = 0; i < mask->size(); ++i) {
+      if (!(*mask)[i] &&
+          std::holds_alternative<srg::UndefinedResult>(node_.results[i])) {
+        call_.unasked.push_back(call_.returns[i]);
+      }
+    }
   }
 
   absl::Status CheckGenerator() {

@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstring>
 #include <filesystem>
@@ -108,16 +109,22 @@ absl::Status Open(const std::string& path, int flags) {
 }  // namespace
 
 absl::Status OpenLibrary(const std::string& path) {
+  // Once an empty library stands in, the loader finds it for later libraries,
+  // too, and misses only its symbols.
+  static std::atomic<bool> stood_in = false;
   absl::Status status = Open(path, RTLD_NOW);
-  if (status.ok() ||
-      !absl::StrContains(status.message(), "cannot open shared object file")) {
+  if (status.ok()) return status;
+  if (absl::StrContains(status.message(), "cannot open shared object file")) {
+    // The library names others that the loader does not find. PyTorch's own are
+    // found in its folder only.
+    const fs::path folder = TorchFolder();
+    dlopen((folder / "libc10_cuda.so").c_str(), RTLD_LAZY | RTLD_GLOBAL);
+    for (const char* const soname : kStandIns) StandInFor(soname);
+    stood_in = true;
+  } else if (!stood_in ||
+             !absl::StrContains(status.message(), "undefined symbol")) {
     return status;
   }
-  // The library names others that the loader does not find. PyTorch's own are
-  // found in its folder only.
-  const fs::path folder = TorchFolder();
-  dlopen((folder / "libc10_cuda.so").c_str(), RTLD_LAZY | RTLD_GLOBAL);
-  for (const char* const soname : kStandIns) StandInFor(soname);
   // Functions that are missing are of no concern until they are called.
   status = Open(path, RTLD_LAZY);
   if (status.ok() ||

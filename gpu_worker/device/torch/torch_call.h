@@ -39,6 +39,10 @@ struct TorchCall {
   std::optional<uint32_t> draws_unless_zero;
   // True if the operator returns memory that it has not written.
   bool uninitialised = false;
+  // The positions of returned gradients that neither the call's mask nor the
+  // graph asks for. A kernel may compute them along with others: oneDNN returns
+  // the gradient of a convolution's weight with that of its bias.
+  std::vector<uint32_t> unasked;
 };
 
 }  // namespace djinn::worker

@@ -9,6 +9,7 @@
 #include "scheduler/semantics/analysis/towers.h"
 #include "scheduler/semantics/cost/cost.h"
 #include "scheduler/semantics/patterns/patterns.h"
+#include "scheduler/semantics/patterns/products.h"
 #include "scheduler/semantics/patterns/walk.h"
 #include "scheduler/semantics/rows/batch_cut.h"
 
@@ -232,6 +233,7 @@ Meaning Analyze(const srg::Graph& graph, Context* context, const Known* known) {
   if (context != nullptr && context->has_patches() && !context->has_experts()) {
     AddPlaces(frame, &regions);
   }
+  AddFoldingCopies(frame, &regions);
 
   Meaning meaning;
   meaning.nodes.resize(frame.node_count());

@@ -39,6 +39,76 @@ TEST(AttentionTest, FusedWithProjections) {
   EXPECT_THAT(found.traits(3), ElementsAre("fused", "causal"));
 }
 
+TEST(AttentionTest, ProjectionsSplitIntoACopyAndAProduct) {
+  const Shape rows = {2, kTokens, kWidth}, matrix = {2 * kTokens, kWidth};
+  Builder b;
+  const auto x = b.Call("layer_norm", {b.Bound(rows)}, rows);
+  const auto project = [&] {
+    // The rows do not form a matrix in memory.
+    const auto copy = b.Call("clone", {x, int64_t{0}}, rows);
+    return b.Call("mm",
+                  {Builder::As(copy, matrix),
+                   Builder::Transposed(b.Bound({kWidth, kWidth}))},
+                  matrix);
+  };
+  const auto q = project(), k = project(), v = project();
+  const auto y =
+      b.Call("scaled_dot_product_attention",
+             {Builder::As(q, Heads(kTokens)), Builder::As(k, Heads(kTokens)),
+              Builder::As(v, Heads(kTokens))},
+             Heads(kTokens));
+  b.Linear(Builder::As(y, rows), kWidth);
+  const Found found(b);
+  ASSERT_TRUE(found.valid());
+  const std::string projection = "attention.projection";
+  EXPECT_THAT(found.roles(),
+              ElementsAre("norm.whole", projection, projection, projection,
+                          projection, projection, projection, "attention.fused",
+                          "attention.output"));
+  // The copies hold one value: this is no attention across sources.
+  EXPECT_THAT(found.traits(7), ElementsAre("fused"));
+}
+
+TEST(AttentionTest, SplitProjectionsWithWhichAPieceEnds) {
+  const Shape rows = {2, kTokens, kWidth}, matrix = {2 * kTokens, kWidth};
+  Builder b;
+  const auto x = b.Bound(rows);
+  for (int i = 0; i < 2; ++i) {
+    const auto copy = b.Call("clone", {x, int64_t{0}}, rows);
+    b.Call("mm",
+           {Builder::As(copy, matrix),
+            Builder::Transposed(b.Bound({kWidth, kWidth}))},
+           matrix);
+  }
+  const Found found(b);
+  EXPECT_THAT(found.roles(), Each("attention.projection"));
+}
+
+TEST(AttentionTest, TheMeanOfAPoolingHeadsOnlyQuery) {
+  const auto roles = [](int64_t queries) {
+    Builder b;
+    const auto heads = [&](int64_t tokens) {
+      return Builder::As(b.Linear(b.Bound({2, tokens, kWidth}), kWidth),
+                         Heads(tokens));
+    };
+    const auto q = heads(queries), k = heads(kTokens), v = heads(kTokens);
+    const auto y =
+        b.Call("scaled_dot_product_attention", {q, k, v}, Heads(queries));
+    const auto mean =
+        b.Call("mean", {Builder::As(y, {2, queries, kWidth}), int64_t{1}},
+               {2, kWidth});
+    b.Linear(mean, kWidth);
+    return Found(b).roles();
+  };
+  const std::string projection = "attention.projection";
+  EXPECT_THAT(roles(1),
+              ElementsAre(projection, projection, projection, "attention.fused",
+                          "attention.heads", "attention.output"));
+  // The mean of several queries is no part of the attention.
+  EXPECT_THAT(roles(2), ElementsAre(projection, projection, projection,
+                                    "attention.fused", "", ""));
+}
+
 TEST(AttentionTest, ExplicitWithScaleAndMask) {
   Builder b;
   const auto x = b.Bound({2, kTokens, kWidth});

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "scheduler/semantics/cost/roofline.h"
+#include "scheduler/semantics/patterns/products.h"
 #include "scheduler/semantics/patterns/walk.h"
 
 namespace djinn::semantics {
@@ -144,8 +145,7 @@ bool EndsInScores(const Frame& frame) {
   for (int i = frame.node_count() - 1; i >= 0; --i) {
     if (frame.op_class(i) == OpClass::kMatmul) {
       const auto out = frame.OutputSizes(i);
-      const size_t left = frame.op(i) == "addmm" ? 1 : 0;
-      const auto in = frame.Sizes(i, static_cast<int>(left));
+      const auto in = frame.Sizes(i, RowsOperand(frame, i));
       return IsProjection(frame, i) && out.size() == 2 && !in.empty() &&
              out[1] < in.back();
     }

@@ -5,6 +5,7 @@
 
 #include "absl/algorithm/container.h"
 #include "scheduler/semantics/patterns/patterns.h"
+#include "scheduler/semantics/patterns/products.h"
 #include "scheduler/semantics/patterns/walk.h"
 
 namespace djinn::semantics {
@@ -34,7 +35,7 @@ std::optional<Projection> PartLeftBy(const Frame& frame, const Regions& regions,
   if (made < 0 || frame.operands(made).empty()) return std::nullopt;
   const srg::TensorView& whole = *frame.operands(node)[0].view;
   const std::optional<Context::Key> key = Context::KeyOf(&whole);
-  const auto in = frame.Sizes(made, frame.op(made) == "addmm" ? 1 : 0);
+  const auto in = frame.Sizes(made, RowsOperand(frame, made));
   if (!key.has_value() || in.empty()) return std::nullopt;
   return Projection{*key, whole.sizes, in.back(), false, true};
 }
@@ -64,8 +65,7 @@ std::optional<Projection> LeftBy(const Frame& frame, const Regions& regions,
     return std::nullopt;
   }
   const std::optional<Context::Key> key = Context::KeyOf(output.view);
-  const auto in =
-      frame.Sizes(projection, frame.op(projection) == "addmm" ? 1 : 0);
+  const auto in = frame.Sizes(projection, RowsOperand(frame, projection));
   if (!key.has_value() || in.empty()) return std::nullopt;
   return Projection{*key, output.view->sizes, in.back(), unit};
 }
@@ -82,7 +82,7 @@ bool IsLoneProjection(const Region& region) {
 // vectors that a text encoder made.
 bool ReadsPickedTokens(const Frame& frame, int node) {
   if (!IsProjection(frame, node)) return false;
-  const int input = frame.op(node) == "addmm" ? 1 : 0;
+  const int input = RowsOperand(frame, node);
   const srg::TensorView& rows = *frame.operands(node)[input].view;
   const int made = frame.Producer(node, input);
   return rows.sizes.size() == 2 && (rows.strides[0] > rows.sizes[1] ||

@@ -116,6 +116,36 @@ TEST(MlpTest, GatedAndPlain) {
                           "mlp.activation", "mlp.down"));
 }
 
+TEST(MlpTest, ProjectionsSplitIntoACopyAndAProduct) {
+  Builder b;
+  const auto split = [&](const srg::TensorView& x, int64_t in, int64_t out) {
+    const auto copy = b.Call("clone", {x, int64_t{0}}, {2, 5, in});
+    return b.Call(
+        "mm",
+        {Builder::As(copy, {10, in}), Builder::Transposed(b.Bound({out, in}))},
+        {10, out});
+  };
+  const auto up = split(b.Bound({2, 5, 16}), 16, 64);
+  const auto active = b.Call("gelu", {Builder::As(up, {2, 5, 64})}, {2, 5, 64});
+  split(active, 64, 16);
+  EXPECT_THAT(Found(b).roles(),
+              ElementsAre("mlp.up", "mlp.up", "mlp.activation",
+                          "mlp.activation", "mlp.down"));
+
+  // A copy that another node reads, too, belongs to no product.
+  Builder other;
+  const auto copy =
+      other.Call("clone", {other.Bound({2, 5, 16}), int64_t{0}}, {2, 5, 16});
+  const auto wide = other.Call(
+      "mm",
+      {Builder::As(copy, {10, 16}), Builder::Transposed(other.Bound({64, 16}))},
+      {10, 64});
+  other.Call("gelu", {wide}, {10, 64});
+  other.Call("sum", {copy, std::monostate()}, {});
+  EXPECT_THAT(Found(other).roles(),
+              ElementsAre("", "mlp.up", "mlp.activation", ""));
+}
+
 TEST(MlpTest, TheLastProjectionOfOneInThePieceBefore) {
   const Shape rows = {2, 5, 16};
   Builder b;

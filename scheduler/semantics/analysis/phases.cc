@@ -5,6 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "scheduler/semantics/analysis/towers.h"
+#include "scheduler/semantics/patterns/products.h"
 #include "scheduler/semantics/patterns/walk.h"
 
 namespace djinn::semantics {

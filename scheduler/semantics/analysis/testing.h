@@ -11,6 +11,7 @@
 #include "common/srg/validate.h"
 #include "scheduler/semantics/patterns/pattern.h"
 #include "scheduler/semantics/patterns/patterns.h"
+#include "scheduler/semantics/patterns/products.h"
 
 namespace djinn::semantics {
 
@@ -148,6 +149,7 @@ class Found {
     for (const Pattern* const pattern : AllPatterns()) {
       pattern->Match(frame_, &regions_);
     }
+    AddFoldingCopies(frame_, &regions_);
   }
 
   bool valid() const { return valid_; }

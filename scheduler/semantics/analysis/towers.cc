@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "scheduler/semantics/patterns/patterns.h"
+#include "scheduler/semantics/patterns/products.h"
 #include "scheduler/semantics/patterns/walk.h"
 
 namespace djinn::semantics {

@@ -15,6 +15,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "scheduler/semantics/patterns/patterns.h"
+#include "scheduler/semantics/patterns/products.h"
 #include "scheduler/semantics/patterns/rotation.h"
 #include "scheduler/semantics/patterns/walk.h"
 
@@ -135,7 +136,7 @@ class Finder {
         AddMaskConversion(node, 1);
         for (const int producer : producers) AddPositionBias(producer);
       }
-      const int left = frame_.op(core.scores) == "baddbmm" ? 1 : 0;
+      const int left = RowsOperand(frame_, core.scores);
       GrowUp(core.scores, left);
       GrowUp(core.scores, left + 1);
     }
@@ -297,12 +298,20 @@ class Finder {
            IsOfHeads(node);
   }
 
+  // Returns whether the node is the mean over a dimension of one element, such
+  // as a pooling head's only query.
+  bool IsMeanOfOne(int node) const {
+    return frame_.op(node) == "mean" && !frame_.OutputSizes(node).empty() &&
+           Elements(frame_.outputs(node)[0].view) ==
+               Elements(frame_.operands(node)[0].view);
+  }
+
   // Takes the projection of the output, with its dropout.
   void GrowDown(int node) {
     const auto moves = [this](int next) {
       return regions_->IsFree(next) &&
-             frame_.op_class(next) == OpClass::kLayout &&
-             frame_.op(next) != "cat";
+             (IsMeanOfOne(next) || (frame_.op_class(next) == OpClass::kLayout &&
+                                    frame_.op(next) != "cat"));
     };
     for (const int moved : Downstream(frame_, node, moves, 6)) {
       Take(moved, "attention.heads");
@@ -332,14 +341,13 @@ class Finder {
       producer = FindUpstream(frame_, producer, passes, projection);
     }
     if (producer < 0) return -1;
-    const size_t input = frame_.op(producer) == "addmm" ? 1 : 0;
-    return frame_.operands(producer)[input].value;
+    return ProjectedValue(frame_, producer);
   }
 
   void AddTraits(const Core& core) {
     const int product = core.scores;
     if (product < 0) return;
-    const int left = frame_.op(product) == "baddbmm" ? 1 : 0;
+    const int left = RowsOperand(frame_, product);
     const auto query = frame_.Sizes(product, left);
     const auto key = frame_.Sizes(product, left + 1);
     if (query.size() < 3 || key.size() < 3) return;
@@ -519,11 +527,9 @@ class Finder {
   void TakeOtherProjections() {
     for (const Member& member : std::vector<Member>(region_.members)) {
       if (member.role != "attention.projection") continue;
-      const int input = frame_.op(member.node) == "addmm" ? 1 : 0;
-      const int value = frame_.operands(member.node)[input].value;
-      for (const int other : frame_.value(value).readers) {
-        if (regions_->IsFree(other) && IsProjection(frame_, other) &&
-            !HasActivation(other)) {
+      const int value = ProjectedValue(frame_, member.node);
+      for (const int other : ProjectionsOf(frame_, value)) {
+        if (regions_->IsFree(other) && !HasActivation(other)) {
           Take(other, "attention.projection");
         }
       }
@@ -543,10 +549,10 @@ class Finder {
     };
     for (int i = 0; i < frame_.node_count(); ++i) {
       if (!regions_->IsFree(i) || !projection(i)) continue;
-      const int input = frame_.op(i) == "addmm" ? 1 : 0;
-      const int before = frame_.Producer(i, input);
+      const int before = frame_.Producer(i, RowsOperand(frame_, i));
       const bool joined = before >= 0 && JoinsHeads(before);
-      if ((before >= 0 && !joined) || HasActivation(i)) continue;
+      const bool made = frame_.value(ProjectedValue(frame_, i)).producer >= 0;
+      if ((made && !joined) || HasActivation(i)) continue;
       const auto sums = frame_.Consumers(i);
       if (sums.empty()) continue;
       const int next = FindDownstream(frame_, i, onward, projection);
@@ -684,8 +690,7 @@ class Finder {
     std::map<int, std::vector<int>> by_input;
     for (int i = 0; i < frame_.node_count(); ++i) {
       if (!regions_->IsFree(i) || !IsProjection(frame_, i)) continue;
-      const size_t input = frame_.op(i) == "addmm" ? 1 : 0;
-      by_input[frame_.operands(i)[input].value].push_back(i);
+      by_input[ProjectedValue(frame_, i)].push_back(i);
     }
     for (const auto& [value, nodes] : by_input) {
       if (nodes.size() < 2 ||
@@ -725,9 +730,9 @@ class Finder {
   void AddLastProjections() {
     for (int i = 0; i < frame_.node_count(); ++i) {
       if (!regions_->IsFree(i) || !IsProjection(frame_, i)) continue;
-      const int input = frame_.op(i) == "addmm" ? 1 : 0;
-      const int norm = frame_.Producer(i, input);
-      const srg::TensorView* const in = frame_.operands(i)[input].view;
+      const int norm = frame_.value(ProjectedValue(frame_, i)).producer;
+      const srg::TensorView* const in =
+          frame_.operands(i)[RowsOperand(frame_, i)].view;
       const auto out = frame_.OutputSizes(i);
       if (norm < 0 || in->sizes.empty() || out.empty() || !EndsNorm(norm) ||
           Elements(in) != Elements(frame_.outputs(norm)[0].view)) {

@@ -83,10 +83,13 @@ class Frame {
   // layout in which an operand from before the run was made is unknown: it
   // counts as transposed if its view is.
   bool IsTurned(int node, int k) const;
-  // Returns whether the operand's value exists before the run and is no
+  // Returns whether the operand or the value exists before the run and is no
   // parameter.
   bool IsFromElsewhere(const Operand& operand) const {
-    return values_[operand.value].producer < 0 && !IsParameter(operand.value);
+    return IsFromElsewhere(operand.value);
+  }
+  bool IsFromElsewhere(int value) const {
+    return values_[value].producer < 0 && !IsParameter(value);
   }
 
  private:

@@ -7,6 +7,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "scheduler/semantics/patterns/patterns.h"
+#include "scheduler/semantics/patterns/products.h"
 #include "scheduler/semantics/patterns/walk.h"
 
 namespace djinn::semantics {

@@ -5,6 +5,7 @@
 
 #include "absl/algorithm/container.h"
 #include "scheduler/semantics/patterns/patterns.h"
+#include "scheduler/semantics/patterns/products.h"
 #include "scheduler/semantics/patterns/walk.h"
 
 namespace djinn::semantics {
@@ -115,8 +116,7 @@ class Finder {
   }
 
   bool Widens(int projection) const {
-    const size_t left = frame_.op(projection) == "addmm" ? 1 : 0;
-    const auto in = frame_.Sizes(projection, left);
+    const auto in = frame_.Sizes(projection, RowsOperand(frame_, projection));
     const auto out = frame_.OutputSizes(projection);
     return !in.empty() && !out.empty() && in.back() != out.back();
   }
@@ -125,11 +125,10 @@ class Finder {
   // with rows of the same size. The projection that widened the value is in the
   // previous piece.
   void AddLoneDown(int node) {
-    const size_t input = frame_.op(node) == "addmm" ? 1 : 0;
-    const Frame::Operand& operand = frame_.operands(node)[input];
-    const auto in = frame_.Sizes(node, static_cast<int>(input));
+    const int value = ProjectedValue(frame_, node);
+    const auto in = frame_.Sizes(node, RowsOperand(frame_, node));
     const auto out = frame_.OutputSizes(node);
-    if (!frame_.IsFromElsewhere(operand) || in.empty() || out.empty() ||
+    if (!frame_.IsFromElsewhere(value) || in.empty() || out.empty() ||
         in.back() <= out.back()) {
       return;
     }

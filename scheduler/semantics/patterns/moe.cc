@@ -2,6 +2,7 @@
 // gathered for each expert, the expert's projections, and rows added back.
 #include "absl/algorithm/container.h"
 #include "scheduler/semantics/patterns/patterns.h"
+#include "scheduler/semantics/patterns/products.h"
 #include "scheduler/semantics/patterns/walk.h"
 
 namespace djinn::semantics {
@@ -104,9 +105,8 @@ class Moe : public Pattern {
   // routed rows.
   static void AddSum(const Frame& frame, const Regions& regions, int projection,
                      Region* region) {
-    const size_t rows = frame.op(projection) == "addmm" ? 1 : 0;
     for (const int reader :
-         frame.value(frame.operands(projection)[rows].value).readers) {
+         frame.value(ProjectedValue(frame, projection)).readers) {
       if (regions.IsFree(reader) && frame.op(reader) == "zeros_like") {
         region->members.push_back({reader, "moe.combine"});
       }

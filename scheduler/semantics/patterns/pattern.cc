@@ -27,6 +27,15 @@ void Regions::Add(Region region) {
   regions_.push_back(std::move(region));
 }
 
+void Regions::Join(int region, Member member) {
+  region_of_[member.node] = region;
+  std::vector<Member>& members = regions_[region].members;
+  const auto place = std::lower_bound(
+      members.begin(), members.end(), member.node,
+      [](const Member& each, int node) { return each.node < node; });
+  members.insert(place, std::move(member));
+}
+
 void Regions::Rename(int region, const std::string& pattern) {
   regions_[region].pattern = pattern;
   for (Member& member : regions_[region].members) {

@@ -42,6 +42,9 @@ class Regions {
   // none is.
   void Add(Region region);
 
+  // Adds a free node to a region.
+  void Join(int region, Member member);
+
   // Assigns a region to another pattern; its roles then begin with the new
   // name.
   void Rename(int region, const std::string& pattern);

@@ -37,27 +37,6 @@ int Walk(const Frame& frame, int start, Neighbours neighbours,
 
 }  // namespace
 
-bool IsProjection(const Frame& frame, int node) {
-  if (frame.op_class(node) != OpClass::kMatmul) return false;
-  const absl::string_view op = frame.op(node);
-  const auto operands = frame.operands(node);
-  if (op == "linear") {
-    return operands.size() >= 2 && !operands[0].view->sizes.empty();
-  }
-  const size_t right = op == "addmm" ? 2 : 1;
-  return operands.size() > right && operands[right].view->sizes.size() == 2 &&
-         frame.IsParameter(operands[right].value);
-}
-
-bool IsBatchedProduct(const Frame& frame, int node) {
-  if (frame.op_class(node) != OpClass::kMatmul || IsProjection(frame, node)) {
-    return false;
-  }
-  const size_t left = frame.op(node) == "baddbmm" ? 1 : 0;
-  return frame.Sizes(node, left).size() >= 3 &&
-         frame.Sizes(node, left + 1).size() >= 3;
-}
-
 bool IsElementwise(const Frame& frame, int node) {
   switch (frame.op_class(node)) {
     case OpClass::kPointwise:

@@ -15,12 +15,6 @@ namespace djinn::semantics {
 
 using NodePredicate = std::function<bool(int node)>;
 
-// Returns whether the node is a matrix product whose right operand is a weight,
-// as a Linear module calls it.
-bool IsProjection(const Frame& frame, int node);
-// Returns whether the node is a matrix product of batches: neither operand is a
-// weight.
-bool IsBatchedProduct(const Frame& frame, int node);
 // Returns whether each element of the output depends on few elements: layout,
 // pointwise, dropout.
 bool IsElementwise(const Frame& frame, int node);
