@@ -11,6 +11,11 @@ WORKER = "djinn-worker-cpu"
 # Values for encryption with certificates from Secrets.
 SECRETS = {"mode": "secrets", "secrets": {"coordinator": "c", "worker": "w", "operator": "o"}}
 
+# Values for three coordinators.
+SEVERAL = {"coordinator": {"replicas": 3, "etcd": {
+    "endpoints": ["etcd-0.etcd:2379", "etcd-1.etcd:2479"], "tls": {"secret": "e"}}},
+           "networkPolicy": {"etcd": [{"podSelector": {"matchLabels": {"app": "etcd"}}}]}}
+
 
 @functools.lru_cache(maxsize=None)
 def _rendered(text):

@@ -338,7 +338,7 @@ class TokenTest(Case):
             "Secret", "djinn-tokens")
         self.assertEqual(sorted(secret["data"]), [
             "admin", "join", "operator-olga", "tenant-default", "tenant-red"])
-        self.assertEqual(len(set(secret["data"].values())), 4)
+        self.assertEqual(len(set(secret["data"].values())), 5)
 
     def test_tokens_outlive_the_release(self):
         secret = manifests.named(render(), "Secret", "djinn-tokens")

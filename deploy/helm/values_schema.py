@@ -18,8 +18,8 @@ _REFERENCE = os.path.join(ROOT, "docs/reference/configuration.md")
 # Keys and groups that the chart sets in each role's configuration.
 SET = {
     "coordinator": ("listen", "insecure", "monitoring", "scaler.listen", "scaler.insecure",
-                    "state_file", "join_token_file", "admin_token_file", "operators", "tls",
-                    "tenants", "cohorts"),
+                    "state_file", "etcd", "advertise", "join_token_file", "admin_token_file",
+                    "operators", "tls", "tenants", "cohorts"),
     "worker": ("worker_id", "listen", "advertise", "insecure", "monitoring", "coordinator",
                "join_token_file", "admin_token_file", "device.kind", "content_disk", "isolation.ports",
                "shared_memory_socket", "tls", "coordinator_tls", "peer_tls"),
@@ -148,14 +148,19 @@ def schema():
         startupTimeoutSeconds={"type": "integer", "minimum": 1},
         topologySpreadConstraints=_LIST, **pod)
     coordinator = _object(
-        image=image, config=_config("coordinator"),
+        image=image, replicas={"type": "integer", "minimum": 1},
+        etcd=_object(
+            endpoints={"type": "array", "items": {"type": "string", "pattern": "^.+:[0-9]+$"}},
+            prefix=_WORD, lease={"type": "string", "pattern": "^[0-9]+[sm]$"},
+            tls=_object(secret=_TEXT, serverName=_TEXT), insecure=_BOOL),
+        config=_config("coordinator"),
         ports=_object(grpc=_PORT, scaler=_PORT, monitoring=_PORT),
         service=_object(type={"enum": ["ClusterIP", "NodePort", "LoadBalancer"]},
                         annotations=_TEXTS),
         persistence=_object(enabled=_BOOL, size=_QUANTITY, storageClassName=_TEXT, accessModes={
             "type": "array", "items": {"enum": ["ReadWriteOnce", "ReadWriteOncePod"]}}),
         resources=resources, scaler=_object(enabled=_BOOL),
-        podDisruptionBudget=_object(enabled=_BOOL),
+        podDisruptionBudget=_object(enabled=_BOOL), topologySpreadConstraints=_LIST,
         terminationGracePeriodSeconds={"type": "integer", "minimum": 20}, **pod)
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",
@@ -182,7 +187,8 @@ def schema():
             workerGroups={"type": "object", "minProperties": 1, "propertyNames": _NAME,
                           "additionalProperties": _nullable(worker)},
             tools=_object(image=image),
-            networkPolicy=_object(enabled=_BOOL, clients=peers, monitoring=peers, scaler=peers),
+            networkPolicy=_object(enabled=_BOOL, clients=peers, monitoring=peers, scaler=peers,
+                                  etcd=peers),
             monitoring=_object(
                 enabled=_BOOL, interval=_DURATION, labels=_TEXTS,
                 alerts=_object(enabled=_BOOL, labels=_TEXTS),

@@ -5,14 +5,16 @@ import os
 import re
 import unittest
 
-from deploy.helm.chart_case import Case, COORDINATOR, SECRETS, WORKER, kinds, render, worker
+from deploy.helm.chart_case import (
+    Case, COORDINATOR, SECRETS, SEVERAL, WORKER, kinds, render, worker)
 from deploy.testing import manifests
 from deploy.testing.tools import ROOT, yaml
 
 
 class PodTest(Case):
     CASES = ({}, {"tls": SECRETS}, {"workerGroups": {"cpu": {"device": "cuda"}}},
-             {"workerGroups": {"cpu": {"kind": "DaemonSet", "contentDisk": {"enabled": True}}}})
+             {"workerGroups": {"cpu": {"kind": "DaemonSet", "contentDisk": {"enabled": True}}}},
+             SEVERAL)
 
     def test_every_pod_passes_the_restricted_standard(self):
         for values in self.CASES:

@@ -123,6 +123,28 @@ class AlertsTest(unittest.TestCase):
                              f"{_RUNBOOKS}#{rule['alert'].lower()}")
 
 
+class CapacityTest(unittest.TestCase):
+    """The queries of docs/operator/capacity.md ask for what exists."""
+
+    def test_queries_name_what_exists(self):
+        blocks = re.findall(r"```promql\n(.*?)```", _read("docs/operator/capacity.md"), re.DOTALL)
+        queries = "".join(blocks).splitlines()
+        self.assertGreater(len(queries), 5)
+        metrics = documented()
+        for query in queries:
+            with self.subTest(query):
+                self.assertEqual(complaints(query, metrics), [])
+        with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+            json.dump({"groups": [{"name": "queries", "rules": [
+                {"record": f"query:{number}", "expr": query}
+                for number, query in enumerate(queries)]}]}, file)
+            file.flush()
+            done = subprocess.run(
+                [promtool(), "check", "rules", file.name], stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT, universal_newlines=True, timeout=120)
+        self.assertEqual(done.returncode, 0, done.stdout)
+
+
 class DashboardsTest(unittest.TestCase):
 
     def targets(self):

@@ -75,7 +75,7 @@ class Node:
             self._images[name] = (root, oci.read_archive(archive)[1]["config"])
             # A runtime makes the places of mounts.
             for place in ("etc/djinn/config", "etc/djinn/scripts", "etc/djinn/tokens",
-                          "etc/djinn/tls", "run/djinn", "var/lib/djinn", "dev/shm"):
+                          "etc/djinn/tls", "etc/djinn/etcd-tls", "run/djinn", "var/lib/djinn", "dev/shm"):
                 (root / place).mkdir(parents=True, exist_ok=True)
             for place in ("etc/hosts", "etc/resolv.conf", "dev/null", "dev/zero", "dev/urandom",
                           "dev/random"):
@@ -104,8 +104,7 @@ class Pod:
         self.folder = node.folder / "pods" / f"{name}-{self.address}"
         self.folder.mkdir(parents=True)
         self._hosts = self.folder / "hosts"
-        self._hosts.write_text("127.0.0.1 localhost\n" + "".join(
-            f"{address} {host}\n" for host, address in hosts.items()), encoding="utf-8")
+        self._names = hosts
         (self.folder / "resolv.conf").write_text("", encoding="utf-8")
         self._processes, self._volumes, self._tmpfs = {}, {}, []
         self.hook_ends, self.marks = {}, {}
@@ -166,16 +165,22 @@ class Pod:
             (folder / key).symlink_to(f"..data/{key}")
         return folder
 
+    def _write_hosts(self):
+        self._hosts.write_text("127.0.0.1 localhost\n" + "".join(
+            f"{address} {host}\n" for host, address in self._names.items()), encoding="utf-8")
+
     # --- containers ---
+
+    def _environment(self, container):
+        fields = {"metadata.name": self.name, "status.podIP": self.address,
+                  "spec.nodeName": "node-1"}
+        return {one["name"]: one.get("value") or fields[one["valueFrom"]["fieldRef"]["fieldPath"]]
+                for one in container.get("env", [])}
 
     def _specification(self, container, command, enter, name):
         root, image = self.node.image(container["image"])
         environment = dict(one.split("=", 1) for one in image["Env"])
-        fields = {"metadata.name": self.name, "status.podIP": self.address,
-                  "spec.nodeName": "node-1"}
-        for one in container.get("env", []):
-            environment[one["name"]] = one.get("value") or fields[
-                one["valueFrom"]["fieldRef"]["fieldPath"]]
+        environment.update(self._environment(container))
         user = {**self.spec["securityContext"], **container["securityContext"]}["runAsUser"]
         mounts = [(str(self._volumes[mount["name"]]), mount["mountPath"],
                    "ro" if mount.get("readOnly") else "rw") for mount in container["volumeMounts"]]
@@ -189,9 +194,10 @@ class Pod:
 
     def _command(self, container):
         image = self.node.image(container["image"])[1]
-        if "command" in container:
-            return container["command"] + container.get("args", [])
-        return image["Entrypoint"] + container.get("args", image.get("Cmd", []))
+        arguments = container.get("args", [] if "command" in container else image.get("Cmd", []))
+        for name, value in self._environment(container).items():
+            arguments = [one.replace(f"$({name})", value) for one in arguments]
+        return container.get("command", image["Entrypoint"]) + arguments
 
     def _start(self, container):
         name = container["name"]
@@ -229,9 +235,12 @@ class Pod:
 
     def run(self):
         """Runs a pod whose containers end by themselves; returns their exit statuses."""
+        self._write_hosts()
         return [self._start(one).wait(_PATIENCE) for one in self.spec["containers"]]
 
     def start(self):
+        """Starts the containers, which find the names that `hosts` has by now."""
+        self._write_hosts()
         for container in self.spec.get("initContainers", []):
             if self._start(container).wait(_PATIENCE):
                 raise AssertionError(f"{container['name']}: {self.log(container['name'])}")

@@ -3,7 +3,6 @@
 Needs root. Images are taken from $DJINN_IMAGES if it is set, and built otherwise.
 """
 
-import base64
 import os
 import pathlib
 import shutil
@@ -13,13 +12,12 @@ import unittest
 
 from deploy.images import built
 from deploy.kubernetes import render
+from deploy.pods import credentials
 from deploy.pods import pods
 from deploy.testing import manifests
 from deploy.testing import programs
 
 _SERVICE = "djinn-coordinator.djinn.svc"
-_TOKENS = {key: (key + "-0123456789abcdef").encode() for key in ("join", "admin",
-                                                                 "tenant-default")}
 
 
 def setUpModule():  # pylint: disable=invalid-name
@@ -29,45 +27,6 @@ def setUpModule():  # pylint: disable=invalid-name
     images = built.archives(temporary / "archives")
 
 
-def secret(name, data):
-    return {"kind": "Secret", "metadata": {"name": name},
-            "data": {key: base64.b64encode(value).decode() for key, value in data.items()}}
-
-
-def ranges(rules):
-    """The first and the last port of everything that a policy's rules name."""
-    return [(port["port"], port.get("endPort", port["port"]))
-            for rule in rules for port in rule["ports"]]
-
-
-def outside(ports, named):
-    """The ports that lie in none of the ranges."""
-    return sorted(one for one in ports
-                  if not any(first <= one <= last for first, last in named))
-
-
-class Authority:
-    """Certificates, as docs/operator/secure.md makes them."""
-
-    def __init__(self, folder):
-        self.folder = folder
-        self._openssl("req", "-x509", "-newkey", "ed25519", "-noenc", "-keyout", "ca.key",
-                      "-out", "ca.crt", "-days", "2", "-subj", "/CN=CA")
-
-    def _openssl(self, *arguments, **options):
-        return subprocess.run(["openssl", *arguments], cwd=self.folder, check=True,
-                              capture_output=True, **options).stdout
-
-    def issue(self, name, names):
-        request = self._openssl("req", "-newkey", "ed25519", "-noenc", "-keyout", f"{name}.key",
-                                "-subj", f"/CN={name}", "-addext", f"subjectAltName={names}")
-        self._openssl("x509", "-req", "-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial",
-                      "-days", "2", "-copy_extensions", "copy", "-out", f"{name}.crt",
-                      input=request)
-        return {key: (self.folder / file).read_bytes() for key, file in (
-            ("tls.crt", f"{name}.crt"), ("tls.key", f"{name}.key"), ("ca.crt", "ca.crt"))}
-
-
 class PodsTest(unittest.TestCase):
 
     @classmethod
@@ -75,15 +34,16 @@ class PodsTest(unittest.TestCase):
         folder = temporary / "node"
         cls.node = pods.Node(folder, images)
         cls.addClassCleanup(shutil.rmtree, folder, ignore_errors=True)
-        cls.authority = Authority(temporary)
+        cls.authority = credentials.Authority(temporary)
         authority = cls.authority
         cls.node.objects = manifests.read(render.path("tls")) + [
-            secret("djinn-tokens", _TOKENS),
-            secret("djinn-coordinator-tls", authority.issue("coordinator", f"DNS:{_SERVICE}")),
-            secret("djinn-worker-tls", authority.issue("worker", "DNS:djinn-worker")),
-            secret("djinn-operator-tls", authority.issue("operator", "DNS:operator"))]
+            credentials.secret("djinn-tokens", credentials.TOKENS),
+            credentials.secret("djinn-coordinator-tls",
+                               authority.issue("coordinator", f"DNS:{_SERVICE}")),
+            credentials.secret("djinn-worker-tls", authority.issue("worker", "DNS:djinn-worker")),
+            credentials.secret("djinn-operator-tls", authority.issue("operator", "DNS:operator"))]
         authority.issue("program", "DNS:program")
-        (temporary / "token").write_bytes(_TOKENS["tenant-default"])
+        (temporary / "token").write_bytes(credentials.TOKENS["tenant-default"])
         (temporary / "token").chmod(0o600)
         cls.hosts = {}
         cls.coordinator = cls.pod("djinn-coordinator-0", "djinn-coordinator")
@@ -131,18 +91,18 @@ class PodsTest(unittest.TestCase):
         for name, one in policies.items():
             policy = manifests.named(self.node.objects, "NetworkPolicy", name)["spec"]
             # The node alone asks the monitoring port, unless Prometheus is let in.
-            named = ranges(policy["ingress"]) + [(7080, 7080)]
+            named = manifests.ranges(policy["ingress"]) + [(7080, 7080)]
             listening = one.listening()
             for first, last in named:
                 self.assertTrue(any(first <= port <= last for port in listening), (first, last))
-            self.assertEqual(outside(listening, named), [])
+            self.assertEqual(manifests.outside(listening, named), [])
 
     def test_2_dial_where_the_policies_let_them_out(self):
         policy = manifests.named(self.node.objects, "NetworkPolicy", "djinn-workers")["spec"]
-        named = ranges(policy["egress"])
+        named = manifests.ranges(policy["egress"])
         for one in self.workers:
             self.assertTrue(one.connected())
-            self.assertEqual(outside(one.connected(), named), [])
+            self.assertEqual(manifests.outside(one.connected(), named), [])
         self.assertEqual(self.coordinator.connected(), set())
 
     def test_3_worker_sees_no_admin_token_and_no_writable_root(self):

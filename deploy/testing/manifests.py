@@ -115,3 +115,15 @@ def insecurities(pod):
         if any("hostPort" in port for port in one.get("ports", [])):
             found.append(f"{one['name']} has a host port")
     return found
+
+
+def ranges(rules):
+    """The first and the last port of everything that a policy's rules name."""
+    return [(port["port"], port.get("endPort", port["port"]))
+            for rule in rules for port in rule["ports"]]
+
+
+def outside(ports, named):
+    """The ports that lie in none of the ranges."""
+    return sorted(one for one in ports
+                  if not any(first <= one <= last for first, last in named))

@@ -23,6 +23,24 @@ def path(name):
     raise AssertionError(f"{name} is not built")
 
 
+def refusals(objects, taken=None):
+    """What the servers refuse in the ConfigMaps of a cluster, by key.
+
+    `taken` is a set of the texts that they took before, which it extends.
+    """
+    found = {}
+    taken = set() if taken is None else taken
+    for one in objects:
+        for key, text in one.get("data", {}).items() if one["kind"] == "ConfigMap" else ():
+            if key.endswith(".yaml") and text not in taken:
+                why = refusal("worker" if key == "worker.yaml" else "coordinator", text)
+                if why:
+                    found[key] = why
+                else:
+                    taken.add(text)
+    return found
+
+
 def refusal(role, text):
     """Why a server refuses a configuration; empty when it takes it.
 
@@ -46,8 +64,7 @@ def refusal(role, text):
             return value.replace("@HOST@", "10.0.0.1") if isinstance(value, str) else value
 
         placed = place(yaml.safe_load(text))
-        tls = etc / "tls"
-        if tls.exists():
+        for tls in etc.glob("*tls"):
             subprocess.run(
                 ["openssl", "req", "-x509", "-newkey", "ed25519", "-noenc", "-keyout",
                  tls / "tls.key", "-out", tls / "tls.crt", "-days", "2", "-subj", "/CN=t"],

@@ -1,4 +1,4 @@
-"""The tools of the tests in deploy/: helm, promtool, and the packages of .deps/deploy_python.
+"""The tools of the tests in deploy/: helm, promtool, etcd, and the packages of .deps/deploy_python.
 
 Under Bazel they come from external repositories; elsewhere from $DJINN_HELM and
 $DJINN_DEPLOY_PYTHON, or .deps of the checkout.
@@ -31,6 +31,13 @@ def promtool():
     path = _external("promtool", "promtool") or os.path.join(ROOT, ".deps/promtool/promtool")
     if not os.path.exists(path):
         raise AssertionError("promtool is missing: `./djinn test` unpacks it")
+    return path
+
+
+def etcd():
+    path = _external("etcd", "etcd") or os.path.join(ROOT, ".deps/etcd/etcd")
+    if not os.path.exists(path):
+        raise AssertionError("etcd is missing: `./djinn test --full` unpacks it")
     return path
 
 

@@ -10,6 +10,21 @@
 
 {{- define "djinn.coordinator" -}}{{ include "djinn.fullname" . }}-coordinator{{- end -}}
 {{- define "djinn.coordinatorHost" -}}{{ include "djinn.coordinator" . }}.{{ .Release.Namespace }}.svc{{- end -}}
+{{- define "djinn.etcd" -}}{{- if .Values.coordinator.etcd.endpoints -}}true{{- end -}}{{- end -}}
+{{/* The addresses at which a coordinator may lead: each has one of its own, as clients go from
+     one to the next until they find the leader. */}}
+{{- define "djinn.coordinatorAddress" -}}{{ include "djinn.coordinator" .root }}-{{ .index }}.{{ include "djinn.coordinatorHost" .root }}:{{ .root.Values.coordinator.ports.grpc }}{{- end -}}
+{{- define "djinn.coordinatorAddresses" -}}
+{{- if include "djinn.etcd" . -}}
+{{- $addresses := list -}}
+{{- range $index := until (int .Values.coordinator.replicas) -}}
+{{- $addresses = append $addresses (include "djinn.coordinatorAddress" (dict "root" $ "index" $index)) -}}
+{{- end -}}
+{{- join "," $addresses -}}
+{{- else -}}
+{{- include "djinn.coordinatorHost" . }}:{{ .Values.coordinator.ports.grpc -}}
+{{- end -}}
+{{- end -}}
 {{- define "djinn.tokens" -}}{{ default (printf "%s-tokens" (include "djinn.fullname" .)) .Values.tokens.existingSecret }}{{- end -}}
 
 {{/* Labels; the argument is (dict "root" $ "component" NAME). */}}
@@ -146,7 +161,7 @@ private_key_file: /etc/djinn/tls/tls.key
 
 {{/* The environment of djinnctl. */}}
 {{- define "djinn.ctlEnvironment" -}}
-- {name: DJINN_COORDINATOR, value: "{{ include "djinn.coordinatorHost" . }}:{{ .Values.coordinator.ports.grpc }}"}
+- {name: DJINN_COORDINATOR, value: {{ include "djinn.coordinatorAddresses" . | quote }}}
 - {name: DJINN_ADMIN_TOKEN_FILE, value: /etc/djinn/tokens/admin}
 {{- if include "djinn.tls" . }}
 - {name: DJINN_TLS_CA_FILE, value: /etc/djinn/tls/ca.crt}
@@ -168,8 +183,12 @@ private_key_file: /etc/djinn/tls/tls.key
   "listen" (printf "%s:%v" $host $ports.grpc)
   "monitoring" (dict "listen" (printf "%s:%v" $host $ports.monitoring) "insecure" true)
   "join_token_file" "/etc/djinn/tokens/join"
-  "admin_token_file" "/etc/djinn/tokens/admin"
-  "state_file" "/var/lib/djinn/state.db" -}}
+  "admin_token_file" "/etc/djinn/tokens/admin" -}}
+{{- if include "djinn.etcd" . -}}
+{{- $_ := set $set "etcd" (include "djinn.etcdConfig" .Values.coordinator.etcd | fromYaml) -}}
+{{- else -}}
+{{- $_ := set $set "state_file" "/var/lib/djinn/state.db" -}}
+{{- end -}}
 {{- if include "djinn.tls" . -}}
 {{- $_ := set $set "tls" (include "djinn.serverTls" . | fromYaml) -}}
 {{- else -}}
@@ -183,6 +202,26 @@ private_key_file: /etc/djinn/tls/tls.key
 {{- fail "coordinator.config.scaler needs coordinator.scaler.enabled" -}}
 {{- end -}}
 {{- mergeOverwrite $config $set | toYaml -}}
+{{- end -}}
+
+{{/* The `etcd` of coordinator.yaml; the argument is coordinator.etcd. */}}
+{{- define "djinn.etcdConfig" -}}
+endpoints: {{ toYaml .endpoints | nindent 2 }}
+prefix: {{ .prefix }}
+lease: {{ .lease }}
+{{- if .tls.secret }}
+tls:
+  ca_file: /etc/djinn/etcd-tls/ca.crt
+  certificate_file: /etc/djinn/etcd-tls/tls.crt
+  private_key_file: /etc/djinn/etcd-tls/tls.key
+  {{- with .tls.serverName }}
+  server_name: {{ . }}
+  {{- end }}
+{{- else if .insecure }}
+insecure: true
+{{- else }}
+{{- fail "coordinator.etcd: set tls.secret, or insecure" }}
+{{- end }}
 {{- end -}}
 
 {{- define "djinn.tenantsConfig" -}}
@@ -215,7 +254,7 @@ tenants:
   "listen" (printf "%s:%v" $root.Values.listenHost $worker.ports.grpc)
   "advertise" (printf "@HOST@:%v" $worker.ports.grpc)
   "monitoring" (dict "listen" (printf "%s:%v" $root.Values.listenHost $worker.ports.monitoring) "insecure" true)
-  "coordinator" (printf "%s:%v" (include "djinn.coordinatorHost" $root) $root.Values.coordinator.ports.grpc)
+  "coordinator" (include "djinn.coordinatorAddresses" $root)
   "join_token_file" "/etc/djinn/tokens/join"
   "device" (dict "kind" $kind) -}}
 {{- /* A worker takes half of the node's memory, and all of its cores, unless told. */ -}}
@@ -256,4 +295,14 @@ tenants:
 {{- $_ := set $set "content_disk" (dict "directory" "/var/lib/djinn/contents" "limit" $worker.contentDisk.limit) -}}
 {{- end -}}
 {{- mergeOverwrite $config $set | toYaml -}}
+{{- end -}}
+
+{{/* A rule of a NetworkPolicy. */}}
+{{- define "djinn.dnsEgress" -}}
+- ports:
+    - {port: 53, protocol: UDP}
+    - {port: 53, protocol: TCP}
+  to:
+    - namespaceSelector:
+        matchLabels: {kubernetes.io/metadata.name: kube-system}
 {{- end -}}
