@@ -248,7 +248,7 @@ std::string Cluster::Leftovers() const {
 std::string Cluster::WaitUntilEmpty() {
   network_.NoticeAll();
   Clock* const clock = Clock::Real();
-  const absl::Duration end = clock->Monotonic() + kPatience;
+  const absl::Duration end = clock->Monotonic() + 5 * kPatience;
   for (;;) {
     std::string left = Leftovers();
     if (left.empty() || clock->Monotonic() > end) return left;

@@ -36,6 +36,8 @@ class Connection : public ClientStreamReceiver {
     } else {
       Break();
     }
+    // If it broke earlier, there was no receiver to notify.
+    if (broken()) Tell(Broken());
   }
 
   // Sends a message or chunk of the client.

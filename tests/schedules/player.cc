@@ -17,6 +17,9 @@
 namespace djinn::schedules {
 namespace {
 
+// Allows for a machine that hardly executes the test.
+constexpr absl::Duration kPatience = absl::Seconds(100);
+
 // Returns whether a call failed because its worker, lease or session is gone.
 bool IsLoss(const absl::Status& status) {
   static const auto* const reasons = new std::set<std::string>{
@@ -264,7 +267,7 @@ absl::Status Player::Carry(const Step& step, std::vector<float>* values) {
     case Action::kCheckpoint:
       return CarryCheckpoint(step);
     case Action::kLose:
-      return CarryLoss();
+      return CarryLoss(step);
     case Action::kRestart:
     case Action::kEndLease:
     case Action::kUnplug:
@@ -281,18 +284,29 @@ absl::Status Player::CarryCheckpoint(const Step& step) {
   return ErrorReason(made) == "CHECKPOINT_MEMORY" ? absl::OkStatus() : made;
 }
 
-absl::Status Player::CarryLoss() {
+absl::Status Player::CarryLoss(const Step& step) {
+  // A run that may be executed when two workers are lost is given up.
+  MutexLock loss_lock(&loss_mu_);
   bool first;
   {
     MutexLock lock(&mu_);
     first = std::exchange(certain_, false);
   }
-  // A run that is executed when two workers are lost is given up.
-  for (size_t i = 0; i < devices_.size() && !first; ++i) {
-    devices_[i]->Synchronize().IgnoreError();
-  }
+  if (!first) AwaitReplays(step.thread);
   cluster_.Restart(/*drains=*/false);
   return absl::OkStatus();
+}
+
+void Player::AwaitReplays(int thread) {
+  for (const std::shared_ptr<VirtualDevice>& device : devices_) {
+    // Synchronize() does not wait for what was executed once. The worker
+    // answers this read after all that came before.
+    const StoragePtr last = device->NewStorage(sizeof(float));
+    float value = 0;
+    device->Read(thread, last.get(), FloatView(1), &value, sizeof(value))
+        .IgnoreError();
+    device->MarkDead(last.get());
+  }
 }
 
 absl::Status Player::ReadFloats(const Step& step, int64_t count,
@@ -419,7 +433,7 @@ void Player::ReadEverything() {
 void Player::Close() {
   for (size_t i = 0; i < sessions_.size(); ++i) {
     const WhoWaits waits(absl::StrCat("the end of session ", i));
-    const absl::Status closed = CloseSession(i, absl::Seconds(20));
+    const absl::Status closed = CloseSession(i, kPatience);
     if (!closed.ok()) {
       Complain(absl::StrCat("session ", i, " closed with ", closed.ToString()));
     }

@@ -47,7 +47,9 @@ class Player {
   absl::Status CarryRefused(const Step& step);
   absl::Status CarryUpload(const Step& step);
   absl::Status CarryEnd(const Step& step);
-  absl::Status CarryLoss();
+  absl::Status CarryLoss(const Step& step);
+  // Waits until the worker has executed everything, including replays.
+  void AwaitReplays(int thread);
   absl::Status CarryCheckpoint(const Step& step);
   absl::Status CloseSession(int index, absl::Duration timeout);
   // Returns whether the status of a step shows that its device ended, and the
@@ -76,6 +78,8 @@ class Player {
   // therefore also the uses of its handle.
   std::vector<StoragePtr> handles_;
 
+  // Held while a worker is lost.
+  Mutex loss_mu_;
   Mutex mu_;
   CondVar changed_;
   Model model_ ABSL_GUARDED_BY(mu_);

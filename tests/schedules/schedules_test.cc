@@ -2,6 +2,9 @@
 // which reproduces the schedule, and the shortest schedule that still fails.
 //
 //   schedules_test --seed=1234 --schedules=1 [--faults] [--losses] [--spans]
+//
+// A failure that depends on timing is looked for with --repeats. With --log and
+// DJINN_DEBUG=execution, the log has every message.
 #include <cstdint>
 #include <cstdio>
 #include <iostream>
@@ -24,12 +27,15 @@ ABSL_FLAG(bool, losses, false,
           "whether workers are lost, and sessions recover from that");
 ABSL_FLAG(bool, spans, false, "whether devices span workers");
 ABSL_FLAG(int, schedules, 1000, "how many to play, with consecutive seeds");
+ABSL_FLAG(bool, repeats, false,
+          "whether to play the first one again and again");
+ABSL_FLAG(bool, log, false, "whether to write what the parts log");
 
 namespace djinn::schedules {
 namespace {
 
 // Longer than any wait inside a schedule.
-constexpr absl::Duration kPatience = absl::Seconds(120);
+constexpr absl::Duration kPatience = absl::Seconds(200);
 // The number of attempts to reproduce a failure, which may depend on timing.
 constexpr int kAttempts = 5;
 
@@ -81,7 +87,8 @@ int Main() {
   uint64_t checkpoints = 0;
   for (int i = 0; i < count; ++i) {
     const Schedule schedule =
-        DrawSchedule(seed + i, faults, absl::GetFlag(FLAGS_spans));
+        DrawSchedule(absl::GetFlag(FLAGS_repeats) ? seed : seed + i, faults,
+                     absl::GetFlag(FLAGS_spans));
     const std::vector<std::string> complaints =
         Play(schedule, &watchdog, &resumes, &recoveries, &checkpoints);
     if (complaints.empty()) continue;
@@ -113,6 +120,7 @@ int Main() {
 
 int main(int argc, char** argv) {
   absl::ParseCommandLine(argc, argv);
-  djinn::log::Configure("", djinn::log::Level::kOff);
+  djinn::log::Configure("", absl::GetFlag(FLAGS_log) ? djinn::log::Level::kInfo
+                                                     : djinn::log::Level::kOff);
   return djinn::schedules::Main();
 }

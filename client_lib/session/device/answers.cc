@@ -13,6 +13,7 @@ namespace djinn {
 absl::Status Answers::Await(Waiter* waiter, absl::FunctionRef<bool()> done,
                             absl::FunctionRef<bool()> moved) {
   Deadline deadline(options->operation_timeout, options->clock);
+  uint64_t replayed = replay_moves;
   waiters.insert(waiter);
   absl::Status status;
   while (!done()) {
@@ -21,7 +22,8 @@ absl::Status Answers::Await(Waiter* waiter, absl::FunctionRef<bool()> done,
       break;
     }
     if (deadline.passed()) {
-      if (moved()) {
+      if (moved() || replay_moves != replayed) {
+        replayed = replay_moves;
         deadline = Deadline(options->operation_timeout, options->clock);
         continue;
       }
@@ -43,6 +45,7 @@ absl::Status Answers::AwaitRead(ReadWait* wait, absl::Duration timeout) {
   const Deadline deadline(timeout, options->clock);
   Deadline patience(options->operation_timeout, options->clock);
   size_t copied = 0;
+  uint64_t replayed = replay_moves;
   while (!wait->done) {
     if (!failure.ok()) return failure;
     if (deadline.passed()) {
@@ -54,7 +57,8 @@ absl::Status Answers::AwaitRead(ReadWait* wait, absl::Duration timeout) {
       // A large value may take longer as long as its chunks arrive.
       const size_t before = std::exchange(
           copied, wait->chunks.has_value() ? wait->chunks->copied() : 0);
-      if (copied == before) return NoAnswer();
+      const uint64_t replayed_before = std::exchange(replayed, replay_moves);
+      if (copied == before && replayed == replayed_before) return NoAnswer();
       patience = Deadline(options->operation_timeout, options->clock);
     }
     receiver->WaitOrReceive(

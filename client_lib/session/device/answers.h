@@ -9,6 +9,7 @@
 #ifndef CLIENT_LIB_SESSION_DEVICE_ANSWERS_H_
 #define CLIENT_LIB_SESSION_DEVICE_ANSWERS_H_
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -51,7 +52,8 @@ struct Answers {
   // --- For threads that wait
 
   // Waits until `done`, the device's failure or the operation timeout. The
-  // timeout restarts when something `moved` since the last check.
+  // timeout restarts when something `moved` since the last check, or a recovery
+  // did.
   absl::Status Await(
       Waiter* waiter, absl::FunctionRef<bool()> done,
       absl::FunctionRef<bool()> moved = [] { return false; })
@@ -68,6 +70,14 @@ struct Answers {
   void Abandon(ReadWait* wait) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // Returns the error of a worker that does not answer in time.
   absl::Status NoAnswer() const;
+  // Notes that a recovery made progress, if one is under way. While one does,
+  // no wait for an answer ends: the operation timeout restarts. Any thread may
+  // call it, under any lock.
+  void NoteReplayed() {
+    if (replays.load(std::memory_order_relaxed)) {
+      replay_moves.fetch_add(1, std::memory_order_relaxed);
+    }
+  }
   // Returns whether a waiting thread may lead (answer_receiver.h). A leader
   // must not run the program's callbacks, so none leads while one awaits a
   // read. It must not miss a value on Bulk, so none leads while one is awaited
@@ -114,6 +124,12 @@ struct Answers {
   uint64_t connections ABSL_GUARDED_BY(mu) = 0;
   // The error that every wait returns from now on.
   absl::Status failure ABSL_GUARDED_BY(mu);
+
+  // The device recovers, and its new worker has not executed all that is
+  // replayed.
+  std::atomic<bool> replays{false};
+  // Counts the steps of recoveries. See NoteReplayed().
+  std::atomic<uint64_t> replay_moves{0};
 
  private:
   void WakeAll() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);

@@ -66,6 +66,27 @@ TEST_F(AnswersTest, TimeoutRestartsAsLongAsSomethingMoves) {
   EXPECT_TRUE(answers_.waiters.empty());
 }
 
+TEST_F(AnswersTest, TimeoutRestartsWhileARecoveryMakesProgress) {
+  options_.operation_timeout = absl::ZeroDuration();
+  const std::shared_ptr<ReadWait> read = RegisterRead();
+  Waiter waiter;
+  MutexLock lock(&answers_.mu);
+  for (const bool replays : {false, true}) {
+    answers_.replays = replays;
+    int checks = 0;
+    const auto moved = [&] {
+      if (++checks < 4) answers_.NoteReplayed();
+      return false;
+    };
+    const absl::Status status =
+        answers_.Await(&waiter, [] { return false; }, moved);
+    EXPECT_EQ(ErrorReason(status), "OPERATION_TIMEOUT");
+    EXPECT_EQ(checks, replays ? 4 : 1);
+  }
+  EXPECT_EQ(ErrorReason(answers_.AwaitRead(read.get(), absl::Hours(1))),
+            "OPERATION_TIMEOUT");
+}
+
 TEST_F(AnswersTest, FailureEndsAWaitAndTheFirstOneCounts) {
   Waiter waiter;
   absl::Status status;

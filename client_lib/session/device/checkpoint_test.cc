@@ -192,6 +192,45 @@ TEST_F(CheckpointTest, AValueThatFailedHasNoAnchorAndTheOthersDo) {
   EXPECT_EQ(statistics().checkpoint_bytes, 3 << 20);
 }
 
+TEST_F(CheckpointTest, AReadValueOutlivesTheRunThatIsGivenUp) {
+  v1::RunMetadata metadata;
+  v1::TensorView* const view = metadata.add_results();
+  view->set_data_type(v1::DATA_TYPE_INT64);
+  view->add_sizes(1);
+  view->add_strides(1);
+  metadata.add_storage_bytes(8);
+  cluster_.worker().Set(&FakeScript::metadata, metadata);
+  // The device does not know the size of `unknown`. So it keeps the run beside
+  // the value of `known`.
+  const StoragePtr known = device_->NewStorage(8);
+  const StoragePtr unknown = device_->NewStorage(0);
+  Call call = MakeCall(7, {{data_, kReads}, {known, kBirth}});
+  call.AddUnknownResult(unknown.get());
+  ASSERT_TRUE(device_->RecordAndWait(0, &call).ok());
+  const std::string value = *ReadAll(known);
+  ASSERT_TRUE(session_->Checkpoint(kPatience).ok());
+  ASSERT_EQ(statistics().checkpoints, 1);
+  cluster_.worker().Set(&FakeScript::hold_runs, true);
+  uint64_t sent = statistics().uploads_sent;
+  Lose();
+  std::thread reader([&] { EXPECT_EQ(*ReadAll(known), value); });
+  for (int death = 0; death < 2; ++death) {
+    cluster_.worker().WaitForRead();
+    // The worker has confirmed the large upload, so that it can be nowhere but
+    // in the run.
+    while (statistics().uploads_sent == sent) std::this_thread::yield();
+    ++sent;
+    Lose();
+  }
+  reader.join();
+  const StoragePtr result = device_->NewStorage(8);
+  ASSERT_TRUE(
+      Record(*device_, 0, MakeCall(3, {{unknown, kReads}, {result, kBirth}}))
+          .ok());
+  EXPECT_EQ(ErrorReason(ReadAll(result).status()), "RUN_KILLS_WORKERS");
+  EXPECT_EQ(*ReadAll(known), value);
+}
+
 TEST_F(CheckpointTest, AGeneratorGoesOnWithItsState) {
   const StoragePtr generator = device_->NewStorage(16);
   ASSERT_TRUE(device_->Seed(0, generator.get(), 7).ok());

@@ -163,6 +163,59 @@ TEST_F(RecoveryTest, ARunThatKillsTwoWorkersIsGivenUpAndTheSessionGoesOn) {
   EXPECT_EQ(ErrorReason(ReadAll(y).status()), "RUN_KILLS_WORKERS");
 }
 
+// Returns the metadata of one result.
+v1::RunMetadata MetadataOf(int elements) {
+  v1::RunMetadata metadata;
+  v1::TensorView* const view = metadata.add_results();
+  view->set_data_type(v1::DATA_TYPE_INT64);
+  view->add_sizes(elements);
+  view->add_strides(1);
+  metadata.add_storage_bytes(elements * 8);
+  return metadata;
+}
+
+TEST_F(RecoveryTest, ResultsOfAnotherSizeThanTheProgramKnowsAreNotShown) {
+  const StoragePtr x = Uploaded("12345678");
+  const StoragePtr y = device_->NewStorage(0);
+  cluster_.worker().Set(&FakeScript::metadata, MetadataOf(2));
+  Call call = MakeCall(1, {{x, kReads}});
+  call.AddUnknownResult(y.get());
+  ASSERT_TRUE(device_->RecordAndWait(0, &call).ok());
+  Lose();
+  EXPECT_EQ(*ReadAll(x), "12345678");
+  EXPECT_TRUE(ReadAll(Called(2, {y})).ok());
+  cluster_.worker().Set(&FakeScript::metadata, MetadataOf(3));
+  Lose();
+  EXPECT_EQ(*ReadAll(x), "12345678");
+  const absl::Status diverged = ReadAll(Called(2, {y})).status();
+  EXPECT_EQ(ErrorReason(diverged), "REPLAY_DIVERGED") << diverged;
+  EXPECT_THAT(std::string(diverged.message()), HasSubstr("another size"));
+}
+
+TEST(RecoveryOfCopiesTest, ACopyThatIsStillQueuedEndsTheDevice) {
+  v1::SessionLimits limits = FakeWorker::DefaultLimits();
+  limits.set_max_outstanding(1);
+  FakeCluster cluster(limits);
+  const auto session = cluster.Open(Recovering());
+  const auto device = *session->Device(0), other = *session->Device(1);
+  const StoragePtr value = device->NewStorage(8);
+  ASSERT_TRUE(ReadByte(*device, 0, value).ok());
+  cluster.worker(0).Pause();
+  // The definition of the graph fills the window, the run waits for room, and
+  // the offer is behind it in the queue.
+  ASSERT_TRUE(Record(*device, 0, MakeCall(1, {{value, kWrites}})).ok());
+  const StoragePtr copy = other->NewStorage(8);
+  ASSERT_TRUE(other->CopyFrom(0, copy.get(), value.get()).ok());
+  cluster.worker(0).WaitWaiting(1);
+  cluster.coordinator().NoteRestart();
+  cluster.worker(0).Restart(/*other_incarnation=*/true);
+  cluster.worker(0).Resume();
+  const absl::Status lost = ReadByte(*device, 0, value);
+  EXPECT_EQ(ErrorReason(lost), "WORKER_LOST") << lost;
+  EXPECT_THAT(std::string(lost.message()), HasSubstr("copy"));
+  session->Close(absl::ZeroDuration()).IgnoreError();
+}
+
 class ImpatientRecoveryTest : public RecoveryTest {
  protected:
   ImpatientRecoveryTest() : RecoveryTest(Impatient()) {}

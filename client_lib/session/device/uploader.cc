@@ -215,7 +215,7 @@ void Uploader::Prove(UploadWait* wait, absl::string_view bytes) {
   proof.resize(kContentMacBytes);
   {
     MutexLock lock(&answers_->mu);
-    answers_->uploads.QueueProof(wait, std::move(proof));
+    answers_->uploads.QueueProof(wait, key, std::move(proof));
   }
   sender_->SendNow();
 }
@@ -272,6 +272,7 @@ absl::Status Uploader::SendTransfer(UploadWait* wait, SharedBytes source,
                  .ok();
       progress->Sent(offset);
       moves_->fetch_add(1, std::memory_order_relaxed);
+      answers_->NoteReplayed();
     }
     answers_->receiver->Leave();
   }

@@ -143,6 +143,30 @@ TEST(WindowTest, AFullWindowOpensWithProgress) {
   ExpectNoViolations(cluster.worker());
 }
 
+TEST(WindowTest, ThreadsThatTakeEachOthersRoomDoNotTimeOut) {
+  v1::SessionLimits limits = FakeWorker::DefaultLimits();
+  limits.set_max_outstanding(1);
+  FakeCluster cluster(limits);
+  // Its time stands still, so that no deadline passes.
+  FakeClock clock;
+  const auto session = cluster.Open(OptionsWith(&clock));
+  const auto device = *session->Device(0);
+  std::vector<std::thread> threads;
+  for (uint32_t lane = 0; lane < 4; ++lane) {
+    threads.emplace_back([&, lane] {
+      const StoragePtr storage = device->NewStorage(8);
+      for (int i = 0; i < 500; ++i) {
+        const absl::Status status =
+            device->Upload(lane, storage.get(), {"12345678", nullptr});
+        ASSERT_TRUE(status.ok()) << status;
+      }
+      Drop(storage);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  ExpectNoViolations(cluster.worker());
+}
+
 TEST(WindowTest, RandomSchedulesOfSeveralThreadsKeepTheOrder) {
   v1::SessionLimits limits = FakeWorker::DefaultLimits();
   limits.set_max_outstanding(8);

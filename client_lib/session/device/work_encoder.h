@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -85,6 +86,8 @@ struct KeptMessage : Lineage::Payload {
   bool ends_work = false;
   Registration registration;
   std::vector<uint32_t> sites;
+  // The hash of the run's metadata, once the program has it.
+  std::optional<ContentHash> metadata;
 };
 
 // A message for the lineage.

@@ -27,6 +27,16 @@ void UploadTable::Add(std::shared_ptr<UploadWait> wait) {
   uploads_[id] = std::move(wait);
 }
 
+void UploadTable::ForgetWorker() {
+  for (const auto& [id, upload] : uploads_) {
+    if (!upload->completed) continue;
+    upload->state = State::kOver;
+    upload->changed.SignalAll();
+  }
+  uploads_.clear();
+  proofs_.clear();
+}
+
 absl::Status UploadTable::Decide(const v1::TransferDecision& decision) {
   if (!IsValid(decision)) {
     return absl::InternalError("a transfer was answered with no decision");
@@ -64,7 +74,9 @@ void UploadTable::Complete(uint64_t transfer_id) {
   wait.changed.SignalAll();
 }
 
-void UploadTable::QueueProof(UploadWait* wait, std::string proof) {
+void UploadTable::QueueProof(UploadWait* wait, absl::string_view key,
+                             std::string proof) {
+  if (wait->state != State::kProve || wait->key != key) return;
   wait->proof = std::move(proof);
   wait->state = State::kAsked;
   proofs_.push_back(wait->transfer_id);

@@ -21,6 +21,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "client_lib/session/transfer/work.h"
 #include "djinn/v1/execution.pb.h"
 
@@ -33,6 +34,10 @@ class UploadTable {
   // Removes an upload whose thread no longer waits.
   void Erase(uint64_t transfer_id) { uploads_.erase(transfer_id); }
   void Clear() { uploads_.clear(); }
+  // Forgets the worker, which is lost: the uploads that are not over ask
+  // another one. An upload whose Install was executed is over, because its
+  // decision never arrives.
+  void ForgetWorker();
 
   // Applies the worker's decision. Ignores a decision about an upload that no
   // thread waits for. Returns InternalError with a text for a decision that
@@ -45,8 +50,9 @@ class UploadTable {
   // worker may then have the next content as well.
   bool finds_new_contents() const { return finds_new_contents_; }
 
-  // Queues the proof that the worker asked for.
-  void QueueProof(UploadWait* wait, std::string proof);
+  // Queues the proof that the worker asked for, unless the worker was lost
+  // since it sent `key`.
+  void QueueProof(UploadWait* wait, absl::string_view key, std::string proof);
   bool has_proofs() const { return !proofs_.empty(); }
   // Takes the next proof. Returns false when no thread waits for one any more.
   bool TakeProof(v1::TransferProof* message);

@@ -103,7 +103,7 @@ TEST_F(UploadTableTest, AProofIsSentUnlessTheWorkerHasDecided) {
   EXPECT_EQ(wait->key, std::string(16, 'k'));
   EXPECT_EQ(table_.Decide(AskProof(1)).message(),
             "a proof was asked for where it does not belong");
-  table_.QueueProof(wait.get(), "mac");
+  table_.QueueProof(wait.get(), wait->key, "mac");
   EXPECT_EQ(wait->state, State::kAsked);
   EXPECT_EQ(table_.Decide(AskProof(1)).message(),
             "a proof was asked for where it does not belong");
@@ -145,7 +145,7 @@ TEST_F(UploadTableTest, AnInvalidDecisionIsABreach) {
 TEST_F(UploadTableTest, AResumedStreamContinuesWhereTheWorkerIs) {
   const auto proved = Add(1);
   EXPECT_TRUE(table_.Decide(AskProof(1)).ok());
-  table_.QueueProof(proved.get(), "mac");
+  table_.QueueProof(proved.get(), proved->key, "mac");
   const auto under_way = Add(2), elsewhere = Add(3);
   EXPECT_TRUE(table_.Decide(Send(2)).ok());
   EXPECT_TRUE(table_.Decide(Send(3)).ok());
@@ -158,6 +158,35 @@ TEST_F(UploadTableTest, AResumedStreamContinuesWhereTheWorkerIs) {
   v1::TransferProof message;
   EXPECT_TRUE(table_.TakeProof(&message));
   EXPECT_FALSE(table_.has_proofs());  // once, although it was queued before
+}
+
+TEST_F(UploadTableTest, AnExecutedUploadIsOverWhenItsWorkerIsLost) {
+  const auto executed = Add(1), unfinished = Add(2);
+  // On a resumed stream, the decision comes later.
+  table_.Complete(1);
+  EXPECT_EQ(executed->state, State::kAsked);
+  table_.ForgetWorker();
+  EXPECT_EQ(executed->state, State::kOver);
+  EXPECT_TRUE(executed->refusal.ok());
+  EXPECT_EQ(unfinished->state, State::kAsked);
+}
+
+TEST_F(UploadTableTest, AProofForALostWorkerIsNotSent) {
+  const auto queued = Add(1), late = Add(2);
+  EXPECT_TRUE(table_.Decide(AskProof(1)).ok());
+  EXPECT_TRUE(table_.Decide(AskProof(2)).ok());
+  const std::string key = late->key;
+  table_.QueueProof(queued.get(), queued->key, "mac");
+  table_.ForgetWorker();
+  for (const auto& wait : {queued, late}) {
+    wait->AskAgain();
+    table_.Add(wait);
+  }
+  // The thread computed the proof while the worker was lost.
+  table_.QueueProof(late.get(), key, "mac");
+  EXPECT_FALSE(table_.has_proofs());
+  EXPECT_TRUE(table_.Decide(AskProof(1)).ok());
+  EXPECT_TRUE(table_.Decide(AskProof(2)).ok());
 }
 
 }  // namespace

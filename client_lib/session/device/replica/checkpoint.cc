@@ -43,8 +43,8 @@ bool MayBegin(const State& r)
   return c.checkpoint.enabled && c.lineage != nullptr && c.welcomed &&
          r.receiver.connected() && c.end.usable() && !c.end.cancelling &&
          !c.recovery.due && c.recovery.last_replayed == 0 &&
-         c.recovery.checks.empty() && c.migration.current == nullptr &&
-         !r.answers.profiler.active();
+         c.recovery.checks.empty() && c.recovery.metadata_checks.empty() &&
+         c.migration.current == nullptr && !r.answers.profiler.active();
 }
 
 bool IsAskedFor(const State& r) ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu) {

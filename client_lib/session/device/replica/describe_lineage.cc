@@ -188,7 +188,7 @@ std::string DescribeRun(const KeptMessage& kept) {
                       text);
 }
 
-v1::DeviceLineage DescribeLineage(const State& r, uint64_t storage) {
+v1::DeviceLineage DescribeLineage(State& r, uint64_t storage) {
   const SessionOptions& options = r.context->options;
   v1::DeviceLineage out;
   out.set_virtual_device(static_cast<uint32_t>(r.index));

@@ -44,9 +44,28 @@ absl::Status WithText(const absl::Status& status, absl::string_view more) {
   return longer;
 }
 
+absl::Status Diverged(const ConnectionState& c, absl::string_view what)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(c.mu) {
+  return MakeError(
+      absl::StatusCode::kDataLoss, "REPLAY_DIVERGED",
+      absl::StrCat("worker ", c.lease.worker_id(), " computed ", what,
+                   " than the lost worker, which the program has seen"),
+      {{"worker", c.lease.worker_id()}});
+}
+
+// Returns a hash of what the metadata says, whatever message it answers.
+ContentHash HashOf(const v1::RunMetadata& metadata) {
+  std::string text;
+  for (int i = 0; i < metadata.results_size(); ++i) {
+    absl::StrAppend(&text, metadata.storage_bytes(i), ":",
+                    metadata.results(i).SerializeAsString(), ";");
+  }
+  return HashContent(text.data(), text.size());
+}
+
 }  // namespace
 
-std::string Obstacle(const State& r) {
+std::string Obstacle(State& r) {
   const ConnectionState& c = r.connection;
   if (c.migration.stays) return "the device has several workers";
   if (c.migration.current != nullptr) {
@@ -60,6 +79,12 @@ std::string Obstacle(const State& r) {
     return absl::StrCat(c.recovery.losses,
                         " workers were lost one after the other");
   }
+  bool offers = false;
+  r.queue.Visit([&](const Work& work) {
+    offers |= std::holds_alternative<OfferWork>(work.action);
+  });
+  // Another device fetches the copy from the worker that is lost.
+  if (offers) return "a copy to another device was unfinished";
   if (c.lineage->complete()) return "";
   const size_t storages = c.lineage->incomplete_storages();
   if (storages == 0) {
@@ -135,12 +160,16 @@ void PrepareAnew(State& r)
     c.lineage->Release(check.node);
   }
   c.recovery.checks.clear();
+  for (const auto& [sequence, run] : c.recovery.metadata_checks) {
+    c.lineage->Release(run);
+  }
+  c.recovery.metadata_checks.clear();
   for (const auto& read : c.checkpoint.reads) {
     c.lineage->Release(read->of.producer);
   }
   c.checkpoint.GiveUp();
   r.answers.table.Forget();
-  r.answers.uploads.Clear();
+  r.answers.uploads.ForgetWorker();
   for (Node& node : c.lineage->nodes()) {
     if (node.executed || node.payload == nullptr) continue;
     const auto* const upload =
@@ -173,7 +202,11 @@ absl::Status SendAgain(State& r) {
         replay.messages.empty()
             ? 0
             : replay.messages.back().request->ordered().sequence();
-    if (replay.messages.empty()) c.recovery.losses = 0;
+    r.answers.NoteReplayed();
+    if (replay.messages.empty()) {
+      c.recovery.losses = 0;
+      r.answers.replays = false;
+    }
     for (const Node& node : c.lineage->nodes()) restored += node.anchor;
     for (const auto& [wait, source] : replay.uploads) {
       c.recovery.uploads.push_back(wait);
@@ -245,6 +278,7 @@ absl::Status TryRecover(State& r, const Deadline& end) {
     DJINN_RETURN_IF_ERROR(leased);
     if (!c.end.wanted()) return absl::CancelledError("given up");
     c.recovery.unsuitable = absl::OkStatus();
+    r.answers.NoteReplayed();
     PrepareAnew(r);
   }
   const absl::Duration leased_at = Now(r);
@@ -305,6 +339,7 @@ absl::Status LoseWorker(State& r, const absl::Status& cause) {
   c.recovery.cause = cause;
   c.recovery.since = Now(r);
   ++c.recovery.losses;
+  r.answers.replays = true;
   r.receiver.SetConnected(false);
   c.stream.broken = true;
   c.stream.break_cause = cause;
@@ -365,6 +400,7 @@ void StopKeeping(State& r) {
   if (c.recovery.due) return;
   // The answers to checks may still arrive.
   for (auto& [sequence, check] : c.recovery.checks) check.node = nullptr;
+  c.recovery.metadata_checks.clear();
   c.recovery.models.clear();
   c.checkpoint.GiveUp();
   c.checkpoint.enabled = false;
@@ -429,11 +465,12 @@ void NoteExecuted(State& r, uint64_t sequence) {
   ConnectionState& c = r.connection;
   if (c.lineage == nullptr) return;
   c.lineage->Executed(sequence);
-  if (c.recovery.last_replayed == 0 || sequence < c.recovery.last_replayed) {
-    return;
-  }
+  if (c.recovery.last_replayed == 0) return;
+  r.answers.NoteReplayed();
+  if (sequence < c.recovery.last_replayed) return;
   c.recovery.last_replayed = 0;
   c.recovery.losses = 0;
+  r.answers.replays = false;
   c.recovery.reporter.Executed(Now(r));
 }
 
@@ -457,13 +494,7 @@ bool TakeKept(State& r, v1::ReadReply* reply) {
     if (reply->has_value() &&
         (value.size() != check.bytes ||
          !(HashContent(value.data(), value.size()) == check.hash))) {
-      const absl::Status error = MakeError(
-          absl::StatusCode::kDataLoss, "REPLAY_DIVERGED",
-          absl::StrCat("worker ", c.lease.worker_id(),
-                       " computed another value than the lost worker, which "
-                       "the program has seen"),
-          {{"worker", c.lease.worker_id()}});
-      c.lineage->Taint(check.node, error);
+      c.lineage->Taint(check.node, Diverged(c, "another value"));
     }
     c.lineage->Release(check.node);
     return true;
@@ -498,11 +529,22 @@ bool TakeKept(State& r, v1::ReadReply* reply) {
 void TakeKept(State& r, v1::RunMetadata* reply) {
   ConnectionState& c = r.connection;
   if (c.lineage == nullptr) return;
+  if (const auto found = c.recovery.metadata_checks.extract(reply->sequence());
+      !found.empty()) {
+    Node* const again = found.mapped();
+    if (!reply->has_error() && KeptOf(*again)->metadata != HashOf(*reply)) {
+      c.lineage->Taint(again, Diverged(c, "results of another size"));
+    }
+    c.lineage->Release(again);
+    return;
+  }
   const Node* const run = c.lineage->FindPending(reply->sequence());
   if (run != nullptr && !run->error.ok()) {
     reply->clear_results();
     reply->clear_storage_bytes();
     FillDetail(run->error, reply->mutable_error());
+  } else if (run != nullptr && KeptOf(*run) != nullptr && !reply->has_error()) {
+    KeptOf(*run)->metadata = HashOf(*reply);
   }
   c.lineage->Answered(reply->sequence());
 }

@@ -51,6 +51,9 @@ struct RecoveryState {
     ContentHash hash;
   };
   absl::flat_hash_map<uint64_t, Check> checks;
+  // Runs whose metadata the program has, by the number of the message that
+  // executes them again. Each is held.
+  absl::flat_hash_map<uint64_t, Lineage::Node*> metadata_checks;
 
   // Uploads that are sent again, and the thread that sends them.
   std::vector<std::shared_ptr<UploadWait>> uploads;

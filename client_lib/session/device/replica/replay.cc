@@ -6,6 +6,7 @@
 // out, too.
 #include <algorithm>
 #include <cstdint>
+#include <list>
 #include <memory>
 #include <string>
 #include <utility>
@@ -43,10 +44,15 @@ class Replayer {
       for (const Lineage::Use& use : node.uses) last_use_[use.storage] = &node;
     }
     lineage_.BeginAnew();
-    for (Node& node : lineage_.nodes()) {
+    const std::list<Node>& nodes = lineage_.nodes();
+    for (auto next = lineage_.nodes().begin(); next != nodes.end();) {
+      Node& node = *next++;
       if (KeptOf(node) == nullptr) {
         return absl::FailedPreconditionError("a message was not kept");
       }
+      // The anchors of a node's values follow it.
+      anchors_ = {next, std::find_if(next, lineage_.nodes().end(),
+                                     [](const Node& n) { return !n.anchor; })};
       DJINN_RETURN_IF_ERROR(Encode(&node));
       FreeUnused(node);
     }
@@ -117,10 +123,22 @@ class Replayer {
     return absl::OkStatus();
   }
 
-  // Makes the versions right without the run. Its values must not be shown.
+  // Returns whether an anchor of the node that is being encoded has the value.
+  bool IsAnchored(uint64_t storage, uint64_t version) const {
+    return std::any_of(anchors_.first, anchors_.second,
+                       [&](const Node& anchor) {
+                         const Lineage::Use& value = anchor.uses.front();
+                         return value.storage == storage &&
+                                value.base_version + value.writes == version;
+                       });
+  }
+
+  // Makes the versions right without the run. Its values must not be shown,
+  // except those that anchors install.
   void LeaveOut(Node* node) {
     for (const Lineage::Use& use : node->uses) {
       const uint64_t version = use.base_version + use.writes;
+      if (IsAnchored(use.storage, version)) continue;
       const uint64_t now = versions_[use.storage];
       if (now < version) SetVersion(use, now, version);
     }
@@ -179,6 +197,10 @@ class Replayer {
         wait->expected = (*before)->expected;
       }
       replay_.messages.back().registration = std::move(wait);
+      if (KeptOf(*node)->metadata.has_value()) {
+        Lineage::Hold(node);
+        recovery_.metadata_checks[node->sequence] = node;
+      }
     }
     return absl::OkStatus();
   }
@@ -386,6 +408,8 @@ class Replayer {
   absl::flat_hash_map<uint64_t, const Node*> last_use_;
   absl::flat_hash_map<const GraphDefinition*, uint64_t> graphs_;
   std::vector<uint64_t> answered_;
+  // Those of the node that is being encoded.
+  std::pair<std::list<Node>::iterator, std::list<Node>::iterator> anchors_;
 };
 
 }  // namespace

@@ -161,7 +161,7 @@ void EndUploads(State& r);
 // Sends the report of a recovery that is over, if there is one.
 void SendReport(State& r);
 // Returns why the device could not recover now, or an empty string.
-std::string Obstacle(const State& r)
+std::string Obstacle(State& r)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu);
 
 // --- describe_lineage.cc: what operators see of the kept messages.
@@ -169,7 +169,7 @@ std::string Obstacle(const State& r)
 // Returns the operators of a kept run and where it was called.
 std::string DescribeRun(const KeptMessage& kept);
 // Describes what is kept for the storage, or for all storages if it is 0.
-v1::DeviceLineage DescribeLineage(const State& r, uint64_t storage);
+v1::DeviceLineage DescribeLineage(State& r, uint64_t storage);
 // Leaves nodes and then values out until the answer fits into a message.
 void ShrinkAnswer(v1::LineageAnswer* answer);
 

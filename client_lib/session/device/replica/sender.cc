@@ -374,6 +374,7 @@ void DropEverything(State& r) {
     r.sender.forgotten.TakeAll();
     if (c.lineage != nullptr) c.lineage->Clear();
     c.recovery.checks.clear();
+    c.recovery.metadata_checks.clear();
     c.checkpoint.GiveUp();
   }
   for (const Work& work : r.queue.Drop()) {

@@ -1,5 +1,7 @@
 // Makes the program's threads wait for the connection.
 #include <algorithm>
+#include <cstdint>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "client_lib/session/device/replica/replica.h"
@@ -30,6 +32,33 @@ void WaitOrReceive(State& r, CondVar* changed, absl::FunctionRef<bool()> done,
       deadline, may_lead);
 }
 
+// Ends a wait after the operation timeout, which restarts while a recovery
+// makes progress.
+class ReplayDeadline {
+ public:
+  explicit ReplayDeadline(const State& r)
+      : r_(r), deadline_(Next()), replayed_(r.answers.replay_moves) {}
+
+  bool passed() {
+    if (!deadline_.passed()) return false;
+    const uint64_t before = std::exchange(replayed_, r_.answers.replay_moves);
+    if (replayed_ == before) return true;
+    deadline_ = Next();
+    return false;
+  }
+  const Deadline& deadline() const { return deadline_; }
+
+ private:
+  Deadline Next() const {
+    const SessionOptions& options = r_.context->options;
+    return Deadline(options.operation_timeout, options.clock);
+  }
+
+  const State& r_;
+  Deadline deadline_;
+  uint64_t replayed_;
+};
+
 // Waits until it is decided which worker gets the work that is recorded now.
 absl::Status AwaitMigration(State& r)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu) {
@@ -48,30 +77,34 @@ absl::Status AwaitMigration(State& r)
 
 absl::Status AwaitWindow(State& r) {
   ConnectionState& c = r.connection;
-  const Deadline deadline(r.context->options.operation_timeout,
-                          r.context->options.clock);
+  ReplayDeadline deadline(r);
   r.queue.NeedLease();
   r.sender.wakeup.Set();
   MutexLock lock(&c.mu);
-  while (c.end.usable() && r.queue.full() && !deadline.passed()) {
+  // Another thread may fill the queue at any time, so that only a deadline that
+  // has passed says that it was full until now.
+  while (c.end.usable() && r.queue.full()) {
+    if (deadline.passed()) {
+      const WorkQueue::Size queued = r.queue.size();
+      return MakeError(
+          absl::StatusCode::kDeadlineExceeded, "WINDOW_FULL",
+          absl::StrCat(
+              "no room in the window for ",
+              absl::FormatDuration(r.context->options.operation_timeout), ": ",
+              queued.works + c.log.outstanding(), " messages (",
+              queued.bytes + c.log.outstanding_bytes(),
+              " bytes) are unfinished; the worker allows ",
+              c.log.window_messages(), " (", c.log.window_bytes(),
+              ") in all so far"));
+    }
     WaitOrReceive(
         r, &c.window_changed,
         [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(c.mu) {
           return !c.end.usable() || !r.queue.full();
         },
-        deadline);
+        deadline.deadline());
   }
-  if (!c.end.usable() || !r.queue.full()) return absl::OkStatus();
-  const WorkQueue::Size queued = r.queue.size();
-  return MakeError(
-      absl::StatusCode::kDeadlineExceeded, "WINDOW_FULL",
-      absl::StrCat("no room in the window for ",
-                   absl::FormatDuration(r.context->options.operation_timeout),
-                   ": ", queued.works + c.log.outstanding(), " messages (",
-                   queued.bytes + c.log.outstanding_bytes(),
-                   " bytes) are unfinished; the worker allows ",
-                   c.log.window_messages(), " (", c.log.window_bytes(),
-                   ") in all so far"));
+  return absl::OkStatus();
 }
 
 absl::Status AwaitWelcome(State& r) {
@@ -126,8 +159,7 @@ absl::Status CatchUp(State& r) {
   SendNow(r);
   {
     MutexLock lock(&c.mu);
-    const Deadline deadline(r.context->options.operation_timeout,
-                            r.context->options.clock);
+    ReplayDeadline deadline(r);
     while (c.works_done < target) {
       if (!c.end.failure.ok()) return c.end.failure;
       if (deadline.passed()) {
@@ -139,7 +171,7 @@ absl::Status CatchUp(State& r) {
           [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(c.mu) {
             return c.works_done >= target;
           },
-          deadline);
+          deadline.deadline());
     }
   }
   return absl::OkStatus();
