@@ -1,6 +1,5 @@
 #include "tests/schedules/cluster.h"
 
-#include <thread>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -48,7 +47,7 @@ Cluster::Cluster(const Setup& setup)
   if (setup_.slow_every > 0) {
     device_.SetExecuteHook([this](const std::string&) {
       if (nodes_.fetch_add(1) % setup_.slow_every == 0) {
-        for (int i = 0; i < 20; ++i) std::this_thread::yield();
+        TakeTime(20);
       }
       return absl::OkStatus();
     });
@@ -252,7 +251,7 @@ std::string Cluster::WaitUntilEmpty() {
   for (;;) {
     std::string left = Leftovers();
     if (left.empty() || clock->Monotonic() > end) return left;
-    std::this_thread::yield();
+    TakeTime(1);
   }
 }
 

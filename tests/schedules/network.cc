@@ -1,5 +1,6 @@
 #include "tests/schedules/network.h"
 
+#include <chrono>
 #include <thread>
 #include <utility>
 
@@ -9,14 +10,15 @@
 namespace djinn::schedules {
 namespace {
 
-// Waits while other threads get `turns` turns.
-void TakeTime(int turns) {
-  for (int i = 0; i < turns; ++i) std::this_thread::yield();
-}
-
 absl::Status Broken() { return absl::UnavailableError("the network broke"); }
 
 }  // namespace
+
+void TakeTime(int turns) {
+  for (int i = 0; i < turns; ++i) {
+    std::this_thread::sleep_for(std::chrono::microseconds(1));
+  }
+}
 
 // A connection, which may outlive the client's end of it.
 class Connection : public ClientStreamReceiver {

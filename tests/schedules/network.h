@@ -14,6 +14,11 @@
 
 namespace djinn::schedules {
 
+// Waits while other threads get `turns` turns. Sleeps briefly for each, because
+// on a busy machine a process of low priority that yields may not run again for
+// seconds.
+void TakeTime(int turns);
+
 class Connection;
 
 // Thread-safe. Outlives its streams.

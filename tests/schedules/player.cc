@@ -12,6 +12,7 @@
 #include "client_lib/session/recording/virtual_device.h"
 #include "common/base/error.h"
 #include "common/base/status_macros.h"
+#include "tests/schedules/network.h"
 #include "tests/schedules/watchdog.h"
 
 namespace djinn::schedules {
@@ -46,9 +47,9 @@ int CountThreads() {
 // Waits until there are at most `expected` threads, because the system lists a
 // joined thread for a moment longer.
 bool AwaitThreadCount(int expected) {
-  for (int i = 0; i < 1'000'000; ++i) {
+  for (int i = 0; i < 100'000; ++i) {
     if (CountThreads() <= expected) return true;
-    std::this_thread::yield();
+    TakeTime(1);
   }
   return false;
 }
