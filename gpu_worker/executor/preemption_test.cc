@@ -2,6 +2,7 @@
 // and what each is charged.
 #include "gpu_worker/executor/preemption.h"
 
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
@@ -37,7 +38,7 @@ class PreemptionTest : public WorkerCoreTest {
         }
       }
       if (happens) happens();
-      clock_.Advance(absl::Seconds(1));
+      clock_.Advance(absl::Milliseconds(node_milliseconds_.load()));
       MutexLock lock(&mu_);
       order_ += name[6];
       return absl::OkStatus();
@@ -134,6 +135,8 @@ class PreemptionTest : public WorkerCoreTest {
     });
   }
 
+  // How long a node takes.
+  std::atomic<int> node_milliseconds_{1000};
   Mutex mu_;
   std::map<size_t, std::function<void()>> before_ ABSL_GUARDED_BY(mu_);
   std::string order_ ABSL_GUARDED_BY(mu_);
@@ -278,6 +281,37 @@ TEST_F(PreemptionTest, EqualPriorityDoesNotPreempt) {
     EXPECT_EQ(first->Read(kSum, 1), Floats{4});
     EXPECT_EQ(second->Read(kSum, 1), Floats{7});
     EXPECT_EQ(Order().substr(from), "aaaaf");
+  }
+}
+
+TEST_F(PreemptionTest, AShortRunDoesNotWaitForALongOneOfItsClass) {
+  for (const bool known : {false, true}) {
+    SCOPED_TRACE(known);
+    WorkerCoreOptions options;
+    options.tokens_first = known;
+    Start(options);
+    node_milliseconds_ = 2;
+    constexpr int kNodes = 20;
+    const std::string suffix = known ? "2" : "1";
+    const auto neighbour =
+        OpenAs("a" + suffix, "t1", v1::PRIORITY_CLASS_INTERACTIVE);
+    const auto small =
+        OpenAs("b" + suffix, "t2", v1::PRIORITY_CLASS_INTERACTIVE);
+    // The worker learns how long both take from their second runs.
+    neighbour->Define(2, Long(kNodes));
+    for (int i = 0; i < 2; ++i) {
+      neighbour->Run(2, {kSum, kOne});
+      neighbour->Read(kSum, 1);
+      small->Run(1, {kSum}, {7});
+      small->Read(kSum, 1);
+    }
+    Account({neighbour.get(), small.get()});
+    const size_t from = Order().size();
+    Before(from + 2, [&] { RunShort(small.get()); });
+    neighbour->Run(2, {kSum, kOne});
+    neighbour->Read(kSum, 1);
+    small->Read(kSum, 1);
+    EXPECT_EQ(Order().substr(from).find('f'), known ? 3 : kNodes);
   }
 }
 

@@ -12,9 +12,16 @@ namespace {
 using scheduler::BatchForecast;
 using scheduler::FairQueue;
 
+using Pace = FairQueue::Pace;
+
+// A run of no known phase is short or long by how long the last ones of its
+// graph took. A short one that waits for a long one would be late by ten times
+// its own length and more.
+constexpr absl::Duration kShortRun = absl::Milliseconds(2);
+constexpr absl::Duration kLongRun = absl::Milliseconds(20);
+
 // Returns whether runs of this phase are long or short.
-FairQueue::Pace PaceOf(v1::Phase phase, const TurnQueue::Options& options) {
-  using Pace = FairQueue::Pace;
+Pace PaceOf(v1::Phase phase, const TurnQueue::Options& options) {
   if (!options.tokens_first) return Pace::kUnknown;
   switch (phase) {
     case v1::PHASE_LLM_DECODE:
@@ -27,10 +34,22 @@ FairQueue::Pace PaceOf(v1::Phase phase, const TurnQueue::Options& options) {
   }
 }
 
+// Returns whether the session's next message is a long or a short run.
+Pace PaceOf(const NextMessage& next, const TurnQueue::Options& options) {
+  const Pace by_phase = PaceOf(next.phase(), options);
+  const absl::Duration expected = next.expected();
+  if (by_phase != Pace::kUnknown || expected == absl::ZeroDuration() ||
+      !options.tokens_first) {
+    return by_phase;
+  }
+  if (expected <= kShortRun) return Pace::kShort;
+  return expected >= kLongRun ? Pace::kLong : Pace::kUnknown;
+}
+
 FairQueue::Work WorkOf(const Session& session,
                        const TurnQueue::Options& options) {
   const NextMessage& next = session.next();
-  return {next.deadline(), next.expected(), PaceOf(next.phase(), options)};
+  return {next.deadline(), next.expected(), PaceOf(next, options)};
 }
 
 // Returns whether sessions of the two tenants may share a batch.

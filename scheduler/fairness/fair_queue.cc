@@ -226,6 +226,7 @@ void FairQueue::Serve(Session* session) {
   start = std::max(start, session->used);
   session->in_service = true;
   ++in_service_;
+  if (session->work.pace != Pace::kUnknown) session->pace = session->work.pace;
   session->charged = ToCharge(session->work.expected);
   session->used += session->charged;
   tenant->charged += session->charged / tenant->weight;

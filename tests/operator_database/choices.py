@@ -7,6 +7,8 @@ combinations, on the CPU and on the device, and must have the same bits and stri
 """
 
 import itertools
+import math
+import time
 import warnings
 
 import torch
@@ -123,18 +125,23 @@ def operators():
     return [op for op in op_db if torch.float32 in op.dtypes and variants.has_values(op)]
 
 
-def compare(ops, samples):
+def compare(ops, samples, seconds=math.inf):
     """Compares the first samples of each operator, in a session of its own, with one thread.
 
-    Returns how many combinations were compared, and the differences by combination.
+    Begins no operator after so many seconds, and says how many it has left out then. Returns how
+    many combinations were compared, and the differences by combination.
     """
     compared, differences = 0, {}
+    end = time.monotonic() + seconds
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         with djinn.local(worker_threads=1), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            for op in ops:
+            for index, op in enumerate(ops):
+                if time.monotonic() > end:
+                    print(f"left out {len(ops) - index} of {len(ops)} operators", flush=True)
+                    break
                 for name, found in _compare_operator(op, samples):
                     compared += 1
                     if found and not _is_refusal(op, found):

@@ -120,6 +120,15 @@ class ProductsTest(_Choices):
                                      layer(x).detach())
 
 
+    def test_a_copy_made_in_inference_mode(self):
+        """Its transposed weight requires no gradient, so the CPU has other bits than for the original."""
+        layer = torch.nn.Linear(64, 36, bias=False)
+        for layout, x in _rows().items():
+            with self.subTest(layout=layout), torch.inference_mode():
+                local, remote = copy.deepcopy(layer), copy.deepcopy(layer).to(self.device)
+                self.assert_same(remote(self.place(x, self.device)), local(x))
+
+
 class RecurrentTest(_Choices):
     def test_networks(self):
         kinds = {

@@ -154,9 +154,9 @@ RunContext ContextOf(SessionState& s, uint64_t sequence) {
 
 void NoteRunTime(SessionState& s, uint64_t srg_graph, absl::Duration took) {
   const absl::Duration deadline = s.message.deadline;
-  if (deadline == absl::InfiniteDuration()) return;
   const absl::Duration now = s.who.environment.clock->Monotonic();
   s.log.NoteTime(srg_graph, took, now);
+  if (deadline == absl::InfiniteDuration()) return;
   NoteInTime(s, now <= deadline ? RunInTime::kAttained : RunInTime::kMissed);
 }
 

@@ -50,7 +50,7 @@ class RunLog {
   void SetPhase(uint64_t id, v1::Phase phase);
   // Returns the phase; unspecified when it is not known.
   v1::Phase PhaseOf(uint64_t id) const;
-  // NoteTime() notes how long a run of the graph that has a deadline took.
+  // NoteTime() notes how long a run of the graph took.
   // Expected() returns what the next one takes at least; 0 when that is not
   // known.
   void NoteTime(uint64_t id, absl::Duration took, absl::Duration now);

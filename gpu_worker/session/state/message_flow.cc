@@ -240,9 +240,8 @@ void MessageFlow::RefreshLocked() {
   const v1::Run* const run = inbox_.next_run();
   const bool timed = deadline != absl::InfiniteDuration();
   const absl::Duration expected =
-      run == nullptr || !timed
-          ? absl::ZeroDuration()
-          : log_.Expected(run->graph_id(), clock_.Monotonic());
+      run == nullptr ? absl::ZeroDuration()
+                     : log_.Expected(run->graph_id(), clock_.Monotonic());
   next_.deadline_.store(
       timed ? absl::ToInt64Nanoseconds(deadline) : NextMessage::kNever,
       std::memory_order_relaxed);

@@ -26,8 +26,8 @@ class NextMessage {
     return deadline == kNever ? absl::InfiniteDuration()
                               : absl::Nanoseconds(deadline);
   }
-  // Returns the least time that the message takes, if it is a run with a
-  // deadline; 0 when that is not known.
+  // Returns the least time that the message takes, if it is a run; 0 when that
+  // is not known.
   absl::Duration expected() const {
     return absl::Nanoseconds(expected_.load(std::memory_order_relaxed));
   }
