@@ -98,6 +98,12 @@ class TestSessions : public v1::Session::Service {
             stream->Write(response);
           }
           break;
+        case v1::SessionRequest::kRecovered:
+          // An operator asks back.
+          response.mutable_lineage()->set_number(
+              request.recovered().replayed_nodes());
+          stream->Write(response);
+          break;
         case v1::SessionRequest::kClose:
           closed_ = true;
           return grpc::Status::OK;
@@ -414,6 +420,21 @@ TEST_F(GrpcCoordinatorLinkTest, GraphMayCarryAStageRequest) {
   request.set_number(17);
   link_->SendGraph({}, {}, request);
   EXPECT_EQ(events_.WaitStages(), 17u);
+}
+
+TEST_F(GrpcCoordinatorLinkTest, SendsReportsAndReceivesQuestionsOfOperators) {
+  ASSERT_TRUE(Open().ok());
+  v1::SessionRequest report;
+  report.mutable_recovered()->set_replayed_nodes(5);
+  link_->Report(std::move(report));
+  EXPECT_EQ(events_.WaitEnded(), "lineage 5");
+}
+
+TEST_F(GrpcCoordinatorLinkTest, MayAttachToASessionThatIsOpenElsewhere) {
+  link_ =
+      *MakeGrpcCoordinatorLink(address(), "secret", {}, nullptr, "", "session");
+  ASSERT_TRUE(link_->Open("program", absl::Seconds(20), &events_).ok());
+  EXPECT_EQ(service_.resumes(), std::vector<std::string>{"session"});
 }
 
 TEST_F(GrpcCoordinatorLinkTest, SendsThePriorityOfTheSession) {

@@ -19,12 +19,21 @@ using ::testing::HasSubstr;
 class LineageReportTest : public testing::Test {
  protected:
   // Opens the session with checkpoints that only the program makes.
-  void Open(uint64_t replay_memory = uint64_t{256} << 20) {
+  void Open() {
     SessionOptions options;
-    options.recovers = true;
     options.checkpoints = true;
     options.replay_time = absl::Hours(1);
-    options.replay_memory = replay_memory;
+    OpenWith(std::move(options));
+  }
+  // Opens a session that keeps nothing, and makes no checkpoints that would
+  // make up for it.
+  void OpenWithoutMemory() {
+    SessionOptions options;
+    options.replay_memory = 1;
+    OpenWith(std::move(options));
+  }
+  void OpenWith(SessionOptions options) {
+    options.recovers = true;
     session_ = cluster_.Open(std::move(options));
     device_ = *session_->Device(0);
   }
@@ -87,7 +96,7 @@ TEST_F(LineageReportTest, ValuesAreUploadedReplayedOrRestored) {
 }
 
 TEST_F(LineageReportTest, DroppedChainsAreLostForAReason) {
-  Open(/*replay_memory=*/1);
+  OpenWithoutMemory();
   const StoragePtr x = Uploaded("12345678");
   ASSERT_TRUE(device_->Synchronize().ok());
   const v1::DeviceLineage lineage = Describe(x);
@@ -120,7 +129,7 @@ TEST_F(LineageReportTest, RecoveryIsReportedWhenTheReplayIsExecuted) {
 }
 
 TEST_F(LineageReportTest, FailedRecoveryIsReportedWithItsReason) {
-  Open(/*replay_memory=*/1);
+  OpenWithoutMemory();
   const StoragePtr x = Uploaded("12345678");
   ASSERT_TRUE(device_->Synchronize().ok());
   Lose();
