@@ -7,8 +7,8 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "common/net/coordinator_channels.h"
 #include "djinn/v1/admin.pb.h"
-#include "grpcpp/channel.h"
 
 namespace djinn::console {
 
@@ -34,9 +34,10 @@ class AdminReader {
       const std::string& tenant) = 0;
 };
 
-// Returns a reader that calls a coordinator with this token. Any role may read.
-std::unique_ptr<AdminReader> MakeGrpcAdminReader(
-    const std::shared_ptr<grpc::Channel>& channel, std::string token);
+// Returns a reader that calls the coordinator that leads with this token, and
+// follows when another one does. Any role may read. `channels` outlives it.
+std::unique_ptr<AdminReader> MakeGrpcAdminReader(CoordinatorChannels* channels,
+                                                 std::string token);
 
 }  // namespace djinn::console
 
