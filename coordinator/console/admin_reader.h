@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "common/net/coordinator_channels.h"
 #include "djinn/v1/admin.pb.h"
 
@@ -35,9 +36,11 @@ class AdminReader {
 };
 
 // Returns a reader that calls the coordinator that leads with this token, and
-// follows when another one does. Any role may read. `channels` outlives it.
-std::unique_ptr<AdminReader> MakeGrpcAdminReader(CoordinatorChannels* channels,
-                                                 std::string token);
+// follows when another one does. Any role may read. `deadline` bounds each
+// call. `channels` outlives the reader.
+std::unique_ptr<AdminReader> MakeGrpcAdminReader(
+    CoordinatorChannels* channels, std::string token,
+    absl::Duration deadline = absl::Seconds(5));
 
 }  // namespace djinn::console
 

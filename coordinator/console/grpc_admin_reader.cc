@@ -14,15 +14,15 @@ namespace {
 
 using Stub = v1::Admin::StubInterface;
 
-constexpr std::chrono::seconds kDeadline(5);
 constexpr int kPageSize = 1000;
 // Bounds a list. A cluster with more objects of a kind is not shown.
 constexpr int kMaxPages = 200;
 
 class GrpcAdminReader : public AdminReader {
  public:
-  GrpcAdminReader(CoordinatorChannels* channels, std::string token)
-      : channels_(channels), token_(std::move(token)) {}
+  GrpcAdminReader(CoordinatorChannels* channels, std::string token,
+                  absl::Duration deadline)
+      : channels_(channels), token_(std::move(token)), deadline_(deadline) {}
 
   absl::StatusOr<v1::ListWorkersResponse> Workers() override {
     return ListAll<v1::ListWorkersRequest>(&Stub::ListWorkers);
@@ -76,7 +76,8 @@ class GrpcAdminReader : public AdminReader {
   template <typename Request, typename Response>
   absl::StatusOr<Response> Call(Method<Request, Response> method,
                                 const Request& request) {
-    const auto deadline = std::chrono::system_clock::now() + kDeadline;
+    const auto deadline = std::chrono::system_clock::now() +
+                          absl::ToChronoMilliseconds(deadline_);
     for (;;) {
       const CoordinatorChannels::Target target = channels_->current();
       grpc::ClientContext context;
@@ -117,13 +118,16 @@ class GrpcAdminReader : public AdminReader {
 
   CoordinatorChannels* const channels_;
   const std::string token_;
+  const absl::Duration deadline_;
 };
 
 }  // namespace
 
 std::unique_ptr<AdminReader> MakeGrpcAdminReader(CoordinatorChannels* channels,
-                                                 std::string token) {
-  return std::make_unique<GrpcAdminReader>(channels, std::move(token));
+                                                 std::string token,
+                                                 absl::Duration deadline) {
+  return std::make_unique<GrpcAdminReader>(channels, std::move(token),
+                                           deadline);
 }
 
 }  // namespace djinn::console

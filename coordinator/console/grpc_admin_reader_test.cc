@@ -77,7 +77,7 @@ class GrpcAdminReaderTest : public testing::Test {
           absl::StrCat(a_.address(), ",", b_.address(), ",", c_.address()))
           .value();
   const std::unique_ptr<AdminReader> reader_ =
-      MakeGrpcAdminReader(channels_.get(), "token");
+      MakeGrpcAdminReader(channels_.get(), "token", absl::Minutes(2));
 };
 
 TEST_F(GrpcAdminReaderTest, FollowsTheLeaderWhenItChanges) {
