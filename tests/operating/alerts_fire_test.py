@@ -56,10 +56,11 @@ _FIRST = {"DjinnWorkerSilent": 10, "DjinnWorkerLost": _WORKER_TIMEOUT, "DjinnWor
 
 # Metrics of panels that nothing here moves, or that a cluster has without silent workers only.
 _UNMOVED = {
-    "djinn_certificate_expiry_timestamp_seconds", "djinn_migrations_total",
-    "djinn_preemptions_total", "djinn_queue_stopped", "djinn_recoveries_total",
-    "djinn_returned_leases_total", "djinn_run_deadlines_total", "djinn_scale_demand_devices",
-    "djinn_scale_desired_workers", "djinn_worker_device_events_total",
+    "djinn_certificate_expiry_timestamp_seconds", "djinn_checkpoint_bytes_total",
+    "djinn_migrations_total", "djinn_preemptions_total", "djinn_queue_stopped",
+    "djinn_recoveries_total", "djinn_replayed_nodes_total", "djinn_returned_leases_total",
+    "djinn_run_deadlines_total", "djinn_scale_demand_devices", "djinn_scale_desired_workers",
+    "djinn_worker_device_events_total",
 }
 
 
