@@ -64,6 +64,12 @@ absl::StatusOr<std::unique_ptr<AllGpusWorker>> AllGpusWorker::Start(
       absl::SleepFor(kStep);
     }
   });
+  worker->health_thread_ = std::thread([raw = worker.get()] {
+    while (!raw->stopping_) {
+      raw->supervisor_->AskHealth();
+      absl::SleepFor(kStep);
+    }
+  });
   const absl::Time deadline = absl::Now() + kStartTimeout;
   while (!supervisor->Started() && absl::Now() < deadline) {
     absl::SleepFor(kStep);
@@ -133,6 +139,7 @@ void AllGpusWorker::Stop() {
   }
   stopping_ = true;
   thread_.join();
+  health_thread_.join();
 }
 
 }  // namespace djinn::worker

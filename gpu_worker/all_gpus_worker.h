@@ -61,7 +61,9 @@ class AllGpusWorker {
   std::unique_ptr<GpuLauncher> launcher_;
   std::unique_ptr<GpuSupervisor> supervisor_;
   std::atomic<bool> stopping_{false};
+  // One steps, and one asks for the health.
   std::thread thread_;
+  std::thread health_thread_;
   std::unique_ptr<Readiness> readiness_;
   // Null when it is not configured.
   std::unique_ptr<MonitoringPort> monitoring_;

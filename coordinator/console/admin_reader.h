@@ -7,8 +7,9 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/net/coordinator_channels.h"
 #include "djinn/v1/admin.pb.h"
-#include "grpcpp/channel.h"
 
 namespace djinn::console {
 
@@ -34,9 +35,12 @@ class AdminReader {
       const std::string& tenant) = 0;
 };
 
-// Returns a reader that calls a coordinator with this token. Any role may read.
+// Returns a reader that calls the coordinator that leads with this token, and
+// follows when another one does. Any role may read. `deadline` bounds each
+// call. `channels` outlives the reader.
 std::unique_ptr<AdminReader> MakeGrpcAdminReader(
-    const std::shared_ptr<grpc::Channel>& channel, std::string token);
+    CoordinatorChannels* channels, std::string token,
+    absl::Duration deadline = absl::Seconds(5));
 
 }  // namespace djinn::console
 

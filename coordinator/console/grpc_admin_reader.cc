@@ -14,16 +14,15 @@ namespace {
 
 using Stub = v1::Admin::StubInterface;
 
-constexpr std::chrono::seconds kDeadline(5);
 constexpr int kPageSize = 1000;
 // Bounds a list. A cluster with more objects of a kind is not shown.
 constexpr int kMaxPages = 200;
 
 class GrpcAdminReader : public AdminReader {
  public:
-  GrpcAdminReader(const std::shared_ptr<grpc::Channel>& channel,
-                  std::string token)
-      : stub_(v1::Admin::NewStub(channel)), token_(std::move(token)) {}
+  GrpcAdminReader(CoordinatorChannels* channels, std::string token,
+                  absl::Duration deadline)
+      : channels_(channels), token_(std::move(token)), deadline_(deadline) {}
 
   absl::StatusOr<v1::ListWorkersResponse> Workers() override {
     return ListAll<v1::ListWorkersRequest>(&Stub::ListWorkers);
@@ -72,16 +71,29 @@ class GrpcAdminReader : public AdminReader {
   using Method = grpc::Status (Stub::*)(grpc::ClientContext*, const Request&,
                                         Response*);
 
+  // Tries one address after the other until one answers that leads. All tries
+  // share the deadline.
   template <typename Request, typename Response>
   absl::StatusOr<Response> Call(Method<Request, Response> method,
                                 const Request& request) {
-    grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() + kDeadline);
-    PutBearer(token_, &context);
-    Response response;
-    DJINN_RETURN_IF_ERROR(
-        FromGrpcStatus(((*stub_).*method)(&context, request, &response)));
-    return response;
+    const auto deadline = std::chrono::system_clock::now() +
+                          absl::ToChronoMilliseconds(deadline_);
+    for (;;) {
+      const CoordinatorChannels::Target target = channels_->current();
+      grpc::ClientContext context;
+      context.set_deadline(deadline);
+      PutBearer(token_, &context);
+      Response response;
+      const auto stub = v1::Admin::NewStub(target.channel);
+      const absl::Status status =
+          FromGrpcStatus(((*stub).*method)(&context, request, &response));
+      if (status.ok()) return response;
+      // A coordinator that hangs lets the deadline pass: the next call asks
+      // another one.
+      const bool silent = absl::IsDeadlineExceeded(status);
+      if (!silent && !absl::IsUnavailable(status)) return status;
+      if (!channels_->NoteFailure(target, status) || silent) return status;
+    }
   }
 
   template <typename Request, typename Response>
@@ -104,15 +116,18 @@ class GrpcAdminReader : public AdminReader {
                      "cluster of that size"));
   }
 
-  const std::unique_ptr<Stub> stub_;
+  CoordinatorChannels* const channels_;
   const std::string token_;
+  const absl::Duration deadline_;
 };
 
 }  // namespace
 
-std::unique_ptr<AdminReader> MakeGrpcAdminReader(
-    const std::shared_ptr<grpc::Channel>& channel, std::string token) {
-  return std::make_unique<GrpcAdminReader>(channel, std::move(token));
+std::unique_ptr<AdminReader> MakeGrpcAdminReader(CoordinatorChannels* channels,
+                                                 std::string token,
+                                                 absl::Duration deadline) {
+  return std::make_unique<GrpcAdminReader>(channels, std::move(token),
+                                           deadline);
 }
 
 }  // namespace djinn::console

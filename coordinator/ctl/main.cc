@@ -78,9 +78,9 @@ sigset_t BlockEnds() {
   return ends;
 }
 
-// Serves the console until one of `ends` arrives.
-absl::Status RunConsole(const Command& command,
-                        const std::shared_ptr<grpc::Channel>& channel,
+// Serves the console until one of `ends` arrives. It follows the leader by
+// itself.
+absl::Status RunConsole(const Command& command, CoordinatorChannels* channels,
                         const std::string& token, const sigset_t& ends) {
   console::Observer::Options observer;
   observer.interval = command.interval;
@@ -91,7 +91,7 @@ absl::Status RunConsole(const Command& command,
   const std::string code = server.access_code;
   DJINN_ASSIGN_OR_RETURN(
       const auto console,
-      console::Console::Start(console::MakeGrpcAdminReader(channel, token),
+      console::Console::Start(console::MakeGrpcAdminReader(channels, token),
                               Clock::Real(), observer, std::move(server)));
   Write(absl::StrCat("console on http://", console->address(),
                      "/\naccess code ", code, "\n"));
@@ -115,20 +115,23 @@ int Ask(const Command& command) {
   const auto channels =
       CoordinatorChannels::Make(command.coordinator, *security);
   if (!channels.ok()) return Refuse(channels.status().message());
-  // Goes on to other addresses until the leader answers.
-  std::string address;
+  std::string address = (*channels)->current().address;
   absl::Status status;
-  bool next = true;
-  while (next) {
-    const CoordinatorChannels::Target target = (*channels)->current();
-    address = target.address;
-    status = console ? RunConsole(command, target.channel, *token, ends)
-                     : RunCommand(command, target.channel, *token,
-                                  {.print = Write,
-                                   .sleep = absl::SleepFor,
-                                   .clears = isatty(STDOUT_FILENO) != 0});
-    next =
-        absl::IsUnavailable(status) && (*channels)->NoteFailure(target, status);
+  if (console) {
+    status = RunConsole(command, channels->get(), *token, ends);
+  } else {
+    // Goes on to other addresses until the leader answers.
+    bool next = true;
+    while (next) {
+      const CoordinatorChannels::Target target = (*channels)->current();
+      address = target.address;
+      status = RunCommand(command, target.channel, *token,
+                          {.print = Write,
+                           .sleep = absl::SleepFor,
+                           .clears = isatty(STDOUT_FILENO) != 0});
+      next = absl::IsUnavailable(status) &&
+             (*channels)->NoteFailure(target, status);
+    }
   }
   // The coordinator was not called.
   if (absl::IsInvalidArgument(status) && ErrorReason(status).empty()) {

@@ -42,7 +42,7 @@ _INSIDE = ("libabsl-dev", "libc-ares-dev", "libfmt-dev", "libgrpc-dev", "libprot
            "libre2-dev", "libspdlog-dev", "libxxhash-dev")
 _PROGRAMS = ("djinn-coordinator", "djinn-worker", "djinnctl")
 # Of the machine that runs it, whatever it is.
-_OF_SYSTEM = re.compile(r"(ld-linux.*|lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s|resolv))\.so")
+_OF_SYSTEM = re.compile(r"(ld-linux.*|lib(c|m|dl|rt|pthread|util|stdc\+\+|gcc_s|resolv))\.so")
 
 _ABOUT = {
     "libdjinn-client": "client library: PyTorch programs on accelerators of other machines",
@@ -235,8 +235,11 @@ Description: Djinn's {_ABOUT[name]}
 
 # --- the archive ---
 
-def bundle(root):
-    """Adds the libraries of Debian that the programs need, with their licences."""
+def bundle(arguments, root):
+    """Adds the libraries of Debian that the programs need, with their licences.
+
+    Each finds the others beside it: a program's own path counts for what it names alone.
+    """
     needed = {}
     for name in _PROGRAMS:
         for line in run("ldd", root / _SITE / name).splitlines():
@@ -247,6 +250,7 @@ def bundle(root):
     owners = set()
     for name, path in needed.items():
         copy(path, root / _SITE / "lib" / name, 0o755)
+        run(arguments.patchelf, "--set-rpath", "$ORIGIN", root / _SITE / "lib" / name)
         real = os.path.realpath(path)
         for known in (path, real, real.removeprefix("/usr")):
             done = subprocess.run(["dpkg", "-S", known], capture_output=True, text=True, check=False)
@@ -261,7 +265,7 @@ def bundle(root):
 def build_archive(arguments, root):
     for name in _STAGES:
         stage(name, arguments, root)
-    bundle(root)
+    bundle(arguments, root)
     top = f"djinn-{VERSION}-linux-x86_64"
     output = arguments.output / f"{top}.tar.gz"
     seconds = int(os.environ.get("SOURCE_DATE_EPOCH", "0"))

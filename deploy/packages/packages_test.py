@@ -142,7 +142,7 @@ class ArchiveTest(unittest.TestCase):
             for line in checked("ldd", self.prefix / "lib/djinn" / name).splitlines():
                 self.assertNotIn("not found", line)
                 path = re.search(r"=> (/\S.*) \(", line)
-                if path and not re.search(r"/lib(c|m|stdc\+\+|gcc_s)\.so", path.group(1)):
+                if path and not re.search(r"/lib(c|m|dl|rt|pthread|util|stdc\+\+|gcc_s)\.so", path.group(1)):
                     self.assertTrue(path.group(1).startswith(str(self.prefix)), line)
 
     def test_cmake_project_builds_against_it_and_runs(self):
@@ -168,12 +168,12 @@ class DebianTest(unittest.TestCase):
                 *sources)
         for name, kind in (("proc", "proc"), ("sys", "sysfs"), ("dev/shm", "tmpfs")):
             (cls.root / name).mkdir(exist_ok=True)
-            checked("mount", "-t", kind, kind, cls.root / name)
+            cls.mount("-t", kind, kind, cls.root / name)
         for name in ("null", "urandom", "zero"):
             (cls.root / "dev" / name).touch()
-            checked("mount", "--bind", f"/dev/{name}", cls.root / "dev" / name)
+            cls.mount("--bind", f"/dev/{name}", cls.root / "dev" / name)
         shutil.copy("/etc/resolv.conf", cls.root / "etc/resolv.conf")
-        checked("mount", "--bind", output, cls.make("packages"))
+        cls.mount("--bind", output, cls.make("packages"))
         made = time.monotonic()
         cls.inside("apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "
                    "--no-install-recommends /packages/*.deb")
@@ -182,6 +182,12 @@ class DebianTest(unittest.TestCase):
                               "awk '/djinn/ { kilobytes += $2 } END { print kilobytes }'"))
         print(f"a bare root in {made - started:.0f} s, the packages in "
               f"{installed - made:.0f} s, {size / 1000:.0f} MB", flush=True)
+
+    @classmethod
+    def mount(cls, *arguments):
+        """Mounts until the tests end: the folder is removed then."""
+        checked("mount", *arguments)
+        cls.addClassCleanup(checked, "umount", "--lazy", arguments[-1])
 
     @classmethod
     def make(cls, name):
@@ -204,7 +210,7 @@ class DebianTest(unittest.TestCase):
         log = self.root / "tmp" / f"{unit}{instance}.log"
         with open(log, "w", encoding="utf-8") as file:
             process = subprocess.Popen(
-                ["chroot", self.root, "/usr/bin/setpriv", f"--reuid={user}", f"--regid={user}",
+                ["/usr/sbin/chroot", self.root, "/usr/bin/setpriv", f"--reuid={user}", f"--regid={user}",
                  "--clear-groups", "/bin/sh", "-c", f"exec {command}"],
                 stderr=file, env={"PATH": "/usr/bin", "HOME": "/var/lib/djinn"})
 
@@ -257,7 +263,7 @@ class DebianTest(unittest.TestCase):
         with self.subTest("Python"):
             self.inside("DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "
                         "--no-install-recommends python3")
-            checked("mount", "--bind", "-o", "ro", _SITE_PACKAGES, self.make("site"))
+            self.mount("--bind", "-o", "ro", _SITE_PACKAGES, self.make("site"))
             wheel = self.build_wheel()
             self.make("wheel")
             checked("unzip", "-q", wheel, "-d", self.root / "wheel")

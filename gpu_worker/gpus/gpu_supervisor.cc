@@ -53,20 +53,36 @@ void GpuSupervisor::Advance(int index, absl::Duration now) {
   }
   if (const std::optional<std::string> how = launcher_->Reap(pid)) {
     NoteEnd(index, *how, now);
-    return;
   }
+}
+
+void GpuSupervisor::AskHealth() {
+  size_t count = 0;
   {
     MutexLock lock(&mu_);
-    if (now < children_[index].health_due) return;
+    count = children_.size();
+  }
+  for (size_t i = 0; i < count; ++i) AskHealthOf(static_cast<int>(i));
+}
+
+void GpuSupervisor::AskHealthOf(int index) {
+  uint64_t start = 0;
+  {
+    MutexLock lock(&mu_);
+    const Child& child = children_[index];
+    if (child.pid == 0 || clock_->Monotonic() < child.health_due) return;
+    start = child.starts;
   }
   // The launcher asks the process, which takes a while.
   const std::string address = launcher_->Address(index);
   const std::string failure = launcher_->NotReady(index);
   MutexLock lock(&mu_);
   Child& child = children_[index];
+  // The answer is of a process that has ended meanwhile.
+  if (child.pid == 0 || child.starts != start) return;
   child.address = address;
   child.failure = failure;
-  child.health_due = now + kHealthInterval;
+  child.health_due = clock_->Monotonic() + kHealthInterval;
 }
 
 void GpuSupervisor::Launch(int index, absl::Duration now) {

@@ -24,7 +24,8 @@
 
 namespace djinn::worker {
 
-// Starts and ends the processes. Called by one thread at a time.
+// Starts and ends the processes. One thread calls Launch(), Signal() and
+// Reap(), another one Address() and NotReady().
 class GpuLauncher {
  public:
   virtual ~GpuLauncher() = default;
@@ -38,7 +39,8 @@ class GpuLauncher {
   // Returns the address at which the worker serves clients; empty while it does
   // not serve.
   virtual std::string Address(int index) = 0;
-  // Returns why the worker is not ready; empty when it is.
+  // Asks the worker why it is not ready, and waits for the answer for at most a
+  // few seconds; empty when it is ready.
   virtual std::string NotReady(int index) = 0;
 };
 
@@ -55,9 +57,13 @@ class GpuSupervisor {
   GpuSupervisor(std::vector<std::string> uuids, GpuLauncher* launcher,
                 Clock* clock);
 
-  // Sends signals, starts what is due, takes note of what ended, and asks for
-  // the health. One thread calls it, often.
+  // Sends signals, starts what is due, and takes note of what ended. Waits for
+  // no worker. One thread calls it, often.
   void Step();
+  // Asks those workers for their health whose last answer is old. A worker that
+  // hangs delays the answers of the others, and nothing else. A second thread
+  // calls it, often.
+  void AskHealth();
   // Has the next Step() send a signal to every process. After SIGTERM, SIGINT
   // or SIGKILL, what ends is not started again.
   void Signal(int signal);
@@ -88,6 +94,7 @@ class GpuSupervisor {
     absl::Duration health_due;
   };
   void Advance(int index, absl::Duration now);
+  void AskHealthOf(int index);
   void Launch(int index, absl::Duration now);
   void NoteEnd(int index, const std::string& how, absl::Duration now);
 

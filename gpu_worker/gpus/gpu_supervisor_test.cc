@@ -1,12 +1,15 @@
 #include "gpu_worker/gpus/gpu_supervisor.h"
 
 #include <csignal>
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include "absl/synchronization/notification.h"
 #include "common/base/error.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -41,7 +44,10 @@ class FakeLauncher : public GpuLauncher {
     return how;
   }
   std::string Address(int index) override { return addresses[index]; }
-  std::string NotReady(int index) override { return not_ready[index]; }
+  std::string NotReady(int index) override {
+    if (asked != nullptr) asked(index);
+    return not_ready[index];
+  }
 
   std::set<int> refuses;
   std::map<int, int> starts;
@@ -49,6 +55,8 @@ class FakeLauncher : public GpuLauncher {
   std::vector<std::pair<pid_t, int>> signals;
   // How those that ended did so, by pid.
   std::map<pid_t, std::string> ended;
+  // Runs while a worker is asked.
+  std::function<void(int)> asked;
 };
 
 class GpuSupervisorTest : public testing::Test {
@@ -59,6 +67,7 @@ class GpuSupervisorTest : public testing::Test {
     for (absl::Duration passed; passed < time; passed += kStep) {
       clock_.Advance(kStep);
       supervisor_.Step();
+      supervisor_.AskHealth();
     }
   }
   std::string Failure(int index) const {
@@ -169,6 +178,56 @@ TEST_F(GpuSupervisorTest, AfterTheSignalToEndNothingIsStartedAgain) {
   supervisor_.Signal(SIGKILL);
   supervisor_.Step();
   EXPECT_THAT(launcher_.signals, IsEmpty());
+}
+
+TEST_F(GpuSupervisorTest, AWorkerThatHangsDelaysNoSignalAndNoRestart) {
+  supervisor_.Step();
+  absl::Notification hangs, released;
+  launcher_.asked = [&](int index) {
+    if (index != 0) return;
+    hangs.Notify();
+    released.WaitForNotification();
+  };
+  std::thread health([this] { supervisor_.AskHealth(); });
+  hangs.WaitForNotification();
+  supervisor_.Signal(SIGHUP);
+  supervisor_.Step();
+  EXPECT_THAT(launcher_.signals,
+              ElementsAre(Pair(100, SIGHUP), Pair(200, SIGHUP)));
+  launcher_.ended[200] = "signal 9";
+  supervisor_.Step();
+  EXPECT_EQ(Failure(1), "it ended: signal 9");
+  clock_.Advance(GpuSupervisor::kFirstPause);
+  supervisor_.Step();
+  EXPECT_EQ(launcher_.starts[1], 2);
+  released.Notify();
+  health.join();
+}
+
+TEST_F(GpuSupervisorTest, TheAnswerOfAProcessThatEndedMeanwhileIsForgotten) {
+  launcher_.addresses[0] = "host:1";
+  supervisor_.Step();
+  launcher_.asked = [this](int index) {
+    if (index != 0) return;
+    launcher_.ended[100] = "signal 9";
+    supervisor_.Step();
+  };
+  supervisor_.AskHealth();
+  EXPECT_EQ(Failure(0), "it ended: signal 9");
+  clock_.Advance(GpuSupervisor::kFirstPause);
+  supervisor_.Step();
+  EXPECT_EQ(launcher_.starts[0], 2);
+  launcher_.asked = [this](int index) {
+    if (index != 0) return;
+    launcher_.ended[101] = "signal 9";
+    supervisor_.Step();
+    clock_.Advance(absl::Minutes(1));
+    supervisor_.Step();
+  };
+  supervisor_.AskHealth();
+  EXPECT_EQ(launcher_.starts[0], 3);
+  EXPECT_EQ(Failure(0), "it starts");
+  EXPECT_THAT(supervisor_.Addresses(), IsEmpty());
 }
 
 }  // namespace

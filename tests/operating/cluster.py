@@ -4,7 +4,7 @@ import os
 import subprocess
 import time
 
-PATIENCE = 60
+PATIENCE = 120
 
 
 def eventually(condition, what):

