@@ -1,9 +1,28 @@
-"""Sets how urgent the session's runs are."""
+"""Sets the execution mode, the urgency and the phase of a program's calls."""
 
 import contextlib
 from typing import NamedTuple, Optional
 
 from djinn import _djinn
+
+_MODES = ("strict", "fast")
+
+
+def set_execution_mode(mode):
+    """Sets the mode of the calls that this process makes from now on.
+
+    In "strict" mode every operator returns the bits that PyTorch returns. In "fast" mode
+    workers may compute sums in another order. DJINN_EXECUTION_MODE sets the initial mode,
+    which is "strict" by default. Raises ValueError for another mode.
+    """
+    if mode not in _MODES:
+        raise ValueError(f"execution mode {mode!r}: must be one of {', '.join(_MODES)}")
+    _djinn.set_fast_execution(mode == "fast")
+
+
+def execution_mode():
+    """Returns the mode, "strict" or "fast"."""
+    return _MODES[_djinn.fast_execution()]
 
 
 class Urgency(NamedTuple):
@@ -42,3 +61,24 @@ def urgency(priority="default", run_deadline=None):
         yield
     finally:
         set_urgency(*outer)
+
+
+def signal_phase(phase):
+    """Sets the phase of this thread's calls, and of their backward passes, from now on.
+
+    The phase is "forward", "llm_prefill", "llm_decode", "vision_encoding",
+    "vision_decoding", "multimodal_fusion", "training" or "unknown"; another one raises
+    ValueError. Returns the former phase. The client sends the phase to the coordinator with
+    each new graph, and `djinnctl get graphs` shows it.
+    """
+    return _djinn.signal_phase(phase)
+
+
+@contextlib.contextmanager
+def phase(phase):
+    """`with djinn.phase("llm_decode"):` sets the phase for the block."""
+    outer = signal_phase(phase)
+    try:
+        yield
+    finally:
+        signal_phase(outer)
