@@ -33,7 +33,7 @@ struct ReadinessCheck {
   std::string name;
   // Empty when the condition holds.
   std::string failure;
-  // What else to know about it; may be empty.
+  // Further facts for operators; may be empty.
   std::string detail = {};
 };
 

@@ -26,8 +26,8 @@ constexpr double kFarthest = 1 << 16;
 // The largest number among the arguments that the guards compute with.
 constexpr int64_t kMostElements = 1 << 20;
 
-// Finds a call's arguments by name. Those of the schemas that the guards know
-// are all there; another version's schema may lack some.
+// Finds a call's arguments by name. Another version of the library may lack an
+// argument that the guards look for.
 class Values {
  public:
   Values(const c10::FunctionSchema& schema, const torch::jit::Stack& stack)
