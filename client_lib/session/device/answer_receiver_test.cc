@@ -70,6 +70,50 @@ class AnswerReceiverTest : public testing::Test {
     changed_.SignalAll();
   }
 
+  // Expects that a leader that ends recalls the stream's thread for a follower.
+  // If it is `refused`, its stream refuses it, and its answer is there.
+  void ExpectFollowersRecall(bool refused) {
+    std::atomic<bool> leads{false}, ends{false};
+    FakeStream* const stream = Connect([&](absl::FunctionRef<bool()>) {
+      leads = true;
+      for (Patience patience; !ends;) patience.Yield();
+      return !refused;
+    });
+    Mutex mu;
+    CondVar changed;
+    std::thread leader([&] {
+      MutexLock lock(&mu);
+      receiver_.WaitOrReceive(
+          &mu, &changed, [&] { return refused; }, Deadline(Patience::kLong),
+          /*may_lead=*/true);
+    });
+    for (Patience patience; !leads;) patience.Yield();
+    bool waits = false;
+    std::thread follower([&] {
+      MutexLock lock(&mu_);
+      while (!answered_) {
+        receiver_.WaitOrReceive(
+            &mu_, &changed_,
+            [&] {
+              waits = true;
+              return answered_;
+            },
+            Deadline(Patience::kLong), /*may_lead=*/false);
+      }
+    });
+    for (Patience patience;; patience.Yield()) {
+      MutexLock lock(&mu_);
+      if (waits) break;
+    }
+    // The follower trusted the leader.
+    EXPECT_EQ(stream->recalls(), 0);
+    ends = true;
+    leader.join();
+    EXPECT_GE(stream->recalls(), 1);
+    Answer();
+    follower.join();
+  }
+
   AnswerReceiver receiver_;
   Mutex mu_;
   CondVar changed_;
@@ -122,87 +166,12 @@ TEST_F(AnswerReceiverTest, ThreadThatTheStreamRefusesFollows) {
 }
 
 TEST_F(AnswerReceiverTest, ReturningLeaderRecallsTheStreamsThreadForFollowers) {
-  std::atomic<bool> leads{false}, ends{false};
-  FakeStream* const stream = Connect([&](absl::FunctionRef<bool()>) {
-    leads = true;
-    for (Patience patience; !ends;) patience.Yield();
-    return true;
-  });
-  Mutex mu;
-  CondVar changed;
-  std::thread leader([&] {
-    MutexLock lock(&mu);
-    receiver_.WaitOrReceive(
-        &mu, &changed, [] { return false; }, Deadline(Patience::kLong),
-        /*may_lead=*/true);
-  });
-  for (Patience patience; !leads;) patience.Yield();
-  bool waits = false;
-  std::thread follower([&] {
-    MutexLock lock(&mu_);
-    while (!answered_) {
-      receiver_.WaitOrReceive(
-          &mu_, &changed_,
-          [&] {
-            waits = true;
-            return answered_;
-          },
-          Deadline(Patience::kLong), /*may_lead=*/false);
-    }
-  });
-  for (Patience patience;; patience.Yield()) {
-    MutexLock lock(&mu_);
-    if (waits) break;
-  }
-  // The follower trusted the leader.
-  EXPECT_EQ(stream->recalls(), 0);
-  ends = true;
-  leader.join();
-  EXPECT_GE(stream->recalls(), 1);
-  Answer();
-  follower.join();
+  ExpectFollowersRecall(/*refused=*/false);
 }
 
+// Another thread received the leader's answer meanwhile.
 TEST_F(AnswerReceiverTest, RefusedLeaderRecallsTheStreamsThreadForFollowers) {
-  std::atomic<bool> leads{false}, ends{false};
-  FakeStream* const stream = Connect([&](absl::FunctionRef<bool()>) {
-    leads = true;
-    for (Patience patience; !ends;) patience.Yield();
-    return false;
-  });
-  Mutex mu;
-  CondVar changed;
-  std::thread leader([&] {
-    MutexLock lock(&mu);
-    // Another thread received the leader's answer meanwhile.
-    receiver_.WaitOrReceive(
-        &mu, &changed, [] { return true; }, Deadline(Patience::kLong),
-        /*may_lead=*/true);
-  });
-  for (Patience patience; !leads;) patience.Yield();
-  bool waits = false;
-  std::thread follower([&] {
-    MutexLock lock(&mu_);
-    while (!answered_) {
-      receiver_.WaitOrReceive(
-          &mu_, &changed_,
-          [&] {
-            waits = true;
-            return answered_;
-          },
-          Deadline(Patience::kLong), /*may_lead=*/false);
-    }
-  });
-  for (Patience patience;; patience.Yield()) {
-    MutexLock lock(&mu_);
-    if (waits) break;
-  }
-  EXPECT_EQ(stream->recalls(), 0);
-  ends = true;
-  leader.join();
-  EXPECT_GE(stream->recalls(), 1);
-  Answer();
-  follower.join();
+  ExpectFollowersRecall(/*refused=*/true);
 }
 
 TEST_F(AnswerReceiverTest, FollowerWaitsNoLongerThanTheDeadline) {
