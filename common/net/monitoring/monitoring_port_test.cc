@@ -1,4 +1,4 @@
-#include "common/net/monitoring_port.h"
+#include "common/net/monitoring/monitoring_port.h"
 
 #include <memory>
 #include <string>

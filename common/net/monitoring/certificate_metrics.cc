@@ -1,4 +1,4 @@
-#include "common/net/certificate_metrics.h"
+#include "common/net/monitoring/certificate_metrics.h"
 
 #include <ctime>
 #include <memory>

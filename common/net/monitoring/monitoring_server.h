@@ -14,8 +14,8 @@
 // occupies a thread, so that slow peers delay no probe. When there are too many
 // connections, the oldest that has not finished its request is closed; see
 // connection_gate.h.
-#ifndef COMMON_NET_MONITORING_SERVER_H_
-#define COMMON_NET_MONITORING_SERVER_H_
+#ifndef COMMON_NET_MONITORING_MONITORING_SERVER_H_
+#define COMMON_NET_MONITORING_MONITORING_SERVER_H_
 
 #include <functional>
 #include <memory>
@@ -67,4 +67,4 @@ class MonitoringServer {
 
 }  // namespace djinn
 
-#endif  // COMMON_NET_MONITORING_SERVER_H_
+#endif  // COMMON_NET_MONITORING_MONITORING_SERVER_H_

@@ -1,7 +1,7 @@
 // Says when the certificates of a process expire, so that an alert comes before
 // the failure.
-#ifndef COMMON_NET_CERTIFICATE_METRICS_H_
-#define COMMON_NET_CERTIFICATE_METRICS_H_
+#ifndef COMMON_NET_MONITORING_CERTIFICATE_METRICS_H_
+#define COMMON_NET_MONITORING_CERTIFICATE_METRICS_H_
 
 #include <string>
 #include <utility>
@@ -26,4 +26,4 @@ MetricsSource CertificateMetrics(
 
 }  // namespace djinn
 
-#endif  // COMMON_NET_CERTIFICATE_METRICS_H_
+#endif  // COMMON_NET_MONITORING_CERTIFICATE_METRICS_H_

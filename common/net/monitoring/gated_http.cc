@@ -1,4 +1,4 @@
-#include "common/net/gated_http.h"
+#include "common/net/monitoring/gated_http.h"
 
 #include <sys/socket.h>
 

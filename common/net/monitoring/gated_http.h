@@ -7,8 +7,8 @@
 // not finished its request is closed; see connection_gate.h. A connection
 // serves one request. A request may have at most
 // ConnectionGate::kMaxFirstBytes, and the body of a request is never read.
-#ifndef COMMON_NET_GATED_HTTP_H_
-#define COMMON_NET_GATED_HTTP_H_
+#ifndef COMMON_NET_MONITORING_GATED_HTTP_H_
+#define COMMON_NET_MONITORING_GATED_HTTP_H_
 
 #include <functional>
 #include <memory>
@@ -59,4 +59,4 @@ class GatedHttp {
 
 }  // namespace djinn
 
-#endif  // COMMON_NET_GATED_HTTP_H_
+#endif  // COMMON_NET_MONITORING_GATED_HTTP_H_

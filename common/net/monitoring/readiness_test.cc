@@ -1,4 +1,4 @@
-#include "common/net/readiness.h"
+#include "common/net/monitoring/readiness.h"
 
 #include <string>
 #include <vector>

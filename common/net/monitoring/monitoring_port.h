@@ -1,7 +1,7 @@
 // Opens the monitoring port without ever stopping service for it: while the
 // port is busy, the process serves without, and tries again.
-#ifndef COMMON_NET_MONITORING_PORT_H_
-#define COMMON_NET_MONITORING_PORT_H_
+#ifndef COMMON_NET_MONITORING_MONITORING_PORT_H_
+#define COMMON_NET_MONITORING_MONITORING_PORT_H_
 
 #include <memory>
 #include <string>
@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/base/mutex.h"
-#include "common/net/monitoring_server.h"
+#include "common/net/monitoring/monitoring_server.h"
 
 namespace djinn {
 
@@ -46,4 +46,4 @@ class MonitoringPort {
 
 }  // namespace djinn
 
-#endif  // COMMON_NET_MONITORING_PORT_H_
+#endif  // COMMON_NET_MONITORING_MONITORING_PORT_H_

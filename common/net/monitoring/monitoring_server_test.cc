@@ -1,4 +1,4 @@
-#include "common/net/monitoring_server.h"
+#include "common/net/monitoring/monitoring_server.h"
 
 #include <sys/socket.h>
 

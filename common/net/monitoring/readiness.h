@@ -2,8 +2,8 @@
 // it is asked: /readyz (monitoring_server.h), health v1 (server.h), metrics.
 //
 // A thread evaluates the checks every interval. Thread-safe. Knows no gRPC.
-#ifndef COMMON_NET_READINESS_H_
-#define COMMON_NET_READINESS_H_
+#ifndef COMMON_NET_MONITORING_READINESS_H_
+#define COMMON_NET_MONITORING_READINESS_H_
 
 #include <cstdint>
 #include <functional>
@@ -14,7 +14,7 @@
 #include "absl/time/time.h"
 #include "common/base/mutex.h"
 #include "common/metrics/exposition.h"
-#include "common/net/monitoring_server.h"
+#include "common/net/monitoring/monitoring_server.h"
 
 namespace djinn {
 
@@ -65,4 +65,4 @@ class Readiness {
 
 }  // namespace djinn
 
-#endif  // COMMON_NET_READINESS_H_
+#endif  // COMMON_NET_MONITORING_READINESS_H_

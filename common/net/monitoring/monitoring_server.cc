@@ -1,4 +1,4 @@
-#include "common/net/monitoring_server.h"
+#include "common/net/monitoring/monitoring_server.h"
 
 #include <utility>
 
@@ -7,7 +7,7 @@
 #include "absl/strings/string_view.h"
 #include "common/base/error.h"
 #include "common/base/status_macros.h"
-#include "common/net/gated_http.h"
+#include "common/net/monitoring/gated_http.h"
 #include "common/net/server_address.h"
 #include "common/net/socket.h"
 #include "httplib.h"
