@@ -11,8 +11,8 @@
 // between protected pages; that may have missed a kernel that fails only with
 // several wrong operands at once. value_guards.h and index_table.h check
 // operands' values.
-#ifndef GPU_WORKER_DEVICE_TORCH_OPERAND_GUARDS_H_
-#define GPU_WORKER_DEVICE_TORCH_OPERAND_GUARDS_H_
+#ifndef GPU_WORKER_DEVICE_TORCH_GUARDS_OPERAND_GUARDS_H_
+#define GPU_WORKER_DEVICE_TORCH_GUARDS_OPERAND_GUARDS_H_
 
 #include "ATen/core/function_schema.h"
 #include "absl/status/status.h"
@@ -30,4 +30,4 @@ absl::Status CheckOperandsOnGpu(const c10::FunctionSchema& schema,
 
 }  // namespace djinn::worker
 
-#endif  // GPU_WORKER_DEVICE_TORCH_OPERAND_GUARDS_H_
+#endif  // GPU_WORKER_DEVICE_TORCH_GUARDS_OPERAND_GUARDS_H_

@@ -1,10 +1,10 @@
 // Checks the operands of attention and of fused optimisers, whose kernels trust
 // them (operand_guards.h).
-#ifndef GPU_WORKER_DEVICE_TORCH_FUSED_GUARDS_H_
-#define GPU_WORKER_DEVICE_TORCH_FUSED_GUARDS_H_
+#ifndef GPU_WORKER_DEVICE_TORCH_GUARDS_FUSED_GUARDS_H_
+#define GPU_WORKER_DEVICE_TORCH_GUARDS_FUSED_GUARDS_H_
 
 #include "absl/status/status.h"
-#include "gpu_worker/device/torch/named_arguments.h"
+#include "gpu_worker/device/torch/guards/named_arguments.h"
 
 namespace djinn::worker {
 
@@ -25,4 +25,4 @@ absl::Status CheckFusedAdagradOnGpu(const NamedArguments& arguments);
 
 }  // namespace djinn::worker
 
-#endif  // GPU_WORKER_DEVICE_TORCH_FUSED_GUARDS_H_
+#endif  // GPU_WORKER_DEVICE_TORCH_GUARDS_FUSED_GUARDS_H_

@@ -1,4 +1,4 @@
-#include "gpu_worker/device/torch/index_table.h"
+#include "gpu_worker/device/torch/guards/index_table.h"
 
 #include <algorithm>
 #include <iterator>

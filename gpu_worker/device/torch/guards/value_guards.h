@@ -7,8 +7,8 @@
 //
 // Also checks values that would make a call run practically forever: no other
 // session has the device until the call is over.
-#ifndef GPU_WORKER_DEVICE_TORCH_VALUE_GUARDS_H_
-#define GPU_WORKER_DEVICE_TORCH_VALUE_GUARDS_H_
+#ifndef GPU_WORKER_DEVICE_TORCH_GUARDS_VALUE_GUARDS_H_
+#define GPU_WORKER_DEVICE_TORCH_GUARDS_VALUE_GUARDS_H_
 
 #include <memory>
 
@@ -25,4 +25,4 @@ std::unique_ptr<ArgumentCheck> MakeValueGuard(
 
 }  // namespace djinn::worker
 
-#endif  // GPU_WORKER_DEVICE_TORCH_VALUE_GUARDS_H_
+#endif  // GPU_WORKER_DEVICE_TORCH_GUARDS_VALUE_GUARDS_H_

@@ -1,4 +1,4 @@
-#include "gpu_worker/device/torch/gpu_allow_list.h"
+#include "gpu_worker/device/torch/guards/gpu_allow_list.h"
 
 #include <set>
 #include <string>
@@ -7,7 +7,7 @@
 #include "absl/strings/match.h"
 #include "common/base/error.h"
 #include "common/torch/allow_list.h"
-#include "gpu_worker/device/torch/index_table.h"
+#include "gpu_worker/device/torch/guards/index_table.h"
 #include "gtest/gtest.h"
 
 namespace djinn::worker {

@@ -1,4 +1,4 @@
-#include "gpu_worker/device/torch/value_guards.h"
+#include "gpu_worker/device/torch/guards/value_guards.h"
 
 #include <algorithm>
 #include <cstdint>

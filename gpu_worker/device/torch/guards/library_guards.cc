@@ -1,4 +1,4 @@
-#include "gpu_worker/device/torch/library_guards.h"
+#include "gpu_worker/device/torch/guards/library_guards.h"
 
 #include <cstdint>
 #include <initializer_list>

@@ -3,8 +3,8 @@
 // one that is in range, so that no kernel asserts or accesses memory outside
 // its operands, and sets a flag. The thread that waits for the run reads the
 // flag. On the host the call fails at once.
-#ifndef GPU_WORKER_DEVICE_TORCH_INDEX_CHECK_H_
-#define GPU_WORKER_DEVICE_TORCH_INDEX_CHECK_H_
+#ifndef GPU_WORKER_DEVICE_TORCH_GUARDS_INDEX_CHECK_H_
+#define GPU_WORKER_DEVICE_TORCH_GUARDS_INDEX_CHECK_H_
 
 #include <cstdint>
 #include <optional>
@@ -17,7 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "gpu_worker/device/torch/call_runner.h"
-#include "gpu_worker/device/torch/index_table.h"
+#include "gpu_worker/device/torch/guards/index_table.h"
 
 namespace djinn::worker {
 
@@ -63,4 +63,4 @@ class IndexCheck final : public ArgumentCheck {
 
 }  // namespace djinn::worker
 
-#endif  // GPU_WORKER_DEVICE_TORCH_INDEX_CHECK_H_
+#endif  // GPU_WORKER_DEVICE_TORCH_GUARDS_INDEX_CHECK_H_

@@ -1,6 +1,6 @@
 // Tests replaced values and flags on the CPU: the check is tensor code like any
 // other.
-#include "gpu_worker/device/torch/index_check.h"
+#include "gpu_worker/device/torch/guards/index_check.h"
 
 #include <algorithm>
 #include <limits>

@@ -1,4 +1,4 @@
-#include "gpu_worker/device/torch/gpu_allow_list.h"
+#include "gpu_worker/device/torch/guards/gpu_allow_list.h"
 
 #include <string>
 

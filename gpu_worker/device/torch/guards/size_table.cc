@@ -1,4 +1,4 @@
-#include "gpu_worker/device/torch/size_table.h"
+#include "gpu_worker/device/torch/guards/size_table.h"
 
 #include <algorithm>
 #include <optional>

@@ -5,8 +5,8 @@
 // Operators whose CUDA kernels trust values that no rule here covers are
 // refused (gpu_allow_list.h). Values that CPU kernels trust are checked
 // operator by operator (value_guards.h).
-#ifndef GPU_WORKER_DEVICE_TORCH_INDEX_TABLE_H_
-#define GPU_WORKER_DEVICE_TORCH_INDEX_TABLE_H_
+#ifndef GPU_WORKER_DEVICE_TORCH_GUARDS_INDEX_TABLE_H_
+#define GPU_WORKER_DEVICE_TORCH_GUARDS_INDEX_TABLE_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -80,4 +80,4 @@ std::vector<IndexArgument> IndexArgumentsOf(const c10::FunctionSchema& schema);
 
 }  // namespace djinn::worker
 
-#endif  // GPU_WORKER_DEVICE_TORCH_INDEX_TABLE_H_
+#endif  // GPU_WORKER_DEVICE_TORCH_GUARDS_INDEX_TABLE_H_

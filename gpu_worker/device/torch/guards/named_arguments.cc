@@ -1,4 +1,4 @@
-#include "gpu_worker/device/torch/named_arguments.h"
+#include "gpu_worker/device/torch/guards/named_arguments.h"
 
 #include <utility>
 #include <variant>

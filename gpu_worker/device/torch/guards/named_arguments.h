@@ -1,6 +1,6 @@
 // Finds a call's arguments by name, for rules about single operators.
-#ifndef GPU_WORKER_DEVICE_TORCH_NAMED_ARGUMENTS_H_
-#define GPU_WORKER_DEVICE_TORCH_NAMED_ARGUMENTS_H_
+#ifndef GPU_WORKER_DEVICE_TORCH_GUARDS_NAMED_ARGUMENTS_H_
+#define GPU_WORKER_DEVICE_TORCH_GUARDS_NAMED_ARGUMENTS_H_
 
 #include <cstdint>
 #include <optional>
@@ -43,4 +43,4 @@ class NamedArguments {
 
 }  // namespace djinn::worker
 
-#endif  // GPU_WORKER_DEVICE_TORCH_NAMED_ARGUMENTS_H_
+#endif  // GPU_WORKER_DEVICE_TORCH_GUARDS_NAMED_ARGUMENTS_H_

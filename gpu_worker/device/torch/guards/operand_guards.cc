@@ -1,4 +1,4 @@
-#include "gpu_worker/device/torch/operand_guards.h"
+#include "gpu_worker/device/torch/guards/operand_guards.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -19,9 +19,9 @@
 #include "c10/core/MemoryFormat.h"
 #include "common/base/status_macros.h"
 #include "common/srg/graph.h"
-#include "gpu_worker/device/torch/fused_guards.h"
-#include "gpu_worker/device/torch/named_arguments.h"
-#include "gpu_worker/device/torch/size_table.h"
+#include "gpu_worker/device/torch/guards/fused_guards.h"
+#include "gpu_worker/device/torch/guards/named_arguments.h"
+#include "gpu_worker/device/torch/guards/size_table.h"
 
 namespace djinn::worker {
 namespace {

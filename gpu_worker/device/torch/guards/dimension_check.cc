@@ -1,4 +1,4 @@
-#include "gpu_worker/device/torch/dimension_check.h"
+#include "gpu_worker/device/torch/guards/dimension_check.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -12,8 +12,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "common/base/status_macros.h"
-#include "gpu_worker/device/torch/named_arguments.h"
-#include "gpu_worker/device/torch/size_table.h"
+#include "gpu_worker/device/torch/guards/named_arguments.h"
+#include "gpu_worker/device/torch/guards/size_table.h"
 
 namespace djinn::worker {
 namespace {

@@ -1,4 +1,4 @@
-#include "gpu_worker/device/torch/index_check.h"
+#include "gpu_worker/device/torch/guards/index_check.h"
 
 #include <algorithm>
 #include <cstdint>

@@ -4,8 +4,8 @@
 // they read and write other tenants' memory, or assert, which ends the
 // process's use of the GPU. The list therefore refuses operators whose values
 // are not checked before a call (index_table.h).
-#ifndef GPU_WORKER_DEVICE_TORCH_GPU_ALLOW_LIST_H_
-#define GPU_WORKER_DEVICE_TORCH_GPU_ALLOW_LIST_H_
+#ifndef GPU_WORKER_DEVICE_TORCH_GUARDS_GPU_ALLOW_LIST_H_
+#define GPU_WORKER_DEVICE_TORCH_GUARDS_GPU_ALLOW_LIST_H_
 
 #include "ATen/core/function_schema.h"
 #include "absl/status/status.h"
@@ -21,4 +21,4 @@ absl::Status CheckAllowedOnGpu(const c10::FunctionSchema& schema);
 
 }  // namespace djinn::worker
 
-#endif  // GPU_WORKER_DEVICE_TORCH_GPU_ALLOW_LIST_H_
+#endif  // GPU_WORKER_DEVICE_TORCH_GUARDS_GPU_ALLOW_LIST_H_

@@ -1,8 +1,8 @@
 // Lists which operands must have the sizes of which others, and which must be
 // dense, for operators whose kernels step through one operand by another's
 // sizes.
-#ifndef GPU_WORKER_DEVICE_TORCH_SIZE_TABLE_H_
-#define GPU_WORKER_DEVICE_TORCH_SIZE_TABLE_H_
+#ifndef GPU_WORKER_DEVICE_TORCH_GUARDS_SIZE_TABLE_H_
+#define GPU_WORKER_DEVICE_TORCH_GUARDS_SIZE_TABLE_H_
 
 #include <cstdint>
 #include <string>
@@ -13,7 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "common/srg/graph.h"
-#include "gpu_worker/device/torch/named_arguments.h"
+#include "gpu_worker/device/torch/guards/named_arguments.h"
 
 namespace djinn::worker {
 
@@ -49,4 +49,4 @@ absl::Status SameSizes(const NamedArguments& arguments, absl::string_view a,
 
 }  // namespace djinn::worker
 
-#endif  // GPU_WORKER_DEVICE_TORCH_SIZE_TABLE_H_
+#endif  // GPU_WORKER_DEVICE_TORCH_GUARDS_SIZE_TABLE_H_

@@ -1,7 +1,7 @@
 // Checks dimensions that a call names. Most operators check them; the kernels
 // of some use them as indices as they are.
-#ifndef GPU_WORKER_DEVICE_TORCH_DIMENSION_CHECK_H_
-#define GPU_WORKER_DEVICE_TORCH_DIMENSION_CHECK_H_
+#ifndef GPU_WORKER_DEVICE_TORCH_GUARDS_DIMENSION_CHECK_H_
+#define GPU_WORKER_DEVICE_TORCH_GUARDS_DIMENSION_CHECK_H_
 
 #include "ATen/core/function_schema.h"
 #include "absl/status/status.h"
@@ -20,4 +20,4 @@ absl::Status CheckDimensions(const c10::FunctionSchema& schema,
 
 }  // namespace djinn::worker
 
-#endif  // GPU_WORKER_DEVICE_TORCH_DIMENSION_CHECK_H_
+#endif  // GPU_WORKER_DEVICE_TORCH_GUARDS_DIMENSION_CHECK_H_

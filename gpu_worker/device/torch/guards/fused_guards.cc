@@ -1,4 +1,4 @@
-#include "gpu_worker/device/torch/fused_guards.h"
+#include "gpu_worker/device/torch/guards/fused_guards.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -12,7 +12,7 @@
 #include "absl/types/span.h"
 #include "common/base/status_macros.h"
 #include "common/srg/graph.h"
-#include "gpu_worker/device/torch/size_table.h"
+#include "gpu_worker/device/torch/guards/size_table.h"
 
 namespace djinn::worker {
 namespace {

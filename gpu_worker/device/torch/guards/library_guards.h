@@ -2,8 +2,8 @@
 // numbers of images, classes and channels among an operand's values, and sizes
 // that one operand has by another. Their kernels then read and write other
 // tenants' memory. Workers load these libraries by themselves.
-#ifndef GPU_WORKER_DEVICE_TORCH_LIBRARY_GUARDS_H_
-#define GPU_WORKER_DEVICE_TORCH_LIBRARY_GUARDS_H_
+#ifndef GPU_WORKER_DEVICE_TORCH_GUARDS_LIBRARY_GUARDS_H_
+#define GPU_WORKER_DEVICE_TORCH_GUARDS_LIBRARY_GUARDS_H_
 
 #include <memory>
 
@@ -20,4 +20,4 @@ std::unique_ptr<ArgumentCheck> MakeLibraryGuard(
 
 }  // namespace djinn::worker
 
-#endif  // GPU_WORKER_DEVICE_TORCH_LIBRARY_GUARDS_H_
+#endif  // GPU_WORKER_DEVICE_TORCH_GUARDS_LIBRARY_GUARDS_H_

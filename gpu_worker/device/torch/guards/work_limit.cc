@@ -1,4 +1,4 @@
-#include "gpu_worker/device/torch/work_limit.h"
+#include "gpu_worker/device/torch/guards/work_limit.h"
 
 #include <algorithm>
 #include <cstdint>

@@ -4,8 +4,8 @@
 // and its sum takes as long as that of a real tensor. No other session has the
 // device until the call is over. Memory bounds the work on tensors without
 // repeated elements.
-#ifndef GPU_WORKER_DEVICE_TORCH_WORK_LIMIT_H_
-#define GPU_WORKER_DEVICE_TORCH_WORK_LIMIT_H_
+#ifndef GPU_WORKER_DEVICE_TORCH_GUARDS_WORK_LIMIT_H_
+#define GPU_WORKER_DEVICE_TORCH_GUARDS_WORK_LIMIT_H_
 
 #include "ATen/core/function_schema.h"
 #include "absl/status/status.h"
@@ -32,4 +32,4 @@ double Multiplications(const c10::FunctionSchema& schema,
 
 }  // namespace djinn::worker
 
-#endif  // GPU_WORKER_DEVICE_TORCH_WORK_LIMIT_H_
+#endif  // GPU_WORKER_DEVICE_TORCH_GUARDS_WORK_LIMIT_H_
