@@ -1,4 +1,4 @@
-#include "client_lib/session/device/answer_table.h"
+#include "client_lib/session/device/answers/answer_table.h"
 
 #include <cstdint>
 #include <memory>

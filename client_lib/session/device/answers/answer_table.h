@@ -4,8 +4,8 @@
 //
 // Not thread-safe: the lock of the answers (answers.h) guards it, and the
 // fields of the waits. Nothing here calls out.
-#ifndef CLIENT_LIB_SESSION_DEVICE_ANSWER_TABLE_H_
-#define CLIENT_LIB_SESSION_DEVICE_ANSWER_TABLE_H_
+#ifndef CLIENT_LIB_SESSION_DEVICE_ANSWERS_ANSWER_TABLE_H_
+#define CLIENT_LIB_SESSION_DEVICE_ANSWERS_ANSWER_TABLE_H_
 
 #include <cstdint>
 #include <memory>
@@ -100,4 +100,4 @@ class AnswerTable {
 
 }  // namespace djinn
 
-#endif  // CLIENT_LIB_SESSION_DEVICE_ANSWER_TABLE_H_
+#endif  // CLIENT_LIB_SESSION_DEVICE_ANSWERS_ANSWER_TABLE_H_

@@ -6,8 +6,8 @@
 // recorder and of the connection, and before that of the receiver only. A
 // message of the worker is taken under both this lock and the connection's, so
 // that a thread sees all of its effects or none.
-#ifndef CLIENT_LIB_SESSION_DEVICE_ANSWERS_H_
-#define CLIENT_LIB_SESSION_DEVICE_ANSWERS_H_
+#ifndef CLIENT_LIB_SESSION_DEVICE_ANSWERS_ANSWERS_H_
+#define CLIENT_LIB_SESSION_DEVICE_ANSWERS_ANSWERS_H_
 
 #include <cstdint>
 #include <memory>
@@ -20,8 +20,8 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "client_lib/session/device/answer_receiver.h"
-#include "client_lib/session/device/answer_table.h"
+#include "client_lib/session/device/answers/answer_receiver.h"
+#include "client_lib/session/device/answers/answer_table.h"
 #include "client_lib/session/device/request_profiler.h"
 #include "client_lib/session/recording/session.h"
 #include "client_lib/session/transfer/eager_uploads.h"
@@ -121,4 +121,4 @@ struct Answers {
 
 }  // namespace djinn
 
-#endif  // CLIENT_LIB_SESSION_DEVICE_ANSWERS_H_
+#endif  // CLIENT_LIB_SESSION_DEVICE_ANSWERS_ANSWERS_H_

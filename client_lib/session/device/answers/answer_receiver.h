@@ -12,8 +12,8 @@
 // Thread-safe: its own lock guards the stream and the counts of its users. No
 // other lock is taken, and no stream called, under it. The thread that destroys
 // the stream is the device's own, or the one that ends the device.
-#ifndef CLIENT_LIB_SESSION_DEVICE_ANSWER_RECEIVER_H_
-#define CLIENT_LIB_SESSION_DEVICE_ANSWER_RECEIVER_H_
+#ifndef CLIENT_LIB_SESSION_DEVICE_ANSWERS_ANSWER_RECEIVER_H_
+#define CLIENT_LIB_SESSION_DEVICE_ANSWERS_ANSWER_RECEIVER_H_
 
 #include <atomic>
 #include <memory>
@@ -103,4 +103,4 @@ class AnswerReceiver {
 
 }  // namespace djinn
 
-#endif  // CLIENT_LIB_SESSION_DEVICE_ANSWER_RECEIVER_H_
+#endif  // CLIENT_LIB_SESSION_DEVICE_ANSWERS_ANSWER_RECEIVER_H_

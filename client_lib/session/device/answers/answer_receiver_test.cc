@@ -1,4 +1,4 @@
-#include "client_lib/session/device/answer_receiver.h"
+#include "client_lib/session/device/answers/answer_receiver.h"
 
 #include <atomic>
 #include <functional>

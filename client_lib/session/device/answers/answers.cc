@@ -1,4 +1,4 @@
-#include "client_lib/session/device/answers.h"
+#include "client_lib/session/device/answers/answers.h"
 
 #include <cstring>
 
