@@ -14,8 +14,8 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/base/clock.h"
-#include "common/net/monitoring_port.h"
-#include "common/net/readiness.h"
+#include "common/net/monitoring/monitoring_port.h"
+#include "common/net/monitoring/readiness.h"
 #include "gpu_worker/config.h"
 #include "gpu_worker/gpus/gpu_supervisor.h"
 

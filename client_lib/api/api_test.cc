@@ -1,5 +1,5 @@
-// Tests the public functions without a cluster: errors of arguments, and calls
-// while no session, or a session that only keeps the calls, is open.
+// Tests the public functions without a cluster: with wrong arguments, without a
+// session, and with a session that only keeps the calls.
 #include <torch/torch.h>
 
 #include <cstdlib>

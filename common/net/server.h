@@ -34,7 +34,7 @@ struct ServerOptions {
   std::vector<grpc::Service*> services;
   // Names that health v1 serves besides "", such as "djinn.v1.Session".
   std::vector<std::string> health_services;
-  // What health v1 says of all of them at first.
+  // The initial state of all of them in grpc.health.v1.
   bool serving = true;
   // Returns whether a token is that of an operator, who may call channelz. Any
   // thread calls it. Null: channelz answers no caller.

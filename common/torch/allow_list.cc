@@ -46,9 +46,8 @@ const NameSet& RefusedNames() {
       // Metadata changes in place, which the client executes itself.
       "as_strided_", "t_", "transpose_", "squeeze_", "unsqueeze_", "swapaxes_",
       "swapdims_", "detach_", "requires_grad_", "retain_grad",
-      // Results that share memory in a way that their storage does not show,
-      // have no memory at all, or are views that were not checked against the
-      // storage.
+      // These operators return results that have no memory, share memory under
+      // another storage, or are views that may reach beyond their storage.
       "_lazy_clone", "_efficientzerotensor", "_reshape_alias",
       "_reshape_alias_copy",
       // Kernels behind an operator that checks its arguments. The kernels do

@@ -32,9 +32,7 @@ TEST_F(ClusterAdminTest, OperatorsSeeNumbersButNoSecrets) {
   graph->set_content_bytes(4000);
   graph->set_fingerprint("f");
   graph->set_run_count(5);
-  const StreamId worker = Join(w0_);
-  const StreamId session = Open("red");
-  Grant(session, 0, worker, &w0_);
+  const auto [worker, session, lease] = Granted("red");
   EXPECT_TRUE(sessions::NoteGraph(*cluster_, session, "fingerprint"));
   EXPECT_FALSE(sessions::NoteGraph(*cluster_, session, "fingerprint"));
 
@@ -89,9 +87,7 @@ TEST_F(ClusterAdminTest, OperatorsSeeWhatWorkersReport) {
   w0_.mutable_content_cache()->set_misses(9);
   w0_.mutable_executed()->set_runs(10);
   v1::WorkerState w1 = TestWorker("w1");
-  const StreamId first = Join(w0_);
-  const StreamId session = Open("red");
-  Grant(session, 0, first, &w0_);
+  const auto [first, session, lease] = Granted("red");
   const StreamId second = Join(w1);
   Grant(session, 1, second, &w1);
   for (v1::WorkerState* state : {&w0_, &w1}) {

@@ -60,11 +60,6 @@ class ClusterQueueTest : public ClusterTest {
     EXPECT_TRUE(info.ok()) << info.status();
     return info.value_or(v1::QueueInfo());
   }
-  std::string Metrics() {
-    Exposition exposition;
-    scrape::Collect(*cluster_, &exposition);
-    return exposition.Text();
-  }
 
   StreamId worker_ = Join(w0_);
   uint64_t hash_ = 0;

@@ -326,9 +326,7 @@ TEST_F(ClusterTest, WorkersHearOfThoseThatTheirSessionsUseBesides) {
 }
 
 TEST_F(ClusterTest, CloseDropsAtOnceAndOncePerStream) {
-  const StreamId worker = Join(w0_);
-  const StreamId session = Open("red");
-  Grant(session, 0, worker, &w0_);
+  const auto [worker, session, lease] = Granted("red");
   sessions::Close(*cluster_, session);
   EXPECT_THAT(views::Sessions(*cluster_, {}).items, IsEmpty());
   EXPECT_THAT(views::Leases(*cluster_, {}).items, IsEmpty());
@@ -349,9 +347,7 @@ TEST_F(ClusterTest, CloseDropsAtOnceAndOncePerStream) {
 }
 
 TEST_F(ClusterTest, BrokenStreamMayComeBackBeforeTheTimeOut) {
-  const StreamId worker = Join(w0_);
-  const StreamId session = Open("red");
-  const v1::Lease lease = Grant(session, 0, worker, &w0_);
+  const auto [worker, session, lease] = Granted("red");
   sessions::Detach(*cluster_, session);
   EXPECT_EQ(views::Sessions(*cluster_, {}).items[0].state(),
             v1::SessionInfo::DETACHED);
@@ -360,9 +356,7 @@ TEST_F(ClusterTest, BrokenStreamMayComeBackBeforeTheTimeOut) {
   coordinator::Tick(*cluster_);
   const StreamId again = Open("red", session.owner);
   EXPECT_EQ(again.owner, session.owner);
-  Exposition exposition;
-  scrape::Collect(*cluster_, &exposition);
-  EXPECT_THAT(exposition.Text(),
+  EXPECT_THAT(Metrics(),
               HasSubstr(absl::StrCat(
                   "djinn_recovery_duration_seconds_sum{kind=\"session"
                   "_attached_again\",stage=\"total\"} ",
@@ -374,9 +368,7 @@ TEST_F(ClusterTest, BrokenStreamMayComeBackBeforeTheTimeOut) {
 }
 
 TEST_F(ClusterTest, DetachedSessionTimesOut) {
-  const StreamId worker = Join(w0_);
-  const StreamId session = Open("red");
-  Grant(session, 0, worker, &w0_);
+  const auto [worker, session, lease] = Granted("red");
   sessions::Detach(*cluster_, session);
   clock_.Advance(config_.session_timeout);
   ASSERT_TRUE(workers::Report(*cluster_, worker, w0_).ok());
@@ -386,9 +378,7 @@ TEST_F(ClusterTest, DetachedSessionTimesOut) {
 }
 
 TEST_F(ClusterTest, EndedSessionIsNotResumed) {
-  const StreamId worker = Join(w0_);
-  const StreamId session = Open("red");
-  Grant(session, 0, worker, &w0_);
+  const auto [worker, session, lease] = Granted("red");
   sessions::Detach(*cluster_, session);
   clock_.Advance(config_.session_timeout);
   ASSERT_TRUE(workers::Report(*cluster_, worker, w0_).ok());
@@ -415,9 +405,7 @@ TEST_F(ClusterTest, EndedSessionIsNotResumed) {
 }
 
 TEST_F(ClusterTest, EndedSessionIsNotAdopted) {
-  const StreamId worker = Join(w0_);
-  const StreamId session = Open("red");
-  Grant(session, 0, worker, &w0_);
+  const auto [worker, session, lease] = Granted("red");
   // Its worker is away for so long that it is forgotten.
   for (const absl::Duration away : {config_.worker_timeout, absl::Hours(24)}) {
     clock_.Advance(away + absl::Seconds(1));
@@ -477,9 +465,7 @@ TEST_F(ClusterTest, SessionOfAnotherTenantIsRefused) {
 }
 
 TEST_F(ClusterTest, LostWorkerEndsLeasesAndForgetsThemWhenItReturns) {
-  const StreamId worker = Join(w0_);
-  const StreamId session = Open("red");
-  const v1::Lease lease = Grant(session, 0, worker, &w0_);
+  const auto [worker, session, lease] = Granted("red");
   clock_.Advance(config_.worker_timeout + absl::Milliseconds(1));
   coordinator::Tick(*cluster_);
   EXPECT_EQ(views::Workers(*cluster_, {}).items[0].state(),
@@ -504,18 +490,14 @@ TEST_F(ClusterTest, LostWorkerEndsLeasesAndForgetsThemWhenItReturns) {
 }
 
 TEST_F(ClusterTest, RestartedWorkerEndsItsLeases) {
-  const StreamId worker = Join(w0_);
-  const StreamId session = Open("red");
-  Grant(session, 0, worker, &w0_);
+  const auto [worker, session, lease] = Granted("red");
   workers::Leave(*cluster_, worker);
   clock_.Advance(absl::Seconds(2));
   Join(TestWorker("w0", 2));
   EXPECT_EQ(Next(session)->ended().reason(), "WORKER_RESTARTED");
-  Exposition exposition;
-  scrape::Collect(*cluster_, &exposition);
-  EXPECT_THAT(exposition.Text(),
-              HasSubstr("djinn_recovery_duration_seconds_sum{"
-                        "kind=\"worker_restarted\",stage=\"total\"} 2\n"));
+  EXPECT_THAT(Metrics(), HasSubstr("djinn_recovery_duration_seconds_sum{"
+                                   "kind=\"worker_restarted\",stage=\"total\"} "
+                                   "2\n"));
 }
 
 TEST_F(ClusterTest, OfferedLeaseMovesToAnotherWorker) {
@@ -574,9 +556,7 @@ TEST_F(ClusterTest, HeartbeatsWhenNothingChanges) {
 }
 
 TEST_F(ClusterTest, RequestsWithoutReadingAnswersEnd) {
-  const StreamId worker = Join(w0_);
-  const StreamId session = Open("red");
-  Grant(session, 0, worker, &w0_);
+  const auto [worker, session, lease] = Granted("red");
   absl::Status status;
   for (int i = 0; i < 1000 && status.ok(); ++i) {
     status = requests::Request(*cluster_, session, TestLeaseRequest(0));

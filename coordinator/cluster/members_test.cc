@@ -292,9 +292,7 @@ TEST_F(ClusterMembersTest, WhatIsGivenBackMakesRoom) {
             second.granted().lease().session_epoch());
   EXPECT_TRUE(
       views::GetLease(*cluster_, first_.granted().lease().lease_id()).ok());
-  Exposition metrics;
-  scrape::Collect(*cluster_, &metrics);
-  EXPECT_THAT(metrics.Text(),
+  EXPECT_THAT(Metrics(),
               HasSubstr("djinn_returned_leases_total{why=\"unused\"} 1\n"));
 }
 

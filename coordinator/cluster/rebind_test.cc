@@ -207,9 +207,7 @@ TEST_F(ClusterUnreachedTest, TheTenantsNextSessionsGetAnotherWorkerAtOnce) {
   EXPECT_EQ(info.unreached_sessions(), 1u);
   EXPECT_EQ(info.unreached_tenants(), 1u);
   EXPECT_FALSE(info.unreached_by_all());
-  Exposition metrics;
-  scrape::Collect(*cluster_, &metrics);
-  EXPECT_THAT(metrics.Text(),
+  EXPECT_THAT(Metrics(),
               HasSubstr("djinn_worker_unreached_tenants{worker=\"w0\"} 1\n"));
   clock_.Advance(UnreachedWorkers::kReportLife);
   coordinator::Tick(*cluster_);

@@ -149,9 +149,7 @@ TEST_F(ClusterTenantsTest, LeasesCarryWeightAndPriority) {
 }
 
 TEST_F(ClusterTenantsTest, AnUndeclaredPriorityStaysSo) {
-  const StreamId worker = Join(w0_);
-  const StreamId session = Open("red");
-  Grant(session, 0, worker, &w0_);
+  const auto [worker, session, lease] = Granted("red");
   const auto priority = [&] {
     return UncheckedClaims(w0_.sessions(0).lease()).urgency().priority_class();
   };
@@ -275,10 +273,8 @@ TEST_F(ClusterTenantsTest, WhatARemovedTenantUsedStaysCounted) {
       ToProtoDuration(absl::Seconds(2));
   EXPECT_EQ(workers::Report(*cluster_, worker, w0_), absl::OkStatus());
   tenants::Set(*cluster_, {config_.tenants[1]});
-  Exposition exposition;
-  scrape::Collect(*cluster_, &exposition);
   EXPECT_THAT(
-      exposition.Text(),
+      Metrics(),
       testing::AllOf(
           testing::HasSubstr("djinn_tenant_bytes_total{tenant=\"red\"} 10\n"),
           testing::HasSubstr("djinn_tenant_device_seconds_total{tenant="

@@ -11,7 +11,7 @@
 
 namespace djinn::coordinator {
 
-// What an operator may do; each role includes those before it.
+// The rights of an operator. Each role includes those before it.
 enum class Role {
   kViewer,    // see everything, change nothing
   kOperator,  // cordon, drain and migrate; stop and resume queues; set quotas

@@ -11,7 +11,7 @@
 #include "common/base/error.h"
 #include "common/base/status_macros.h"
 #include "common/hash/hash.h"
-#include "common/net/gated_http.h"
+#include "common/net/monitoring/gated_http.h"
 #include "common/net/server_address.h"
 #include "common/net/socket.h"
 #include "coordinator/console/assets.h"

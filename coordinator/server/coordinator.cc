@@ -9,7 +9,7 @@
 #include "common/base/status_macros.h"
 #include "common/log/log.h"
 #include "common/metrics/process_metrics.h"
-#include "common/net/certificate_metrics.h"
+#include "common/net/monitoring/certificate_metrics.h"
 #include "coordinator/admin/scrape.h"
 #include "coordinator/cluster/cluster.h"
 #include "coordinator/cluster/placement/demand_meter.h"

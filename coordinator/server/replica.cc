@@ -10,7 +10,7 @@
 #include "common/base/status_macros.h"
 #include "common/log/log.h"
 #include "common/metrics/process_metrics.h"
-#include "common/net/certificate_metrics.h"
+#include "common/net/monitoring/certificate_metrics.h"
 #include "coordinator/rpc/services.h"
 
 namespace djinn::coordinator {

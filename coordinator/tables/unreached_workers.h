@@ -27,7 +27,7 @@ class UnreachedWorkers {
   // Most reports of a worker that are kept; the oldest goes first.
   static constexpr size_t kMaxReports = 1024;
 
-  // What operators see of a worker.
+  // Describes a worker to operators.
   struct Summary {
     size_t sessions = 0;
     // Tenants whose sessions avoid the worker.

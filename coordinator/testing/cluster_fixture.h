@@ -10,6 +10,7 @@
 #include "common/base/random.h"
 #include "common/lease/lease_verifier.h"
 #include "common/metrics/exposition.h"
+#include "coordinator/admin/scrape.h"
 #include "coordinator/cluster/cluster.h"
 #include "coordinator/cluster/placement/demand.h"
 #include "coordinator/cluster/placement/stage_planner.h"
@@ -132,6 +133,25 @@ class ClusterTest : public testing::Test {
     const std::optional<v1::SessionResponse> next = Next(session);
     EXPECT_TRUE(next.has_value() && next->has_granted());
     return next.has_value() ? next->granted().lease() : v1::Lease();
+  }
+
+  struct GrantedLease {
+    StreamId worker;
+    StreamId session;
+    v1::Lease lease;
+  };
+  // Lets w0_ join, and gives a new session of the tenant a lease there.
+  GrantedLease Granted(const std::string& tenant) {
+    GrantedLease granted{Join(w0_), Open(tenant)};
+    granted.lease = Grant(granted.session, 0, granted.worker, &w0_);
+    return granted;
+  }
+
+  // Returns the text of a scrape.
+  std::string Metrics() {
+    Exposition exposition;
+    scrape::Collect(*cluster_, &exposition);
+    return exposition.Text();
   }
 
   // Returns the lease of the first session that the worker holds.

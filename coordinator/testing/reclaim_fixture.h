@@ -92,11 +92,6 @@ class ClusterReclaimTest : public ClusterTest {
   v1::DeviceExplanation Explain(const StreamId& session) {
     return explain::ExplainSession(*cluster_, session.owner)->devices(0);
   }
-  std::string Metrics() {
-    Exposition exposition;
-    scrape::Collect(*cluster_, &exposition);
-    return exposition.Text();
-  }
 
   StreamId worker_;
   uint64_t hash_ = 0;

@@ -14,7 +14,7 @@ _ALERTS = os.path.join(ROOT, "deploy/helm/djinn/files/alerts.yaml")
 _TESTS = os.path.join(ROOT, "deploy/monitoring/alerts_test.yaml")
 _RUNBOOKS = "docs/operator/runbooks.md"
 _ROW = re.compile(r"^\| `(\w+)(?:\{([\w,]*)\})?` \| (\w+) \|", re.MULTILINE)
-# What a scrape adds to every sample.
+# Labels that a scrape adds to every sample.
 _OF_SCRAPES = {"instance", "job"}
 _LABEL_LISTS = re.compile(r"\b(?:by|on|without|ignoring)\s*\(([^)]*)\)")
 _SELECTOR = re.compile(r"(\b(?:djinn|grpc|process)_\w+)(?:\{([^}]*)\})?")

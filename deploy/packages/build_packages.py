@@ -41,7 +41,7 @@ _HIDDEN_HEADERS = {"fmt", "google", "pybind11"}
 _INSIDE = ("libabsl-dev", "libc-ares-dev", "libfmt-dev", "libgrpc-dev", "libprotobuf-dev",
            "libre2-dev", "libspdlog-dev", "libxxhash-dev")
 _PROGRAMS = ("djinn-coordinator", "djinn-worker", "djinnctl")
-# Of the machine that runs it, whatever it is.
+# Libraries that every machine has; a package does not contain them.
 _OF_SYSTEM = re.compile(r"(ld-linux.*|lib(c|m|dl|rt|pthread|util|stdc\+\+|gcc_s|resolv))\.so")
 
 _ABOUT = {

@@ -20,7 +20,7 @@
 #include "common/base/clock.h"
 #include "common/base/mutex.h"
 #include "common/metrics/exposition.h"
-#include "common/net/monitoring_server.h"
+#include "common/net/monitoring/monitoring_server.h"
 
 namespace djinn::worker {
 

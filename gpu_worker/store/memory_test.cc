@@ -6,6 +6,7 @@
 #include "gpu_worker/store/device_memory.h"
 #include "gpu_worker/store/ledger.h"
 #include "gpu_worker/store/quota.h"
+#include "gpu_worker/store/storage_table.h"
 #include "gtest/gtest.h"
 
 namespace djinn::worker {
@@ -389,6 +390,18 @@ TEST(LedgerTest, PressureHasTwoLevels) {
       *ledger.Reserve(MemoryClass::kStorages, "t", 900);
   EXPECT_EQ(ledger.usage().Above(kHighPressure), 100u);
   EXPECT_EQ(ledger.usage().Above(kCriticalPressure), 0u);
+}
+
+TEST(UsedIdsTest, MergesNeighboursAndStaysBounded) {
+  UsedIds ids(3);
+  for (uint64_t id : {1, 3, 2, 10, 20}) ids.Insert(id);
+  EXPECT_EQ(ids.ranges(), 3u);
+  EXPECT_TRUE(ids.Contains(2));
+  EXPECT_FALSE(ids.Contains(4));
+  ids.Insert(30);
+  EXPECT_EQ(ids.ranges(), 3u);
+  EXPECT_TRUE(ids.Contains(10));
+  EXPECT_FALSE(ids.Contains(21));
 }
 
 }  // namespace

@@ -363,9 +363,22 @@ class PreemptionTest : public testing::Test {
   static constexpr int kLow = kUsual - 1;
 
   PreemptionTest() {
-    queue_.Join(1, "a", 1, kLow);
-    queue_.MakeRunnable(1, kWork);
+    Wait(1, "a");
     EXPECT_EQ(queue_.Take(), 1u);
+  }
+  void Wait(uint64_t key, const std::string& tenant,
+            const FairQueue::Work& work = kWork, int priority = kLow) {
+    queue_.Join(key, tenant, 1, priority);
+    queue_.MakeRunnable(key, work);
+  }
+  // Charges both sessions of a shared step for a millisecond.
+  void ChargeBoth() {
+    queue_.Charge(1, absl::Milliseconds(1));
+    queue_.Charge(2, absl::Milliseconds(1));
+  }
+  // Returns what may preempt a step that ends late.
+  Preemption OfLate(const std::vector<uint64_t>& sessions) {
+    return queue_.MayPreempt(sessions, absl::InfiniteDuration());
   }
   Preemption After(absl::Duration used,
                    absl::Duration end = absl::InfiniteDuration()) {
@@ -386,8 +399,7 @@ TEST_F(PreemptionTest, HigherPriorityPreempts) {
 }
 
 TEST_F(PreemptionTest, TheSamePriorityWaits) {
-  queue_.Join(2, "b", 1, kLow);
-  queue_.MakeRunnable(2, kWork);
+  Wait(2, "b");
   EXPECT_EQ(After(absl::Milliseconds(2)), Preemption::kNone);
 }
 
@@ -415,23 +427,21 @@ TEST_F(PreemptionTest, WhatAStepHasTakenSoFarIsChargedOnce) {
 }
 
 TEST_F(PreemptionTest, DeadlineThatWouldPassPreemptsInItsTenant) {
-  queue_.Join(2, "a", 1, kLow);
-  queue_.MakeRunnable(2, {.deadline = absl::Milliseconds(100)});
+  Wait(2, "a", {.deadline = absl::Milliseconds(100)});
   EXPECT_EQ(After(absl::Milliseconds(1), absl::Milliseconds(90)),
             Preemption::kLater);
   EXPECT_EQ(After(absl::Milliseconds(2), absl::Milliseconds(110)),
             Preemption::kDeadline);
   queue_.Leave(2);
-  queue_.Join(3, "b", 1, kLow);
-  queue_.MakeRunnable(3, {.deadline = absl::Milliseconds(100)});
+  Wait(3, "b", {.deadline = absl::Milliseconds(100)});
   EXPECT_EQ(After(absl::Milliseconds(3), absl::Milliseconds(110)),
             Preemption::kNone);
 }
 
 TEST_F(PreemptionTest, ADeadlineLeavesRoomForWhatItIsFor) {
-  queue_.Join(2, "a", 1, kLow);
-  queue_.MakeRunnable(2, {.deadline = absl::Milliseconds(100),
-                          .expected = absl::Milliseconds(20)});
+  Wait(2, "a",
+       {.deadline = absl::Milliseconds(100),
+        .expected = absl::Milliseconds(20)});
   EXPECT_EQ(After(absl::Milliseconds(1), absl::Milliseconds(80)),
             Preemption::kLater);
   EXPECT_EQ(After(absl::Milliseconds(2), absl::Milliseconds(90)),
@@ -447,8 +457,8 @@ class PaceTest : public PreemptionTest {
   void Wait(uint64_t key, const std::string& tenant, Pace pace,
             int priority = kLow,
             absl::Duration deadline = absl::InfiniteDuration()) {
-    queue_.Join(key, tenant, 1, priority);
-    queue_.MakeRunnable(key, {.deadline = deadline, .pace = pace});
+    PreemptionTest::Wait(key, tenant, {.deadline = deadline, .pace = pace},
+                         priority);
   }
 };
 
@@ -521,17 +531,13 @@ TEST_F(PaceTest, WhoIsShortYieldsToShortDeadlinesAlone) {
 }
 
 TEST_F(PaceTest, AllOfASharedStepMustBeLong) {
-  queue_.Join(2, "b", 1, kLow);
-  queue_.MakeRunnable(2, kWork);
+  PreemptionTest::Wait(2, "b");
   ASSERT_TRUE(queue_.TakeBeside(2, /*contested=*/true));
-  queue_.Charge(1, absl::Milliseconds(1));
-  queue_.Charge(2, absl::Milliseconds(1));
+  ChargeBoth();
   Wait(3, "c", Pace::kShort);
-  EXPECT_EQ(queue_.MayPreempt({1, 2}, absl::InfiniteDuration()),
-            Preemption::kNone);
+  EXPECT_EQ(OfLate({1, 2}), Preemption::kNone);
   queue_.SetPace(2, Pace::kLong);
-  EXPECT_EQ(queue_.MayPreempt({1, 2}, absl::InfiniteDuration()),
-            Preemption::kShort);
+  EXPECT_EQ(OfLate({1, 2}), Preemption::kShort);
 }
 
 TEST_F(PaceTest, WhoIsGoneIsNotTaken) {
@@ -571,15 +577,11 @@ TEST_F(PreemptionTest, SharedStepHasTheHighestPriorityOfItsMembers) {
   JoinAndWait(2, "b", 1, &queue_);
   JoinAndWait(3, "c", 1, &queue_);
   ASSERT_TRUE(queue_.TakeBeside(2, /*contested=*/true));
-  queue_.Charge(1, absl::Milliseconds(1));
-  queue_.Charge(2, absl::Milliseconds(1));
-  EXPECT_EQ(queue_.MayPreempt({1}, absl::InfiniteDuration()),
-            Preemption::kHigherPriority);
-  EXPECT_EQ(queue_.MayPreempt({1, 2}, absl::InfiniteDuration()),
-            Preemption::kNone);
+  ChargeBoth();
+  EXPECT_EQ(OfLate({1}), Preemption::kHigherPriority);
+  EXPECT_EQ(OfLate({1, 2}), Preemption::kNone);
   queue_.SetPriority(3, kUsual + 1);
-  EXPECT_EQ(queue_.MayPreempt({1, 2}, absl::InfiniteDuration()),
-            Preemption::kHigherPriority);
+  EXPECT_EQ(OfLate({1, 2}), Preemption::kHigherPriority);
 }
 
 TEST_F(PreemptionTest, MemberThatHadLessProtectsASharedStep) {
@@ -590,23 +592,18 @@ TEST_F(PreemptionTest, MemberThatHadLessProtectsASharedStep) {
   queue_.MakeRunnable(3, kWork);
   queue_.Charge(1, absl::Milliseconds(9));
   queue_.Charge(2, absl::Milliseconds(1));
-  EXPECT_EQ(queue_.MayPreempt({1, 2}, absl::InfiniteDuration()),
-            Preemption::kHigherPriority);
+  EXPECT_EQ(OfLate({1, 2}), Preemption::kHigherPriority);
   ASSERT_EQ(queue_.Take(), 3u);
   queue_.Done(3, absl::Milliseconds(5), kWork);
-  EXPECT_EQ(queue_.MayPreempt({1}, absl::InfiniteDuration()),
-            Preemption::kHigherPriority);
-  EXPECT_EQ(queue_.MayPreempt({1, 2}, absl::InfiniteDuration()),
-            Preemption::kLater);
+  EXPECT_EQ(OfLate({1}), Preemption::kHigherPriority);
+  EXPECT_EQ(OfLate({1, 2}), Preemption::kLater);
 }
 
 TEST_F(PreemptionTest, ASharedStepIsAsHurriedAsTheMostHurriedOfIt) {
   const FairQueue::Work hurried{.deadline = absl::Milliseconds(50)};
-  queue_.Join(2, "a", 1, kLow);
-  queue_.MakeRunnable(2, hurried);
+  Wait(2, "a", hurried);
   ASSERT_TRUE(queue_.TakeBeside(2, /*contested=*/true));
-  queue_.Join(3, "a", 1, kLow);
-  queue_.MakeRunnable(3, {.deadline = absl::Milliseconds(100)});
+  Wait(3, "a", {.deadline = absl::Milliseconds(100)});
   EXPECT_EQ(queue_.MayPreempt({1}, absl::Milliseconds(200)),
             Preemption::kDeadline);
   EXPECT_EQ(queue_.MayPreempt({1, 2}, absl::Milliseconds(200)),

@@ -90,11 +90,11 @@ class Trace {
   };
   // State of a tenant that waits for its turn in a class.
   struct Wait {
-    // By other tenant: how much less than this one it had had, and its turns
-    // since.
+    // For each other tenant: how much less it had used than this one when the
+    // wait began, and its turns since then.
     double behind[kMaxTenants] = {};
     int turns[kMaxTenants] = {};
-    // Charges for use since it began to wait, as they counted then.
+    // This tenant's charges since the wait began, in units of that time.
     double used = 0;
     double worth = 1;
   };

@@ -6,7 +6,6 @@ whatever the machine does.
 
 import os
 import re
-import subprocess
 import tempfile
 import time
 import unittest
@@ -44,27 +43,15 @@ class BatchingTest(unittest.TestCase):
         self.cluster = Cluster(folder.name, ("w0",), tenants=_tenants(others),
                                extra="monitoring: {listen: '127.0.0.1:0'}\n")
         self.addCleanup(self.cluster.stop)
-        self.environment = dict(
-            os.environ, DJINN_COORDINATOR=self.cluster.coordinator,
-            DJINN_ADMIN_TOKEN_FILE=self.cluster.path("admin.token"))
 
     def configure(self, tenants):
         self.cluster.configure("127.0.0.1:0", tenants)
-        subprocess.run(["coordinator/ctl/djinnctl", "reload"], env=self.environment,
-                       check=True, stdout=subprocess.DEVNULL, timeout=PATIENCE)
+        self.cluster.said("reload")
 
     def program(self, tenant, number):
-        program = subprocess.Popen(
-            ["tests/batching/multiply_rows", str(number)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-            universal_newlines=True,
-            env=dict(self.environment, OMP_NUM_THREADS="1",
-                     DJINN_TOKEN_FILE=self.cluster.path(tenant + ".token")))
-        self.addCleanup(program.stdin.close)
-        self.addCleanup(program.stdout.close)
-        self.addCleanup(program.wait, PATIENCE)
-        self.addCleanup(program.kill)
-        return program
+        return self.cluster.program(
+            self, "tests/batching/multiply_rows", str(number), tenant=tenant,
+            OMP_NUM_THREADS="1")
 
     def tell(self, program, what, answer):
         program.stdin.write(what + "\n")

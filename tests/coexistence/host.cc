@@ -88,7 +88,7 @@ void ComputeRemotely() {
 }  // namespace
 
 int main() {
-  // What the test wants loaded first is loaded, and is not for the cluster.
+  // The library to preload is loaded by now; the cluster must not load it.
   unsetenv("LD_PRELOAD");
   int port = 0;
   grpc::ServerBuilder builder;

@@ -5,10 +5,8 @@ worker before any of it begins, and times are compared by the bound that
 docs/design/scheduling.md gives, with the longest turn that there was.
 """
 
-import json
 import os
 import re
-import subprocess
 import tempfile
 import unittest
 import urllib.request
@@ -46,40 +44,24 @@ class FairnessTest(unittest.TestCase):
         self.cluster = Cluster(folder.name, ("w0",), tenants=tenants,
                                extra="monitoring: {listen: '127.0.0.1:0'}\n")
         self.addCleanup(self.cluster.stop)
-        self.environment = dict(
-            os.environ, DJINN_COORDINATOR=self.cluster.coordinator,
-            DJINN_ADMIN_TOKEN_FILE=self.cluster.path("admin.token"))
-
-    def ctl(self, *arguments):
-        done = subprocess.run(
-            ["coordinator/ctl/djinnctl", *arguments], env=self.environment, check=True,
-            stdout=subprocess.PIPE, timeout=PATIENCE, universal_newlines=True)
-        return done.stdout
 
     def tenants(self):
-        listed = json.loads(self.ctl("get", "tenants", "-o", "json"))["tenants"]
+        listed = self.cluster.json("get", "tenants")["tenants"]
         return {tenant["tenant"]: tenant for tenant in listed}
 
     def configure(self, tenants):
         self.cluster.configure("127.0.0.1:0", tenants)
-        self.ctl("reload")
+        self.cluster.said("reload")
 
     def issue(self, tenant, rounds, *more):
         """A program with so much work; what it said first."""
-        program = subprocess.Popen(
-            ["tests/fairness/issue_work", str(rounds), *more], stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, universal_newlines=True,
-            env=dict(self.environment, OMP_NUM_THREADS="1",
-                     DJINN_TOKEN_FILE=self.cluster.path(tenant + ".token")))
-        self.addCleanup(program.stdin.close)
-        self.addCleanup(program.stdout.close)
-        self.addCleanup(program.wait, PATIENCE)
-        self.addCleanup(program.kill)
-        return program
+        return self.cluster.program(
+            self, "tests/fairness/issue_work", str(rounds), *more, tenant=tenant,
+            OMP_NUM_THREADS="1")
 
     def have_both_worked(self, tenant):
         """Whether both leases are billed, and one clearly for more work."""
-        listed = json.loads(self.ctl("get", "leases", "-o", "json"))["leases"]
+        listed = self.cluster.json("get", "leases")["leases"]
         used = sorted(_seconds(lease.get("lease_use", {}).get("device_time", "0s"))
                       for lease in listed if lease["tenant"] == tenant)
         return used[0] > 0 and used[-1] > 2 * used[0]

@@ -46,17 +46,6 @@ FAMILIES = models.FAMILIES + [
 ]
 
 
-def _tensors(output):
-    """The tensors of a model's output in order, caches left out."""
-    if torch.is_tensor(output):
-        return [output]
-    if isinstance(output, dict):
-        output = list(output.values())
-    if isinstance(output, (list, tuple)):
-        return [tensor for part in output for tensor in _tensors(part)]
-    return []
-
-
 class CompiledModelsTest(RemoteCase):
     @torch.no_grad()
     def test_the_third_call_is_replayed_and_every_answer_is_the_models(self):
@@ -73,9 +62,9 @@ class CompiledModelsTest(RemoteCase):
                         name: value.roll(call, 0) if value.is_floating_point() else value
                         for name, value in family.inputs().items()
                     }
-                    expected = _tensors(local(**inputs))
+                    expected = models.tensors(local(**inputs))
                     before = remote.statistics()["replays"]
-                    actual = _tensors(
+                    actual = models.tensors(
                         remote(**{name: value.to(self.device) for name, value in inputs.items()})
                     )
                     self.assertGreater(len(expected), 0)

@@ -143,3 +143,14 @@ def build(family):
     """The model in evaluation mode, with the same weights at every call."""
     torch.manual_seed(0)
     return family.make().eval()
+
+
+def tensors(output):
+    """The tensors of a model's output in order, caches left out."""
+    if torch.is_tensor(output):
+        return [output]
+    if isinstance(output, dict):
+        output = list(output.values())
+    if isinstance(output, (list, tuple)):
+        return [tensor for part in output for tensor in tensors(part)]
+    return []

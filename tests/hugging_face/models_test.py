@@ -21,17 +21,6 @@ STRATEGIES = {
 }
 
 
-def _tensors(output):
-    """The tensors of a model's output in order, caches left out."""
-    if torch.is_tensor(output):
-        return [output]
-    if isinstance(output, dict):
-        output = list(output.values())
-    if isinstance(output, (list, tuple)):
-        return [tensor for part in output for tensor in _tensors(part)]
-    return []
-
-
 def _to(inputs, device):
     return {name: value.to(device) for name, value in inputs.items()}
 
@@ -43,8 +32,8 @@ class ModelsTest(RemoteCase):
             remote = models.build(family).to(self.device)
             for mode in MODES:
                 with self.subTest(family.name, mode=mode.__name__), mode():
-                    expected = _tensors(local(**family.inputs()))
-                    actual = _tensors(remote(**_to(family.inputs(), self.device)))
+                    expected = models.tensors(local(**family.inputs()))
+                    actual = models.tensors(remote(**_to(family.inputs(), self.device)))
                     self.assertGreater(len(expected), 0)
                     self.assertEqual(len(actual), len(expected))
                     for one, other in zip(actual, expected):

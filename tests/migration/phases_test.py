@@ -1,7 +1,5 @@
 """A prompt is read on one worker and its answer decoded on another, by itself."""
 
-import json
-import subprocess
 import tempfile
 import time
 import unittest
@@ -12,7 +10,6 @@ import transformers
 import djinn
 from tests.operating.cluster import PATIENCE, Cluster
 
-DJINNCTL = "coordinator/ctl/djinnctl"
 TOKENS = 40
 # Before this token, the coordinator has seen one step of decoding. From this
 # token on, decoding runs on the other worker.
@@ -32,13 +29,6 @@ class PhasesTest(unittest.TestCase):
         self.addCleanup(djinn.close)
         self.addCleanup(torch.set_num_threads, torch.get_num_threads())
         torch.set_num_threads(1)
-
-    def control(self, *words):
-        done = subprocess.run(
-            [DJINNCTL, f"--coordinator={self.cluster.coordinator}",
-             f"--token_file={self.cluster.path('admin.token')}", *words],
-            check=True, capture_output=True, text=True)
-        return done.stdout
 
     def until_it_decodes_there(self):
         end = time.monotonic() + PATIENCE
@@ -64,18 +54,17 @@ class PhasesTest(unittest.TestCase):
 
         # Nothing is known of the program when it begins, so both workers would
         # be suitable; this excludes one.
-        self.control("cordon", "worker", "decodes")
+        self.cluster.said("cordon", "worker", "decodes")
         remote = model.to(djinn.device())
         self.assertEqual(djinn.where_is().worker_id, "reads")
-        self.control("uncordon", "worker", "decodes")
+        self.cluster.said("uncordon", "worker", "decodes")
         tokens = self.generate(remote, prompt.to(djinn.device()), hook)
         self.assertEqual(tokens, expected)
-        session = self.control("get", "sessions").splitlines()[1].split()[0]
-        text = self.control("explain", "session", session)
+        session = self.cluster.said("get", "sessions").splitlines()[1].split()[0]
+        text = self.cluster.said("explain", "session", session)
         self.assertIn("by phase, from reads to decodes", text)
         # `get` shows all of its migrations; `explain` shows the last one.
-        moves = json.loads(
-            self.control("get", "sessions", session, "-o", "json"))["migrations"]
+        moves = self.cluster.json("get", "sessions", session)["migrations"]
         self.assertEqual(
             [(move["reason"], move["state"], move["from_worker_id"], move["to_worker_id"])
              for move in moves], [("phase", "DONE", "reads", "decodes")])

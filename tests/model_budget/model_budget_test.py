@@ -1,9 +1,7 @@
 """A tenant with a budget of models: what is refused goes on, uncompiled, and says why."""
 
 import gc
-import json
 import re
-import subprocess
 import tempfile
 import unittest
 
@@ -12,7 +10,6 @@ import torch
 import djinn
 from tests.operating.cluster import Cluster, eventually
 
-DJINNCTL = "coordinator/ctl/djinnctl"
 TENANTS = """
 tenants:
   - name: dev
@@ -60,16 +57,9 @@ class ModelBudgetTest(unittest.TestCase):
                       insecure=True)
         self.addCleanup(djinn.close)
 
-    def control(self, *words):
-        done = subprocess.run(
-            [DJINNCTL, f"--coordinator={self.cluster.coordinator}",
-             f"--token_file={self.cluster.path('admin.token')}", *words],
-            check=True, capture_output=True, text=True)
-        return done.stdout
-
     def use(self):
         """What the coordinator was told last."""
-        return json.loads(self.control("get", "tenants", "dev", "-o", "json"))["use"]
+        return self.cluster.json("get", "tenants", "dev")["use"]
 
     def call(self, module, compiled, times):
         """Calls it on new inputs; every answer is what it is without Djinn."""
@@ -108,16 +98,16 @@ class ModelBudgetTest(unittest.TestCase):
         self.assertEqual(use["model_count"], 1)
         self.assertEqual(use["model_bytes"], str(Small.BYTES))
         self.assertEqual(use["models"], [{"name": "Small", "size_bytes": str(Small.BYTES)}])
-        session = self.control("get", "sessions").splitlines()[1].split()[0]
+        session = self.cluster.said("get", "sessions").splitlines()[1].split()[0]
         shown = "1 model, 1.1kB: Small 1.1kB; refused 1 time\n"
-        self.assertRegex(self.control("explain", "session", session),
+        self.assertRegex(self.cluster.said("explain", "session", session),
                          "models +" + re.escape(shown))
-        self.assertIn(shown, self.control("get", "sessions", session))
-        tenant = self.control("get", "tenants", "dev")
+        self.assertIn(shown, self.cluster.said("get", "sessions", session))
+        tenant = self.cluster.said("get", "tenants", "dev")
         self.assertIn(shown, tenant)
         self.assertIn("models limit       2\n", tenant)
         self.assertIn("model bytes limit  4.0kB\n", tenant)
-        head, row = self.control("get", "tenants").splitlines()
+        head, row = self.cluster.said("get", "tenants").splitlines()
         self.assertEqual(head.split()[-2:], ["MODELS", "MODEL-BYTES"])
         self.assertEqual(row.split()[-2:], ["1", "1.1kB"])
 
@@ -167,7 +157,7 @@ class ModelBudgetTest(unittest.TestCase):
         large, compiled = self.compiled(Large)
         self.assertIn("MODEL_BYTES", self.call(large, compiled, 3)["refusal"])
         self.cluster.configure(self.cluster.coordinator, TENANTS % (2, "1MB"))
-        self.assertIn("dev     changed", self.control("reload"))
+        self.assertIn("dev     changed", self.cluster.said("reload"))
 
         # The worker receives it with the lease's next revision.
         def fits():

@@ -4,14 +4,11 @@ The GPUs are lines in a file, which a library in place of NVIDIA's reads; the de
 plain memory.
 """
 
-import json
 import os
 import signal
 import subprocess
 import tempfile
 import unittest
-import urllib.error
-import urllib.request
 
 from tests.operating.cluster import PATIENCE, Cluster, eventually
 
@@ -54,23 +51,14 @@ device: {kind: 'fake:all', memory: 1GiB, nvml_library: %s}
 
     def workers(self):
         """The coordinator's workers, by id."""
-        done = subprocess.run(
-            ["coordinator/ctl/djinnctl", "get", "workers", "-o", "json"], capture_output=True,
-            timeout=PATIENCE, check=True, text=True,
-            env=dict(os.environ, DJINN_COORDINATOR=self.cluster.coordinator,
-                     DJINN_ADMIN_TOKEN_FILE=self.cluster.path("admin.token")))
-        return {one["worker_id"]: one for one in json.loads(done.stdout).get("workers", [])}
+        return {one["worker_id"]: one
+                for one in self.cluster.json("get", "workers").get("workers", [])}
 
     def active(self):
         return sorted(name for name, one in self.workers().items() if one["state"] == "ACTIVE")
 
     def readiness(self):
-        url = "http://%s/readyz?verbose" % self.cluster.monitoring["w0"]
-        try:
-            with urllib.request.urlopen(url, timeout=PATIENCE) as answer:
-                return answer.status, answer.read().decode()
-        except urllib.error.HTTPError as error:
-            return error.code, error.read().decode()
+        return self.cluster.http("w0", "readyz?verbose")
 
     def processes(self):
         """The process of each GPU's worker, by UUID."""

@@ -1,13 +1,11 @@
 """A bundle of a live cluster holds what it says, and no token."""
 
 import json
-import os
-import subprocess
 import tarfile
 import tempfile
 import unittest
 
-from tests.operating.cluster import PATIENCE, Cluster, eventually
+from tests.operating.cluster import Cluster, eventually
 
 
 class BundleTest(unittest.TestCase):
@@ -18,22 +16,15 @@ class BundleTest(unittest.TestCase):
         self.cluster = Cluster(folder.name, ("w0",), extra="monitoring: {listen: '127.0.0.1:0'}\n")
         self.addCleanup(self.cluster.stop)
 
-    def ctl(self, *arguments):
-        return subprocess.run(
-            ["coordinator/ctl/djinnctl", *arguments], stdout=subprocess.PIPE, check=True,
-            timeout=PATIENCE, universal_newlines=True,
-            env=dict(os.environ, DJINN_COORDINATOR=self.cluster.coordinator,
-                     DJINN_ADMIN_TOKEN_FILE=self.cluster.path("admin.token"))).stdout
-
     def test_what_it_holds(self):
-        eventually(lambda: "ACTIVE" in self.ctl("get", "workers"), "the worker joins")
+        eventually(lambda: "ACTIVE" in self.cluster.said("get", "workers"), "the worker joins")
         tokens = []
         for name in ("join", "admin", "dev"):
             with open(self.cluster.path(name + ".token")) as file:
                 tokens.append(file.read().strip())
         self.cluster.write("w0.log", "a line\nwith %s and %s\n" % (tokens[0], tokens[2]))
         path = self.cluster.path("report.tar")
-        said = self.ctl(
+        said = self.cluster.said(
             "bundle", path, "--config=" + self.cluster.path("coordinator.yaml"),
             "--config=" + self.cluster.path("w0.yaml"), "--log=" + self.cluster.path("w0.log"),
             *["--monitoring=" + address for address in self.cluster.monitoring.values()])

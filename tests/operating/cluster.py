@@ -1,8 +1,11 @@
 """A coordinator and workers as processes on loopback, for tests to operate."""
 
+import json
 import os
 import subprocess
 import time
+import urllib.error
+import urllib.request
 
 PATIENCE = 120
 
@@ -112,6 +115,48 @@ device: {memory: 1GiB, threads: 1}
         found = eventually(read, name + " serves")
         self.monitoring[name] = _read(monitoring)
         return found
+
+    def environment(self, tenant="dev", **more):
+        """Variables with which programs of the tenant, and djinnctl, find the cluster."""
+        return {**os.environ, "DJINN_COORDINATOR": self.coordinator,
+                "DJINN_TOKEN_FILE": self.path(tenant + ".token"),
+                "DJINN_ADMIN_TOKEN_FILE": self.path("admin.token"), **more}
+
+    def ctl(self, *arguments, **more):
+        """Runs djinnctl, with `more` in its environment; returns its status and output."""
+        return subprocess.run(
+            ["coordinator/ctl/djinnctl", *arguments], env=self.environment(**more),
+            capture_output=True, timeout=PATIENCE, text=True)
+
+    def said(self, *arguments):
+        """The output of djinnctl, which must succeed."""
+        done = self.ctl(*arguments)
+        if done.returncode:
+            raise AssertionError(done.stderr)
+        return done.stdout
+
+    def json(self, *arguments):
+        return json.loads(self.said(*arguments, "-o", "json"))
+
+    def http(self, name, path):
+        """Status and text of a page of a process's monitoring port."""
+        url = "http://%s/%s" % (self.monitoring[name], path)
+        try:
+            with urllib.request.urlopen(url, timeout=PATIENCE) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+    def program(self, case, *arguments, tenant="dev", **more):
+        """Starts a program of the tenant, which is killed when the test case is over."""
+        program = subprocess.Popen(
+            arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL, text=True, env=self.environment(tenant, **more))
+        case.addCleanup(program.stdin.close)
+        case.addCleanup(program.stdout.close)
+        case.addCleanup(program.wait, PATIENCE)
+        case.addCleanup(program.kill)
+        return program
 
     def process(self, name):
         return self._processes[name]

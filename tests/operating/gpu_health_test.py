@@ -8,8 +8,6 @@ import os
 import subprocess
 import tempfile
 import unittest
-import urllib.error
-import urllib.request
 
 from tests.operating.cluster import PATIENCE, Cluster, eventually
 
@@ -45,24 +43,12 @@ device: {kind: fake, memory: 1GiB, nvml_library: %s}
 """ % (self.cluster.coordinator, library))
         self.address = self.cluster.start("w0")
 
-    def ctl(self, *arguments):
-        return subprocess.run(
-            ["coordinator/ctl/djinnctl", *arguments], capture_output=True, timeout=PATIENCE,
-            check=True, text=True,
-            env=dict(os.environ, DJINN_COORDINATOR=self.cluster.coordinator,
-                     DJINN_ADMIN_TOKEN_FILE=self.cluster.path("admin.token"))).stdout
-
     def worker(self):
-        [worker] = json.loads(self.ctl("get", "workers", "-o", "json"))["workers"]
+        [worker] = self.cluster.json("get", "workers")["workers"]
         return worker
 
     def http(self, path):
-        url = "http://%s/%s" % (self.cluster.monitoring["w0"], path)
-        try:
-            with urllib.request.urlopen(url, timeout=PATIENCE) as answer:
-                return answer.status, answer.read().decode()
-        except urllib.error.HTTPError as error:
-            return error.code, error.read().decode()
+        return self.cluster.http("w0", path)
 
     def grpc_health(self):
         grpcurl = os.path.join(os.path.dirname(os.getcwd()), "grpcurl", "grpcurl")
@@ -81,11 +67,12 @@ device: {kind: fake, memory: 1GiB, nvml_library: %s}
         self.assertEqual(status, 503)
         self.assertEqual(text, "[-]gpu failed: %s; NVML, driver 580.0\nnot ready\n" % why)
         eventually(lambda: self.worker()["gpu_health"]["failure"] == why, "the coordinator knows")
-        [head, row] = self.ctl("get", "workers").splitlines()
+        [head, row] = self.cluster.said("get", "workers").splitlines()
         self.assertEqual(row.split()[head.split().index("STATE")], "GPU-FAILS")
-        self.assertIn("fails: " + why, self.ctl("get", "workers", "-o", "wide"))
-        self.assertIn("none: its GPU fails", self.ctl("get", "worker", "w0"))
-        self.assertIn("has a failing device: " + why, self.ctl("explain", "placement", "dev"))
+        self.assertIn("fails: " + why, self.cluster.said("get", "workers", "-o", "wide"))
+        self.assertIn("none: its GPU fails", self.cluster.said("get", "worker", "w0"))
+        self.assertIn("has a failing device: " + why,
+                      self.cluster.said("explain", "placement", "dev"))
         self.assertIn('djinn_ready{check="gpu"} 0', self.http("metrics")[1])
         # It stays alive: a restart would not repair the GPU.
         self.assertEqual(self.http("livez")[0], 200)
@@ -116,7 +103,7 @@ device: {kind: fake, memory: 1GiB, nvml_library: %s}
         source = eventually(lambda: self.worker().get("gpu_health", {}).get("source"),
                             "the coordinator knows")
         self.assertRegex(source, "^unavailable: .*libnone-nvml.so.1")
-        self.assertIn(source, self.ctl("get", "worker", "w0"))
+        self.assertIn(source, self.cluster.said("get", "worker", "w0"))
         self.assertIn("unavailable: ", self.http("readyz?verbose")[1])
         self.assertIn('djinn_worker_gpu_monitored{worker="w0"} 0', self.http("metrics")[1])
 

@@ -8,8 +8,6 @@ import socket
 import subprocess
 import tempfile
 import unittest
-import urllib.error
-import urllib.request
 
 from tests.operating.cluster import PATIENCE, Cluster, eventually
 
@@ -42,12 +40,7 @@ class HealthTest(unittest.TestCase):
         return json.loads(done.stdout)["status"] if done.returncode == 0 else done.stdout
 
     def readiness(self, name):
-        url = "http://%s/readyz" % self.cluster.monitoring[name]
-        try:
-            with urllib.request.urlopen(url, timeout=PATIENCE) as answer:
-                return answer.status, answer.read().decode()
-        except urllib.error.HTTPError as error:
-            return error.code, error.read().decode()
+        return self.cluster.http(name, "readyz")
 
     def becomes(self, name, status):
         services = {"coordinator": ("", "djinn.v1.Session", "djinn.v1.WorkerRegistry",
@@ -58,24 +51,9 @@ class HealthTest(unittest.TestCase):
 
     def hold(self):
         """A program with state on a worker."""
-        program = subprocess.Popen(
-            ["tests/operating/hold_session"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            universal_newlines=True,
-            env=dict(os.environ, DJINN_COORDINATOR=self.cluster.coordinator,
-                     DJINN_TOKEN_FILE=self.cluster.path("dev.token")))
-        self.addCleanup(program.stdout.close)
-        self.addCleanup(program.wait, PATIENCE)
-        self.addCleanup(program.kill)
+        program = self.cluster.program(self, "tests/operating/hold_session")
         self.assertEqual(program.stdout.readline(), "ready\n")
         return program
-
-    def get(self, *what):
-        done = subprocess.run(
-            ["coordinator/ctl/djinnctl", "get", *what, "-o", "json"], stdout=subprocess.PIPE,
-            timeout=PATIENCE, check=True, universal_newlines=True,
-            env=dict(os.environ, DJINN_COORDINATOR=self.cluster.coordinator,
-                     DJINN_ADMIN_TOKEN_FILE=self.cluster.path("admin.token")))
-        return json.loads(done.stdout)
 
     def test_a_worker_is_as_ready_as_its_coordinator_is_there(self):
         self.start(("w0",))
@@ -146,13 +124,13 @@ class HealthTest(unittest.TestCase):
         for name in ("w0", "w1"):
             self.becomes(name, "SERVING")
         program = self.hold()
-        lease = self.get("leases")["leases"][0]
+        lease = self.cluster.json("get", "leases")["leases"][0]
         first = lease["worker_id"]
         other = {"w0": "w1", "w1": "w0"}[first]
         process = self.cluster.process(first)
         self.cluster.end(first, signal.SIGTERM)
         self.assertEqual(process.returncode, 0)
-        leases = self.get("leases")["leases"]
+        leases = self.cluster.json("get", "leases")["leases"]
         self.assertEqual([one["worker_id"] for one in leases], [other])
         # The program did not notice.
         program.stdin.close()
@@ -161,7 +139,7 @@ class HealthTest(unittest.TestCase):
         self.addresses[first] = self.cluster.start(first)
         self.becomes(first, "SERVING")
         worker = eventually(
-            lambda: next((one for one in self.get("workers")["workers"]
+            lambda: next((one for one in self.cluster.json("get", "workers")["workers"]
                           if one["worker_id"] == first and one["state"] == "ACTIVE"), None),
             "it joins again")
         self.assertFalse(worker.get("cordoned") or worker.get("draining"), worker)

@@ -6,8 +6,6 @@ import signal
 import subprocess
 import tempfile
 import unittest
-import urllib.error
-import urllib.request
 
 from tests.operating.cluster import PATIENCE, Cluster, eventually
 
@@ -74,11 +72,7 @@ class MonitoringTest(unittest.TestCase):
         holder = cls.hold("dev.token", expect="ready\n")
         cls.addClassCleanup(cls.end, holder)
         eventually(lambda: 'state="attached"' in cls.scrape("w0"), "the session is there")
-        subprocess.run(
-            ["coordinator/ctl/djinnctl", "get", "workers"], check=True, timeout=PATIENCE,
-            stdout=subprocess.DEVNULL,
-            env=dict(os.environ, DJINN_COORDINATOR=cls.cluster.coordinator,
-                     DJINN_ADMIN_TOKEN_FILE=cls.cluster.path("admin.token")))
+        cls.cluster.said("get", "workers")
         # The metric appears when the coordinator can know every worker.
         eventually(lambda: "djinn_scale_demand_devices" in cls.scrape("coordinator"),
                    "the demand is known")
@@ -91,8 +85,8 @@ class MonitoringTest(unittest.TestCase):
             ["tests/operating/hold_session"], stdin=subprocess.PIPE,
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, universal_newlines=True,
             # The first program ends with its worker, so that the numbers are of one.
-            env=dict(os.environ, DJINN_COORDINATOR=cls.cluster.coordinator,
-                     DJINN_TOKEN_FILE=cls.cluster.path(token), DJINN_RECOVERY="off"))
+            env=cls.cluster.environment(
+                DJINN_TOKEN_FILE=cls.cluster.path(token), DJINN_RECOVERY="off"))
         if program.stdout.readline() != (expect or ""):
             raise AssertionError("hold_session with " + token)
         if expect is None:
@@ -105,24 +99,15 @@ class MonitoringTest(unittest.TestCase):
         program.communicate(timeout=PATIENCE)
 
     @classmethod
-    def get(cls, name, path):
-        url = "http://%s%s" % (cls.cluster.monitoring[name], path)
-        try:
-            with urllib.request.urlopen(url, timeout=PATIENCE) as answer:
-                return answer.status, answer.read().decode()
-        except urllib.error.HTTPError as error:
-            return error.code, error.read().decode()
-
-    @classmethod
     def scrape(cls, name):
-        status, text = cls.get(name, "/metrics")
+        status, text = cls.cluster.http(name, "metrics")
         if status != 200:
             raise AssertionError(text)
         return text
 
     @classmethod
     def ready(cls, name):
-        return cls.get(name, "/readyz")[0] == 200
+        return cls.cluster.http(name, "readyz")[0] == 200
 
     def documented(self):
         """name -> (labels, type, roles)"""
@@ -192,9 +177,9 @@ class MonitoringTest(unittest.TestCase):
 
     def test_health(self):
         for name in ("coordinator", "w0"):
-            self.assertEqual(self.get(name, "/livez"), (200, "ok\n"))
-            self.assertEqual(self.get(name, "/readyz")[0], 200)
-        status, text = self.get("w0", "/readyz?verbose")
+            self.assertEqual(self.cluster.http(name, "livez"), (200, "ok\n"))
+            self.assertEqual(self.cluster.http(name, "readyz")[0], 200)
+        status, text = self.cluster.http("w0", "readyz?verbose")
         self.assertEqual(status, 200)
         self.assertRegex(text, r"^\[\+\]serving ok\n\[\+\]coordinator ok\n"
                                r"\[\+\]device ok; \d+ bytes available\nok\n$")
@@ -211,9 +196,9 @@ class LonelyWorkerTest(unittest.TestCase):
             cluster.end("coordinator", signal.SIGKILL)
             eventually(lambda: not MonitoringTest.ready("w0"), "the worker notices")
             self.assertEqual(
-                MonitoringTest.get("w0", "/readyz"),
+                cluster.http("w0", "readyz"),
                 (503, "[-]coordinator failed: it does not answer, or not yet\nnot ready\n"))
-            self.assertEqual(MonitoringTest.get("w0", "/livez")[0], 200)
+            self.assertEqual(cluster.http("w0", "livez")[0], 200)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """Operators decide where sessions go, see why, and play what would be."""
 
 import json
-import os
 import subprocess
 import tempfile
 import unittest
@@ -35,43 +34,26 @@ capabilities: %s
 device: {memory: 1GiB, threads: 1}
 """ % (name, cls.cluster.coordinator, price, words))
             cls.cluster.start(name)
-        cls.environment = dict(
-            os.environ, DJINN_COORDINATOR=cls.cluster.coordinator,
-            DJINN_TOKEN_FILE=cls.cluster.path("dev.token"),
-            DJINN_ADMIN_TOKEN_FILE=cls.cluster.path("admin.token"))
-        eventually(lambda: len(cls.json("get", "workers")["workers"]) == 2, "both join")
-
-    @classmethod
-    def run_ctl(cls, *arguments):
-        return subprocess.run(
-            ["coordinator/ctl/djinnctl", *arguments], env=cls.environment,
-            capture_output=True, text=True, timeout=PATIENCE)
-
-    @classmethod
-    def json(cls, *arguments):
-        done = cls.run_ctl(*arguments, "-o", "json")
-        if done.returncode:
-            raise AssertionError(done.stderr)
-        return json.loads(done.stdout)
+        eventually(lambda: len(cls.cluster.json("get", "workers")["workers"]) == 2, "both join")
 
     def place(self, *flags):
-        return self.json("explain", "placement", "dev", *flags)
+        return self.cluster.json("explain", "placement", "dev", *flags)
 
     def configure(self, placement):
         self.cluster.configure("127.0.0.1:0", _TENANT + "    placement: " + placement + "\n")
-        return self.run_ctl("reload")
+        return self.cluster.ctl("reload")
 
     def hold(self, **environment):
         program = subprocess.Popen(
             ["tests/operating/hold_session"], stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, text=True, env=dict(self.environment, **environment))
+            stdout=subprocess.PIPE, text=True, env=self.cluster.environment(**environment))
         self.addCleanup(program.stdout.close)
         self.addCleanup(program.wait, PATIENCE)
         self.addCleanup(program.stdin.close)
         self.assertEqual(program.stdout.readline(), "ready\n")
 
     def test_workers_say_what_they_are(self):
-        worker = self.json("get", "workers", "dear")
+        worker = self.cluster.json("get", "workers", "dear")
         self.assertEqual(worker["price_per_hour"], 5)
         self.assertEqual(worker["capabilities"], ["big"])
         self.assertGreater(worker["speed"]["flops_per_second"], 1e7)
@@ -95,37 +77,37 @@ device: {memory: 1GiB, threads: 1}
 
     def test_a_session_is_explained(self):
         self.hold(DJINN_PLACEMENT_POLICY="minimize_cost")
-        session = self.json("get", "sessions")["sessions"][-1]["session_id"]
-        explanation = self.json("explain", "session", session)
+        session = self.cluster.json("get", "sessions")["sessions"][-1]["session_id"]
+        explanation = self.cluster.json("explain", "session", session)
         self.assertEqual((explanation["policy"], explanation["policy_source"]),
                          ("minimize_cost", "session"))
         decision = explanation["devices"][0]["decision"]
         self.assertEqual(decision["worker_id"], "cheap")
         costs = {c["worker_id"]: c["terms"]["cost"] for c in decision["candidates"]}
         self.assertLess(costs["cheap"], costs["dear"])
-        text = self.run_ctl("explain", "session", session).stdout
+        text = self.cluster.ctl("explain", "session", session).stdout
         self.assertIn("chosen   cheap: ", text)
-        tenant = self.json("explain", "tenant", "dev")
+        tenant = self.cluster.json("explain", "tenant", "dev")
         self.assertEqual(tenant["standings"][0]["lease_count"], 1)
 
     def test_an_unknown_policy_of_a_session_is_refused(self):
         done = subprocess.run(
             ["tests/operating/hold_session"], stdin=subprocess.DEVNULL, capture_output=True,
             text=True, timeout=PATIENCE,
-            env=dict(self.environment, DJINN_PLACEMENT_POLICY="best"))
+            env=self.cluster.environment(DJINN_PLACEMENT_POLICY="best"))
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("expected load_balance, maximize_throughput", done.stderr)
 
     def test_cordoned_workers_are_left_alone(self):
         for worker in ("cheap", "dear"):
-            self.addCleanup(self.run_ctl, "uncordon", "worker", worker)
-            self.assertIn("none: cordoned", self.run_ctl("cordon", "worker", worker).stdout)
+            self.addCleanup(self.cluster.ctl, "uncordon", "worker", worker)
+            self.assertIn("none: cordoned", self.cluster.ctl("cordon", "worker", worker).stdout)
         answer = self.place("--size=1MB")
         self.assertEqual(answer["gate"]["reason"], "NO_SUITABLE_WORKER")
         self.assertEqual(answer["gate"]["unblocked_by"], "uncordoning a worker")
-        self.assertEqual(self.run_ctl("uncordon", "worker", "dear").returncode, 0)
+        self.assertEqual(self.cluster.ctl("uncordon", "worker", "dear").returncode, 0)
         self.assertEqual(self.place("--size=1MB")["decision"]["worker_id"], "dear")
-        self.assertEqual(self.run_ctl("cordon", "worker", "nobody").returncode, 1)
+        self.assertEqual(self.cluster.ctl("cordon", "worker", "nobody").returncode, 1)
 
     def test_a_dry_run_says_why_not(self):
         answer = self.place("--size=2GB", "--policy=load_balance")
@@ -133,10 +115,10 @@ device: {memory: 1GiB, threads: 1}
         self.assertEqual(answer["decision"]["policy"], "load_balance")
         for flag in ("--size=much", "--phase=decode"):
             self.assertEqual(
-                self.run_ctl("explain", "placement", "dev", flag).returncode, 2, flag)
+                self.cluster.ctl("explain", "placement", "dev", flag).returncode, 2, flag)
         self.assertEqual(
-            self.run_ctl("explain", "placement", "dev", "--policy=best").returncode, 1)
-        self.assertEqual(self.run_ctl("explain", "placement").returncode, 2)
+            self.cluster.ctl("explain", "placement", "dev", "--policy=best").returncode, 1)
+        self.assertEqual(self.cluster.ctl("explain", "placement").returncode, 2)
 
     def test_simulations_need_no_cluster(self):
         trace = "scheduler/simulator/mixed_trace.yaml"
@@ -146,14 +128,14 @@ device: {memory: 1GiB, threads: 1}
         self.assertEqual(done.returncode, 0, done.stderr)
         cost = {result["policy"]: result["cost"] for result in json.loads(done.stdout)}
         self.assertEqual(min(cost, key=cost.get), "minimize_cost")
-        one = self.run_ctl("simulate", trace, "--policy=load_balance").stdout.splitlines()
+        one = self.cluster.ctl("simulate", trace, "--policy=load_balance").stdout.splitlines()
         # The output has one line for the policy, and one for each of the
         # policy's classes of jobs.
         self.assertEqual([line.split()[0] for line in one if line],
                          ["POLICY", "load_balance"] + ["POLICY"] + 2 * ["load_balance"])
         for arguments in (("simulate", "nowhere.yaml"),
                           ("simulate", trace, "--policy=best")):
-            self.assertEqual(self.run_ctl(*arguments).returncode, 2)
+            self.assertEqual(self.cluster.ctl(*arguments).returncode, 2)
 
 
 if __name__ == "__main__":

@@ -3,11 +3,10 @@
 import json
 import os
 import signal
-import subprocess
 import tempfile
 import unittest
 
-from tests.operating.cluster import PATIENCE, Cluster, eventually
+from tests.operating.cluster import Cluster, eventually
 
 _TENANTS = """
 operators:
@@ -37,16 +36,10 @@ class QuotaTest(unittest.TestCase):
             folder.name, ("w0",), tenants=_TENANTS,
             coordinator_extra="state_file: state.db\n", log=log)
         self.addCleanup(self.cluster.stop)
-        self.environment = dict(
-            os.environ, DJINN_COORDINATOR=self.cluster.coordinator,
-            DJINN_TOKEN_FILE=self.cluster.path("dev.token"))
 
     def ctl(self, *arguments, who="olga"):
-        return subprocess.run(
-            ["coordinator/ctl/djinnctl", *arguments],
-            env=dict(self.environment,
-                     DJINN_ADMIN_TOKEN_FILE=self.cluster.path(who + ".token")),
-            capture_output=True, timeout=PATIENCE, text=True)
+        return self.cluster.ctl(
+            *arguments, DJINN_ADMIN_TOKEN_FILE=self.cluster.path(who + ".token"))
 
     def tenant(self):
         done = self.ctl("get", "tenant", "dev", "-o", "json", who="vera")
@@ -57,13 +50,7 @@ class QuotaTest(unittest.TestCase):
         return quota
 
     def hold(self):
-        program = subprocess.Popen(
-            ["tests/operating/hold_session"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL, text=True, env=self.environment)
-        self.addCleanup(program.stdin.close)
-        self.addCleanup(program.stdout.close)
-        self.addCleanup(program.wait, PATIENCE)
-        self.addCleanup(program.kill)
+        program = self.cluster.program(self, "tests/operating/hold_session")
         return program.stdout.readline()
 
     def audit(self):

@@ -1,14 +1,10 @@
 """A running coordinator takes over tenants and quotas from its configuration."""
 
-import json
-import os
 import signal
-import subprocess
 import tempfile
 import unittest
-import urllib.request
 
-from tests.operating.cluster import PATIENCE, Cluster, eventually
+from tests.operating.cluster import Cluster, eventually
 
 _DEV = """
 tenants:
@@ -32,38 +28,24 @@ class ReloadTest(unittest.TestCase):
             coordinator_extra="monitoring: {listen: '127.0.0.1:0'}\n")
         self.addCleanup(self.cluster.stop)
         self.cluster.write("other.token", "other-0123456789abcdef")
-        self.environment = dict(
-            os.environ, DJINN_COORDINATOR=self.cluster.coordinator,
-            DJINN_TOKEN_FILE=self.cluster.path("dev.token"),
-            DJINN_ADMIN_TOKEN_FILE=self.cluster.path("admin.token"))
 
     def ctl(self, *arguments):
-        done = subprocess.run(
-            ["coordinator/ctl/djinnctl", *arguments], env=self.environment,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=PATIENCE,
-            universal_newlines=True)
+        done = self.cluster.ctl(*arguments)
         return done.returncode, done.stdout, done.stderr
 
     def get(self, kind):
-        return json.loads(self.ctl("get", kind, "-o", "json")[1])[kind]
+        return self.cluster.json("get", kind)[kind]
 
     def metric(self, name):
-        url = "http://%s/metrics" % self.cluster.monitoring["coordinator"]
-        with urllib.request.urlopen(url, timeout=PATIENCE) as answer:
-            for line in answer.read().decode().splitlines():
-                if line.startswith(name + " "):
-                    return float(line.split()[1])
+        for line in self.cluster.http("coordinator", "metrics")[1].splitlines():
+            if line.startswith(name + " "):
+                return float(line.split()[1])
         raise AssertionError("no " + name)
 
     def hold(self, token):
-        program = subprocess.Popen(
-            ["tests/operating/hold_session"], stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, universal_newlines=True,
-            env=dict(self.environment, DJINN_TOKEN_FILE=self.cluster.path(token)))
-        self.addCleanup(program.stdin.close)
-        self.addCleanup(program.stdout.close)
-        self.addCleanup(program.wait, PATIENCE)
-        self.addCleanup(program.kill)
+        program = self.cluster.program(
+            self, "tests/operating/hold_session",
+            DJINN_TOKEN_FILE=self.cluster.path(token))
         return program, program.stdout.readline()
 
     def test_a_wrong_file_changes_nothing(self):

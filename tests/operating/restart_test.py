@@ -1,7 +1,6 @@
 """A coordinator that is killed knows its tenants, sessions and usage when it is back."""
 
 import json
-import os
 import signal
 import subprocess
 import tempfile
@@ -26,16 +25,9 @@ class RestartTest(unittest.TestCase):
             folder.name, ("w0",), coordinator_extra="state_file: state.db\n",
             tenants=_TENANTS)
         self.addCleanup(self.cluster.stop)
-        self.environment = dict(
-            os.environ, DJINN_COORDINATOR=self.cluster.coordinator,
-            DJINN_TOKEN_FILE=self.cluster.path("dev.token"),
-            DJINN_ADMIN_TOKEN_FILE=self.cluster.path("admin.token"))
 
     def get(self, kind):
-        done = subprocess.run(
-            ["coordinator/ctl/djinnctl", "get", kind, "-o", "json"], env=self.environment,
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=PATIENCE,
-            universal_newlines=True)
+        done = self.cluster.ctl("get", kind, "-o", "json")
         return json.loads(done.stdout)[kind] if done.returncode == 0 else []
 
     def used(self):
@@ -51,12 +43,7 @@ class RestartTest(unittest.TestCase):
         return key.encode() in text
 
     def test_killed_and_back(self):
-        holder = subprocess.Popen(
-            ["tests/operating/hold_session"], env=self.environment, stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, universal_newlines=True)
-        self.addCleanup(holder.stdout.close)
-        self.addCleanup(holder.wait, PATIENCE)
-        self.addCleanup(holder.kill)
+        holder = self.cluster.program(self, "tests/operating/hold_session")
         self.assertEqual(holder.stdout.readline(), "ready\n")
         eventually(lambda: self.used() > 0, "usage is billed")
         lease = eventually(

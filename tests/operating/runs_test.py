@@ -1,7 +1,5 @@
 """Operators ask what became of a session's runs, with real processes."""
 
-import json
-import os
 import signal
 import subprocess
 import tempfile
@@ -21,45 +19,27 @@ class RunsTest(unittest.TestCase):
         # lost.
         cls.cluster = Cluster(folder.name, ("w0",), coordinator_extra="worker_timeout: 20s\n")
         cls.addClassCleanup(cls.cluster.stop)
-        cls.environment = dict(
-            os.environ, DJINN_COORDINATOR=cls.cluster.coordinator,
-            DJINN_TOKEN_FILE=cls.cluster.path("dev.token"),
-            DJINN_ADMIN_TOKEN_FILE=cls.cluster.path("admin.token"))
-        eventually(lambda: cls.json("get", "workers")["workers"], "the worker joins")
+        eventually(lambda: cls.cluster.json("get", "workers")["workers"], "the worker joins")
         cls.program = subprocess.Popen(
             ["tests/operating/hold_session"], stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, text=True, env=cls.environment)
+            stdout=subprocess.PIPE, text=True, env=cls.cluster.environment())
         cls.addClassCleanup(cls.program.stdout.close)
         cls.addClassCleanup(cls.program.wait, PATIENCE)
         cls.addClassCleanup(cls.program.stdin.close)
         assert cls.program.stdout.readline() == "ready\n"
-        cls.session = cls.json("get", "sessions")["sessions"][-1]["session_id"]
-
-    @classmethod
-    def run_ctl(cls, *arguments, **environment):
-        return subprocess.run(
-            ["coordinator/ctl/djinnctl", *arguments],
-            env=dict(cls.environment, **environment), capture_output=True, text=True,
-            timeout=PATIENCE)
-
-    @classmethod
-    def json(cls, *arguments):
-        done = cls.run_ctl(*arguments, "-o", "json")
-        if done.returncode:
-            raise AssertionError(done.stderr)
-        return json.loads(done.stdout)
+        cls.session = cls.cluster.json("get", "sessions")["sessions"][-1]["session_id"]
 
     def test_runs_are_listed_and_explained(self):
-        runs = self.json("get", "runs", self.session)["runs"]
+        runs = self.cluster.json("get", "runs", self.session)["runs"]
         self.assertTrue(runs)
         for run in runs:
             self.assertEqual(run["record"]["state"], "COMPLETED")
             self.assertEqual(run["worker_id"], "w0")
             self.assertEqual(run["tenant"], "dev")
-        graphs = {g["fingerprint"] for g in self.json("get", "graphs")["graphs"]}
+        graphs = {g["fingerprint"] for g in self.cluster.json("get", "graphs")["graphs"]}
         self.assertIn(runs[-1]["record"]["fingerprint"], graphs)
         name = runs[-1]["run"]
-        explanation = self.json("explain", "run", self.session + "/" + name)
+        explanation = self.cluster.json("explain", "run", self.session + "/" + name)
         self.assertEqual(explanation["run"]["run"], name)
         self.assertEqual(explanation["device"]["lease_id"], explanation["run"]["lease_id"])
         self.assertEqual(explanation["device"]["decision"]["worker_id"], "w0")
@@ -69,11 +49,11 @@ class RunsTest(unittest.TestCase):
         self.assertGreater(float(record["device_time"].rstrip("s")), 0)
         # The number alone suffices, and "run" stands for "runs".
         number = name.split(":")[1]
-        text = self.run_ctl("explain", "run", self.session + "/" + number).stdout
+        text = self.cluster.ctl("explain", "run", self.session + "/" + number).stdout
         self.assertIn("run          %s/%s\n" % (self.session, name), text)
         self.assertIn("\nvirtual device 0: lease ", text)
         self.assertIn("w0 *", text)
-        table = self.run_ctl("get", "run", self.session).stdout.splitlines()
+        table = self.cluster.ctl("get", "run", self.session).stdout.splitlines()
         self.assertEqual(table[0].split()[:3], ["RUN", "WORKER", "GRAPH"])
         self.assertEqual(len(table), 1 + len(runs))
 
@@ -84,15 +64,15 @@ class RunsTest(unittest.TestCase):
                 (("explain", "run", self.session + "/0:99999"), "has no run 0:99999"),
                 (("explain", "run", self.session + "/5:1"), "has no lease"),
                 (("explain", "run", self.session + "/last"), "names no run")):
-            done = self.run_ctl(*arguments)
+            done = self.cluster.ctl(*arguments)
             self.assertEqual(done.returncode, 1, done.stderr)
             self.assertIn(said, done.stderr)
         for arguments in (("get", "runs"), ("explain", "run"), ("explain", "run", "17"),
                           ("get", "runs", self.session, "-o", "dot")):
-            self.assertEqual(self.run_ctl(*arguments).returncode, 2, arguments)
+            self.assertEqual(self.cluster.ctl(*arguments).returncode, 2, arguments)
 
     def test_tenants_may_not_ask(self):
-        done = self.run_ctl("get", "runs", self.session,
+        done = self.cluster.ctl("get", "runs", self.session,
                             DJINN_ADMIN_TOKEN_FILE=self.cluster.path("dev.token"))
         self.assertEqual(done.returncode, 1)
         self.assertIn("not the admin token", done.stderr)
@@ -102,15 +82,15 @@ class RunsTest(unittest.TestCase):
         worker.send_signal(signal.SIGSTOP)
         self.addCleanup(worker.send_signal, signal.SIGCONT)
         begin = time.monotonic()
-        done = self.run_ctl("get", "runs", self.session)
+        done = self.cluster.ctl("get", "runs", self.session)
         self.assertEqual(done.returncode, 1, done.stdout)
         self.assertIn("worker w0 was asked and has not answered", done.stderr)
         self.assertGreater(time.monotonic() - begin, 2)
         # Other requests are served meanwhile, and the worker answers again
         # later.
-        self.assertTrue(self.json("get", "sessions")["sessions"])
+        self.assertTrue(self.cluster.json("get", "sessions")["sessions"])
         worker.send_signal(signal.SIGCONT)
-        self.assertTrue(self.json("get", "runs", self.session)["runs"])
+        self.assertTrue(self.cluster.json("get", "runs", self.session)["runs"])
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 """Sessions go to the one of two unlike workers that their work is done sooner on."""
 
-import os
 import subprocess
 import tempfile
 import unittest
@@ -36,17 +35,13 @@ link_bandwidth: %s
 device: {memory: 1GiB, threads: 1, speed: %s}
 """ % (name, cls.cluster.coordinator, link, speed))
             cls.cluster.start(name)
-        cls.environment = dict(
-            os.environ, DJINN_COORDINATOR=cls.cluster.coordinator,
-            DJINN_TOKEN_FILE=cls.cluster.path("dev.token"),
-            DJINN_ADMIN_TOKEN_FILE=cls.cluster.path("admin.token"))
-        eventually(lambda: cls.run_program(
-            "coordinator/ctl/djinnctl", "get", "workers").count("127.0.0.1") == 2, "both join")
+        eventually(lambda: cls.cluster.said("get", "workers").count("127.0.0.1") == 2,
+                   "both join")
 
     @classmethod
     def run_program(cls, *arguments):
-        done = subprocess.run(arguments, env=cls.environment, capture_output=True, text=True,
-                              timeout=PATIENCE)
+        done = subprocess.run(arguments, env=cls.cluster.environment(), capture_output=True,
+                              text=True, timeout=PATIENCE)
         if done.returncode:
             raise AssertionError(done.stderr)
         return done.stdout

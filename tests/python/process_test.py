@@ -7,7 +7,7 @@ import unittest
 import torch
 
 import djinn
-from tests.python.remote_case import RemoteCase, run_program
+from tests.python.remote_case import RemoteCase, in_threads, run_program
 
 
 class Squares(torch.utils.data.Dataset):
@@ -62,27 +62,16 @@ class DataParallelTest(RemoteCase):
 class ThreadsTest(RemoteCase):
     def test_sixteen_threads(self):
         shared = torch.arange(64.0, device=self.device)
-        failures, results = [], {}
 
         def work(number):
-            try:
-                x = shared * number
-                for _ in range(50):
-                    x = x + 1
-                x.requires_grad_()
-                (x * x).sum().backward()
-                results[number] = x.grad.sum().item()
-            except Exception as error:
-                failures.append(error)
+            x = shared * number
+            for _ in range(50):
+                x = x + 1
+            x.requires_grad_()
+            (x * x).sum().backward()
+            self.assertEqual(x.grad.sum().item(), 2 * sum(number * i + 50 for i in range(64)))
 
-        threads = [threading.Thread(target=work, args=(n,)) for n in range(16)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        self.assertEqual(failures, [])
-        for number, value in results.items():
-            self.assertEqual(value, 2 * sum(number * i + 50 for i in range(64)))
+        in_threads(work, 16)
 
     def test_a_blocking_read_lets_other_threads_run(self):
         x = torch.randn(1500, 1500, device=self.device)

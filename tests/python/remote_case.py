@@ -3,10 +3,12 @@
 Its worker computes on the CPU, or on what DJINN_TEST_WORKER_DEVICE says: "cuda:0".
 """
 
+import concurrent.futures
 import os
 import subprocess
 import sys
 import textwrap
+import threading
 import unittest
 
 import torch
@@ -34,6 +36,19 @@ class RemoteCase(unittest.TestCase):
         self.assertEqual(remote.stride(), local.stride())
         tolerance = 0 if WORKER_DEVICE == "cpu" else 2e-2 if local.element_size() < 4 else 1e-3
         torch.testing.assert_close(remote.cpu(), local, rtol=tolerance, atol=tolerance)
+
+
+def in_threads(work, count):
+    """Calls work(0), work(1), ... at once, each in a thread; raises what one of them raises."""
+    barrier = threading.Barrier(count)
+
+    def begin(number):
+        barrier.wait()
+        work(number)
+
+    with concurrent.futures.ThreadPoolExecutor(count) as pool:
+        for done in [pool.submit(begin, number) for number in range(count)]:
+            done.result()
 
 
 def run_program(source, *, check=True, timeout=120, **environment):

@@ -77,7 +77,8 @@ class Drawer {
                      : memory == 1 ? Memory::kTight
                                    : Memory::kAmple;
     if (spans_) setup().memory = Memory::kScarce;
-    // What fails for lack of memory need not fail on the next worker.
+    // A run that lacks memory on one worker might find enough on the next, so
+    // its result would not be determined.
     if (losses_) setup().memory = Memory::kAmple;
     setup().recovers = losses_;
     if (losses_ && schedule_.seed % 2 == 0) {

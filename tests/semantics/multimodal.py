@@ -4,10 +4,49 @@ import transformers
 
 from tests.semantics import families
 
+# Sizes of one modality's encoder.
+SIDE = {"hidden_size": 48, "intermediate_size": 96, "num_hidden_layers": 1,
+        "num_attention_heads": 4}
+IMAGE = {"image_size": 32, "patch_size": 8}
+LANGUAGE = {"vocab_size": 96, "max_position_embeddings": 32}
+SOUND = {"num_mel_bins": 16, "max_source_positions": 20}
+
+
+def _joined(name, text, other, **settings):
+    """A language model that reads what an encoder makes of images or sounds. `text` and
+    `other` are the names of their configurations and settings of these; `other`'s kind
+    is the name's of the parameter that takes it."""
+    def make():
+        text_name, text_settings = text
+        kind, other_name, other_settings = other
+        configs = {
+            "text_config": getattr(transformers, text_name)(**{
+                "num_key_value_heads": 2, **families.SIZES, **families.TOKENS,
+                **text_settings}),
+            kind: getattr(transformers, other_name)(**other_settings)}
+        return getattr(transformers, f"{name}ForConditionalGeneration")(
+            getattr(transformers, f"{name}Config")(**configs, **settings))
+
+    return make
+
+
+def _sees(config, side=SIDE, **settings):
+    return "vision_config", config, {**side, **IMAGE, **settings}
+
+
+def _hears(config, **settings):
+    return "audio_config", config, {**SOUND, **settings}
+
+
+NARROW = {**SIDE, "hidden_size": 40, "intermediate_size": 80}
+LLAMA, QWEN2 = ("LlamaConfig", {}), ("Qwen2Config", {})
+SIGLIP = _sees("SiglipVisionConfig")
+# Some models read the last layer but one.
+CLIP = _sees("CLIPVisionConfig", num_hidden_layers=2)
+
 
 def vilt():
-    return families.made_from(
-        "ViltModel", "ViltConfig", image_size=32, patch_size=8, **families.SIZES)
+    return families.made_from("ViltModel", "ViltConfig", **IMAGE, **families.SIZES)
 
 
 def layout():
@@ -18,184 +57,86 @@ def layout():
 
 
 def internvl():
-    def make():
-        text = transformers.Qwen2Config(
-            num_key_value_heads=2, **families.SIZES, **families.TOKENS)
-        vision = transformers.InternVLVisionConfig(
-            hidden_size=48, intermediate_size=96, num_hidden_layers=1,
-            num_attention_heads=4, image_size=32, patch_size=8)
-        return transformers.InternVLForConditionalGeneration(transformers.InternVLConfig(
-            text_config=text, vision_config=vision, image_token_id=95,
-            image_seq_length=4))
-
-    return make
+    return _joined("InternVL", QWEN2, _sees("InternVLVisionConfig"), image_token_id=95,
+                   image_seq_length=4)
 
 
 def audio_llm():
-    def make():
-        text = transformers.Qwen2Config(
-            num_key_value_heads=2, **families.SIZES, **families.TOKENS)
-        audio = transformers.Qwen2AudioEncoderConfig(
-            num_mel_bins=16, d_model=48, encoder_layers=1, encoder_attention_heads=4,
-            encoder_ffn_dim=96, max_source_positions=20)
-        return transformers.Qwen2AudioForConditionalGeneration(
-            transformers.Qwen2AudioConfig(
-                text_config=text, audio_config=audio, audio_token_index=95))
-
-    return make
+    return _joined(
+        "Qwen2Audio", QWEN2,
+        _hears("Qwen2AudioEncoderConfig", d_model=48, encoder_layers=1,
+               encoder_attention_heads=4, encoder_ffn_dim=96),
+        audio_token_index=95)
 
 
 def siglip():
-    def make():
-        sizes = {"hidden_size": 48, "intermediate_size": 96, "num_hidden_layers": 1,
-                 "num_attention_heads": 4}
-        return transformers.SiglipModel(transformers.SiglipConfig(
-            text_config={**sizes, "vocab_size": 96, "max_position_embeddings": 32,
-                         "projection_size": 48, **families.TOKENS},
-            vision_config={**sizes, "image_size": 32, "patch_size": 8}))
-
-    return make
+    return two_sided("SiglipModel", "SiglipConfig", {"projection_size": 48}, {})
 
 
 def flava():
     def make():
-        sizes = {"hidden_size": 48, "intermediate_size": 96, "num_hidden_layers": 1,
-                 "num_attention_heads": 4}
         return transformers.FlavaModel(transformers.FlavaConfig(
-            text_config={**sizes, "vocab_size": 96, "max_position_embeddings": 32},
-            image_config={**sizes, "image_size": 32, "patch_size": 8},
-            multimodal_config=sizes, hidden_size=48, projection_dim=32))
+            text_config={**SIDE, **LANGUAGE}, image_config={**SIDE, **IMAGE},
+            multimodal_config=SIDE, hidden_size=48, projection_dim=32))
 
     return make
 
 
 def aya_vision():
-    def make():
-        text = transformers.Cohere2Config(
-            num_key_value_heads=2, **families.SIZES, **families.TOKENS)
-        vision = transformers.SiglipVisionConfig(
-            hidden_size=48, intermediate_size=96, num_hidden_layers=1,
-            num_attention_heads=4, image_size=32, patch_size=8)
-        return transformers.AyaVisionForConditionalGeneration(
-            transformers.AyaVisionConfig(
-                text_config=text, vision_config=vision, image_token_index=95))
-
-    return make
+    return _joined("AyaVision", ("Cohere2Config", {}), SIGLIP, image_token_index=95)
 
 
 def paligemma():
-    def make():
-        text = transformers.GemmaConfig(
-            num_key_value_heads=2, head_dim=12, **families.SIZES, **families.TOKENS)
-        vision = transformers.SiglipVisionConfig(
-            hidden_size=40, intermediate_size=80, num_hidden_layers=1,
-            num_attention_heads=4, image_size=32, patch_size=8, projection_dim=48)
-        return transformers.PaliGemmaForConditionalGeneration(
-            transformers.PaliGemmaConfig(
-                text_config=text, vision_config=vision, image_token_index=95,
-                projection_dim=48, hidden_size=48, pad_token_id=0))
-
-    return make
+    return _joined(
+        "PaliGemma", ("GemmaConfig", {"head_dim": 12}),
+        _sees("SiglipVisionConfig", NARROW, projection_dim=48), image_token_index=95,
+        projection_dim=48, hidden_size=48, pad_token_id=0)
 
 
 def vipllava():
-    def make():
-        text = transformers.LlamaConfig(
-            num_key_value_heads=2, **families.SIZES, **families.TOKENS)
-        vision = transformers.CLIPVisionConfig(
-            hidden_size=48, intermediate_size=96, num_hidden_layers=2,
-            num_attention_heads=4, image_size=32, patch_size=8)
-        return transformers.VipLlavaForConditionalGeneration(transformers.VipLlavaConfig(
-            text_config=text, vision_config=vision, image_token_index=95,
-            vision_feature_layer=[-2, -1], image_seq_length=16))
-
-    return make
+    return _joined("VipLlava", LLAMA, CLIP, image_token_index=95,
+                   vision_feature_layer=[-2, -1], image_seq_length=16)
 
 
 def gemma3():
-    def make():
-        text = transformers.Gemma3TextConfig(
-            num_key_value_heads=2, head_dim=12, sliding_window=32,
-            **families.SIZES, **families.TOKENS)
-        vision = transformers.SiglipVisionConfig(
-            hidden_size=40, intermediate_size=80, num_hidden_layers=1,
-            num_attention_heads=4, image_size=32, patch_size=8)
-        return transformers.Gemma3ForConditionalGeneration(transformers.Gemma3Config(
-            text_config=text, vision_config=vision, image_token_index=95,
-            mm_tokens_per_image=4))
-
-    return make
+    return _joined(
+        "Gemma3", ("Gemma3TextConfig", {"head_dim": 12, "sliding_window": 32}),
+        _sees("SiglipVisionConfig", NARROW), image_token_index=95, mm_tokens_per_image=4)
 
 
 def voxtral():
-    def make():
-        text = transformers.LlamaConfig(
-            num_key_value_heads=2, **families.SIZES, **families.TOKENS)
-        audio = transformers.VoxtralEncoderConfig(
-            num_mel_bins=16, hidden_size=48, num_hidden_layers=1, num_attention_heads=4,
-            intermediate_size=96, max_source_positions=20)
-        return transformers.VoxtralForConditionalGeneration(transformers.VoxtralConfig(
-            text_config=text, audio_config=audio, audio_token_id=95))
-
-    return make
+    return _joined("Voxtral", LLAMA, _hears("VoxtralEncoderConfig", **SIDE),
+                   audio_token_id=95)
 
 
 def idefics3():
-    def make():
-        text = transformers.LlamaConfig(
-            num_key_value_heads=2, **families.SIZES, **families.TOKENS)
-        vision = transformers.Idefics3VisionConfig(
-            hidden_size=40, intermediate_size=80, num_hidden_layers=1,
-            num_attention_heads=4, image_size=32, patch_size=8)
-        return transformers.Idefics3ForConditionalGeneration(transformers.Idefics3Config(
-            text_config=text, vision_config=vision, image_token_id=95, scale_factor=2))
-
-    return make
+    return _joined("Idefics3", LLAMA, _sees("Idefics3VisionConfig", NARROW),
+                   image_token_id=95, scale_factor=2)
 
 
 def mistral3():
+    return _joined("Mistral3", ("MistralConfig", {}), _sees("PixtralVisionConfig"),
+                   image_token_index=95, spatial_merge_size=2, vision_feature_layer=-1)
+
+
+def two_sided(model, config, text, vision, tokens=families.TOKENS, **sizes):
+    """A text's vectors and an image's are compared."""
     def make():
-        text = transformers.MistralConfig(
-            num_key_value_heads=2, **families.SIZES, **families.TOKENS)
-        vision = transformers.PixtralVisionConfig(
-            hidden_size=48, intermediate_size=96, num_hidden_layers=1,
-            num_attention_heads=4, image_size=32, patch_size=8)
-        return transformers.Mistral3ForConditionalGeneration(transformers.Mistral3Config(
-            text_config=text, vision_config=vision, image_token_index=95,
-            spatial_merge_size=2, vision_feature_layer=-1))
+        return getattr(transformers, model)(getattr(transformers, config)(
+            text_config={**SIDE, **LANGUAGE, **tokens, **text},
+            vision_config={**SIDE, **IMAGE, **vision}, **sizes))
 
     return make
 
 
 def chinese_clip():
-    def make():
-        sizes = {"hidden_size": 48, "intermediate_size": 96, "num_hidden_layers": 1,
-                 "num_attention_heads": 4}
-        return transformers.ChineseCLIPModel(transformers.ChineseCLIPConfig(
-            text_config={**sizes, "vocab_size": 96, "max_position_embeddings": 32},
-            vision_config={**sizes, "image_size": 32, "patch_size": 8},
-            projection_dim=32))
-
-    return make
-
-
-def two_sided(model, config, text, vision, **sizes):
-    """A text's vectors and an image's are compared."""
-    def make():
-        sides = {"hidden_size": 48, "intermediate_size": 96, "num_hidden_layers": 1,
-                 "num_attention_heads": 4}
-        return getattr(transformers, model)(getattr(transformers, config)(
-            text_config={**sides, "vocab_size": 96, "max_position_embeddings": 32,
-                         **families.TOKENS, **text},
-            vision_config={**sides, "image_size": 32, "patch_size": 8, **vision},
-            **sizes))
-
-    return make
+    return two_sided("ChineseCLIPModel", "ChineseCLIPConfig", {}, {}, tokens={},
+                     projection_dim=32)
 
 
 def altclip():
     return two_sided("AltCLIPModel", "AltCLIPConfig", {"project_dim": 48}, {},
-                      projection_dim=32)
+                     projection_dim=32)
 
 
 def metaclip2():
@@ -212,9 +153,7 @@ def blip():
 def align():
     def make():
         return transformers.AlignModel(transformers.AlignConfig(
-            text_config={"hidden_size": 48, "intermediate_size": 96,
-                         "num_hidden_layers": 1, "num_attention_heads": 4,
-                         "vocab_size": 96, "max_position_embeddings": 32},
+            text_config={**SIDE, **LANGUAGE},
             vision_config={
                 "image_size": 64, "width_coefficient": 0.05, "depth_coefficient": 1.0,
                 "in_channels": [32, 480, 640], "out_channels": [480, 640, 960],
@@ -226,130 +165,57 @@ def align():
     return make
 
 
-def siglip_side():
-    return transformers.SiglipVisionConfig(
-        hidden_size=48, intermediate_size=96, num_hidden_layers=1,
-        num_attention_heads=4, image_size=32, patch_size=8)
-
-
 def cohere2_vision():
-    def make():
-        text = transformers.Cohere2Config(
-            num_key_value_heads=2, **families.SIZES, **families.TOKENS)
-        return transformers.Cohere2VisionForConditionalGeneration(
-            transformers.Cohere2VisionConfig(
-                text_config=text, vision_config=siglip_side(), image_token_id=95,
-                alignment_intermediate_size=96))
-
-    return make
+    return _joined("Cohere2Vision", ("Cohere2Config", {}), SIGLIP, image_token_id=95,
+                   alignment_intermediate_size=96)
 
 
 def got_ocr2():
-    def make():
-        text = transformers.Qwen2Config(
-            num_key_value_heads=2, **families.SIZES, **families.TOKENS)
-        vision = transformers.GotOcr2VisionConfig(
-            hidden_size=48, output_channels=16, num_hidden_layers=2,
-            num_attention_heads=4, image_size=64, patch_size=8, window_size=4,
-            global_attn_indexes=[1], mlp_dim=96)
-        return transformers.GotOcr2ForConditionalGeneration(transformers.GotOcr2Config(
-            text_config=text, vision_config=vision, image_token_index=95,
-            image_seq_length=4))
-
-    return make
+    return _joined(
+        "GotOcr2", QWEN2,
+        ("vision_config", "GotOcr2VisionConfig", {
+            "hidden_size": 48, "output_channels": 16, "num_hidden_layers": 2,
+            "num_attention_heads": 4, "image_size": 64, "patch_size": 8, "window_size": 4,
+            "global_attn_indexes": [1], "mlp_dim": 96}),
+        image_token_index=95, image_seq_length=4)
 
 
 def deepseek_vl():
-    def make():
-        text = transformers.LlamaConfig(
-            num_key_value_heads=2, **families.SIZES, **families.TOKENS)
-        return transformers.DeepseekVLForConditionalGeneration(
-            transformers.DeepseekVLConfig(
-                text_config=text, vision_config=siglip_side(), image_token_id=95))
-
-    return make
+    return _joined("DeepseekVL", LLAMA, SIGLIP, image_token_id=95)
 
 
 def llava_onevision():
-    def make():
-        text = transformers.Qwen2Config(
-            num_key_value_heads=2, **families.SIZES, **families.TOKENS)
-        return transformers.LlavaOnevisionForConditionalGeneration(
-            transformers.LlavaOnevisionConfig(
-                text_config=text, vision_config=siglip_side(), image_token_index=95,
-                image_grid_pinpoints=[[32, 32]], vision_feature_layer=-1,
-                vision_feature_select_strategy="full"))
-
-    return make
+    return _joined(
+        "LlavaOnevision", QWEN2, SIGLIP, image_token_index=95,
+        image_grid_pinpoints=[[32, 32]], vision_feature_layer=-1,
+        vision_feature_select_strategy="full")
 
 
 def audioflamingo3():
-    def make():
-        text = transformers.Qwen2Config(
-            num_key_value_heads=2, **families.SIZES, **families.TOKENS)
-        audio = transformers.AudioFlamingo3EncoderConfig(
-            num_mel_bins=16, hidden_size=48, num_hidden_layers=1, num_attention_heads=4,
-            intermediate_size=96, max_source_positions=20)
-        return transformers.AudioFlamingo3ForConditionalGeneration(
-            transformers.AudioFlamingo3Config(
-                text_config=text, audio_config=audio, audio_token_id=95))
-
-    return make
+    return _joined("AudioFlamingo3", QWEN2, _hears("AudioFlamingo3EncoderConfig", **SIDE),
+                   audio_token_id=95)
 
 
 def llava_next():
-    def make():
-        text = transformers.MistralConfig(
-            num_key_value_heads=2, **families.SIZES, **families.TOKENS)
-        vision = transformers.CLIPVisionConfig(
-            hidden_size=48, intermediate_size=96, num_hidden_layers=2,
-            num_attention_heads=4, image_size=32, patch_size=8)
-        return transformers.LlavaNextForConditionalGeneration(transformers.LlavaNextConfig(
-            text_config=text, vision_config=vision, image_token_index=95,
-            image_grid_pinpoints=[[32, 32]]))
-
-    return make
+    return _joined("LlavaNext", ("MistralConfig", {}), CLIP, image_token_index=95,
+                   image_grid_pinpoints=[[32, 32]])
 
 
 def smolvlm():
-    def make():
-        text = transformers.LlamaConfig(
-            num_key_value_heads=2, **families.SIZES, **families.TOKENS)
-        vision = transformers.SmolVLMVisionConfig(
-            hidden_size=40, intermediate_size=80, num_hidden_layers=1,
-            num_attention_heads=4, image_size=32, patch_size=8)
-        return transformers.SmolVLMForConditionalGeneration(transformers.SmolVLMConfig(
-            text_config=text, vision_config=vision, image_token_id=95, scale_factor=2))
-
-    return make
+    return _joined("SmolVLM", LLAMA, _sees("SmolVLMVisionConfig", NARROW),
+                   image_token_id=95, scale_factor=2)
 
 
 def glmasr():
-    def make():
-        text = transformers.LlamaConfig(
-            num_key_value_heads=2, **families.SIZES, **families.TOKENS)
-        audio = transformers.GlmAsrEncoderConfig(
-            num_mel_bins=16, hidden_size=48, num_hidden_layers=1, num_attention_heads=4,
-            intermediate_size=192, max_position_embeddings=20)
-        return transformers.GlmAsrForConditionalGeneration(transformers.GlmAsrConfig(
-            text_config=text, audio_config=audio, audio_token_id=95))
-
-    return make
+    audio = {**SIDE, "intermediate_size": 192, "num_mel_bins": 16,
+             "max_position_embeddings": 20}
+    return _joined("GlmAsr", LLAMA, ("audio_config", "GlmAsrEncoderConfig", audio),
+                   audio_token_id=95)
 
 
 def lighton_ocr():
-    def make():
-        text = transformers.Qwen3Config(
-            num_key_value_heads=2, head_dim=12, **families.SIZES, **families.TOKENS)
-        vision = transformers.PixtralVisionConfig(
-            hidden_size=48, intermediate_size=96, num_hidden_layers=1,
-            num_attention_heads=4, image_size=32, patch_size=8)
-        return transformers.LightOnOcrForConditionalGeneration(
-            transformers.LightOnOcrConfig(
-                text_config=text, vision_config=vision, image_token_id=95,
-                spatial_merge_size=2))
-
-    return make
+    return _joined("LightOnOcr", ("Qwen3Config", {"head_dim": 12}),
+                   _sees("PixtralVisionConfig"), image_token_id=95, spatial_merge_size=2)
 
 
 def owlvit():
@@ -366,28 +232,9 @@ def aimv2():
 
 
 def video_llava():
-    def make():
-        text = transformers.LlamaConfig(
-            num_key_value_heads=2, **families.SIZES, **families.TOKENS)
-        vision = transformers.CLIPVisionConfig(
-            hidden_size=48, intermediate_size=96, num_hidden_layers=2,
-            num_attention_heads=4, image_size=32, patch_size=8)
-        return transformers.VideoLlavaForConditionalGeneration(
-            transformers.VideoLlavaConfig(
-                text_config=text, vision_config=vision, image_token_index=95,
-                video_token_index=94, image_seq_length=16))
-
-    return make
+    return _joined("VideoLlava", LLAMA, CLIP, image_token_index=95, video_token_index=94,
+                   image_seq_length=16)
 
 
 def llava():
-    def make():
-        text = transformers.LlamaConfig(
-            num_key_value_heads=2, **families.SIZES, **families.TOKENS)
-        vision = transformers.CLIPVisionConfig(
-            hidden_size=48, intermediate_size=96, num_hidden_layers=2,
-            num_attention_heads=4, image_size=32, patch_size=8)
-        return transformers.LlavaForConditionalGeneration(transformers.LlavaConfig(
-            text_config=text, vision_config=vision, image_token_id=95, pad_token_id=0))
-
-    return make
+    return _joined("Llava", LLAMA, CLIP, image_token_id=95, pad_token_id=0)

@@ -329,7 +329,8 @@ std::optional<InferredResults> InferCast(const OperatorInfo& info,
   } catch (const NoShape&) {
   } catch (const c10::NotImplementedError&) {
   } catch (const c10::Error&) {
-    // Where there is a rule, re-entry may fail without reason.
+    // Only an operator without a rule depends on re-entry. For another one, a
+    // failure of re-entry is no error of the call.
     if (info.rule == nullptr) throw;
   }
   if (!watch.saw_cast()) return std::nullopt;

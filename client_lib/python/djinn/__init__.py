@@ -39,9 +39,7 @@ from djinn._debug import (  # noqa: E402
     set_shape_inference_limits,
 )
 from djinn._errors import Error, OutOfMemoryError  # noqa: E402
-from djinn._execution import execution_mode, set_execution_mode  # noqa: E402
 from djinn._graph import export_graph  # noqa: E402
-from djinn._hints import phase, signal_phase  # noqa: E402
 from djinn._profile import get_profiler, profile  # noqa: E402
 from djinn._session import (  # noqa: E402
     LocalCluster,
@@ -58,8 +56,16 @@ from djinn._session import (  # noqa: E402
     synchronous_calls,
     where_is,
 )
+from djinn._settings import (  # noqa: E402
+    Urgency,
+    execution_mode,
+    phase,
+    set_execution_mode,
+    set_urgency,
+    signal_phase,
+    urgency,
+)
 from djinn._transfers import AsyncRead, on_upload_progress, read_async  # noqa: E402
-from djinn._urgency import Urgency, set_urgency, urgency  # noqa: E402
 
 _device_module.register()
 _higher_order.teach()

@@ -15,7 +15,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "client_lib/session/device/answers.h"
+#include "client_lib/session/device/answers/answers.h"
 #include "client_lib/session/device/call_recorder.h"
 #include "client_lib/session/model/remote_storage.h"
 #include "client_lib/session/recording/session.h"

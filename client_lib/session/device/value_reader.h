@@ -10,7 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "client_lib/session/device/answers.h"
+#include "client_lib/session/device/answers/answers.h"
 #include "client_lib/session/device/call_recorder.h"
 #include "client_lib/session/device/session_context.h"
 #include "client_lib/session/model/remote_storage.h"

@@ -23,7 +23,7 @@
 
 namespace djinn {
 
-// What it takes to define a graph, now or again on another worker.
+// Suffices to define a graph, on the first worker and on its successors.
 struct GraphDefinition {
   // An encoded v1::DefineGraph, under the id of its first use.
   std::string message;

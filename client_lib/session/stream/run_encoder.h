@@ -32,8 +32,9 @@
 
 namespace djinn {
 
-// What it takes to send a run again to a worker that knows nothing. The
-// bindings are the uses of the run's node in the lineage, in slot order.
+// Suffices to send a run again to a worker that knows nothing, together with
+// the bindings: these are the uses of the run's node in the lineage, in slot
+// order.
 struct KeptRun {
   std::shared_ptr<const GraphDefinition> graph;
   std::vector<uint32_t> final_slots;

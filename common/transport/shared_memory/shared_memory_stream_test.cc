@@ -22,85 +22,73 @@
 namespace djinn::shared_memory {
 namespace {
 
-TEST(SharedMemoryStreamTest, CarriesMessagesAndChunksBothWaysToACleanEnd) {
-  Client client;
-  Worker worker;
-  Pair pair;
-  pair.client->Start(&client);
-  pair.worker->Start(&worker);
+// Both ends of a stream, started.
+class StartedStreamTest : public testing::Test {
+ protected:
+  StartedStreamTest() {
+    pair_.client->Start(&client_);
+    pair_.worker->Start(&worker_);
+  }
+
+  Client client_;
+  Worker worker_;
+  Pair pair_;
+};
+
+TEST_F(StartedStreamTest, CarriesMessagesAndChunksBothWaysToACleanEnd) {
   for (uint64_t i = 0; i < 500; ++i) {
-    ASSERT_TRUE(pair.client->Send(Request(i)).ok());
-    ASSERT_TRUE(pair.client->SendBulk(4, i, Bytes(absl::StrCat(i))).ok());
-    if (!pair.worker->Send(Response(i))) worker.WaitRoom(1);
+    ASSERT_TRUE(pair_.client->Send(Request(i)).ok());
+    ASSERT_TRUE(pair_.client->SendBulk(4, i, Bytes(absl::StrCat(i))).ok());
+    if (!pair_.worker->Send(Response(i))) worker_.WaitRoom(1);
   }
   // The chunk is received before the end, although no thread waited for it.
-  ASSERT_TRUE(pair.client->SendBulk(4, 500, Bytes("500")).ok());
-  pair.client->Close(absl::OkStatus());
-  EXPECT_TRUE(worker.WaitClosed().ok());
-  EXPECT_TRUE(client.WaitClosed().ok());
-  const auto requests = worker.WaitMessages(500);
-  const auto responses = client.WaitMessages(500);
-  const auto chunks = worker.WaitChunks(501);
+  ASSERT_TRUE(pair_.client->SendBulk(4, 500, Bytes("500")).ok());
+  pair_.client->Close(absl::OkStatus());
+  EXPECT_TRUE(worker_.WaitClosed().ok());
+  EXPECT_TRUE(client_.WaitClosed().ok());
+  const auto requests = worker_.WaitMessages(500);
+  const auto responses = client_.WaitMessages(500);
+  const auto chunks = worker_.WaitChunks(501);
   for (uint64_t i = 0; i < 500; ++i) {
     EXPECT_EQ(requests[i].ordered().sequence(), i);
     EXPECT_EQ(responses[i].completed_sequence(), i);
     EXPECT_EQ(chunks[i], absl::StrCat("4@", i, ":", i));
   }
-  EXPECT_FALSE(pair.client->Send(Request(1)).ok());
+  EXPECT_FALSE(pair_.client->Send(Request(1)).ok());
 }
 
-TEST(SharedMemoryStreamTest, AMessageMayBeLargerThanTheRing) {
-  Client client;
-  Worker worker;
-  Pair pair;
-  pair.client->Start(&client);
-  pair.worker->Start(&worker);
+TEST_F(StartedStreamTest, AMessageMayBeLargerThanTheRing) {
   const auto large = Request(1, 100000);
-  ASSERT_TRUE(pair.client->Send(large).ok());
-  ASSERT_TRUE(pair.client->Send(Request(2)).ok());
-  const auto requests = worker.WaitMessages(2);
+  ASSERT_TRUE(pair_.client->Send(large).ok());
+  ASSERT_TRUE(pair_.client->Send(Request(2)).ok());
+  const auto requests = worker_.WaitMessages(2);
   EXPECT_EQ(requests[0].SerializeAsString(), large->SerializeAsString());
   EXPECT_EQ(requests[1].ordered().sequence(), 2);
 }
 
-TEST(SharedMemoryStreamTest, ChunksOfManySizesArriveWhole) {
-  Client client;
-  Worker worker;
-  Pair pair;
-  pair.client->Start(&client);
-  pair.worker->Start(&worker);
+TEST_F(StartedStreamTest, ChunksOfManySizesArriveWhole) {
   std::vector<std::string> expected;
   for (size_t i = 0; i < 300; ++i) {
     const std::string payload(i * 13 % 4000, static_cast<char>('a' + i % 26));
     expected.push_back(absl::StrCat("9@", i, ":", payload));
-    ASSERT_TRUE(pair.client->SendBulk(9, i, Bytes(payload)).ok());
+    ASSERT_TRUE(pair_.client->SendBulk(9, i, Bytes(payload)).ok());
   }
-  EXPECT_EQ(worker.WaitChunks(300), expected);
+  EXPECT_EQ(worker_.WaitChunks(300), expected);
 }
 
-TEST(SharedMemoryStreamTest, AReasonReachesTheOtherSideWhole) {
-  Client client;
-  Worker worker;
-  Pair pair;
-  pair.client->Start(&client);
-  pair.worker->Start(&worker);
+TEST_F(StartedStreamTest, AReasonReachesTheOtherSideWhole) {
   const absl::Status why = MakeError(absl::StatusCode::kUnavailable, "DRAINING",
                                      "the worker stops", {{"key", "value"}});
-  pair.worker->Close(why);
-  EXPECT_EQ(client.WaitClosed(), why);
-  EXPECT_EQ(worker.WaitClosed(), why);
+  pair_.worker->Close(why);
+  EXPECT_EQ(client_.WaitClosed(), why);
+  EXPECT_EQ(worker_.WaitClosed(), why);
 }
 
-TEST(SharedMemoryStreamTest, AReasonsTextMayBeAnyBytesAndIsCutToFit) {
-  Client client;
-  Worker worker;
-  Pair pair;
-  pair.client->Start(&client);
-  pair.worker->Start(&worker);
+TEST_F(StartedStreamTest, AReasonsTextMayBeAnyBytesAndIsCutToFit) {
   const std::string text = "\xff\xc3" + std::string(5000, 'x');
-  pair.worker->Close(
+  pair_.worker->Close(
       MakeError(absl::StatusCode::kInternal, "SESSION_LOST", text));
-  const absl::Status closed = client.WaitClosed();
+  const absl::Status closed = client_.WaitClosed();
   EXPECT_EQ(ErrorReason(closed), "SESSION_LOST");
   EXPECT_GT(closed.message().size(), 500);
   EXPECT_EQ(closed.message(), text.substr(0, closed.message().size()));
@@ -382,22 +370,24 @@ TEST_F(GreetingTest, ASealedFileOfTheRightSizeIsTaken) {
   EXPECT_TRUE(Accept().ok());
 }
 
-TEST_F(GreetingTest, AFileThatCouldShrinkIsRefused) {
-  const Descriptor file = File(5 * 4096, F_SEAL_GROW | F_SEAL_SEAL);
-  Greet(kVersion, 4096, file.get());
-  EXPECT_EQ(ErrorReason(Accept()), "SHARED_MEMORY_REFUSED");
-}
-
-TEST_F(GreetingTest, ASizeThatIsNotTheFilesIsRefused) {
-  const Descriptor file = File(4 * 4096, kSeals);
-  Greet(kVersion, 4096, file.get());
-  EXPECT_EQ(ErrorReason(Accept()), "SHARED_MEMORY_REFUSED");
-}
-
-TEST_F(GreetingTest, ImpossibleRingsAreRefused) {
-  const Descriptor file = File(4096, kSeals);
-  Greet(kVersion, 0, file.get());
-  EXPECT_EQ(ErrorReason(Accept()), "SHARED_MEMORY_REFUSED");
+TEST_F(GreetingTest, FilesThatDoNotFitAreRefused) {
+  struct Case {
+    const char* fault;
+    off_t bytes;
+    int seals;
+    uint32_t ring_bytes;
+  };
+  for (const Case& bad : {
+           Case{"the file could shrink", 5 * 4096, F_SEAL_GROW | F_SEAL_SEAL,
+                4096},
+           Case{"another size than the file's", 4 * 4096, kSeals, 4096},
+           Case{"impossible rings", 4096, kSeals, 0},
+       }) {
+    sockets_ = MakeSockets();
+    const Descriptor file = File(bad.bytes, bad.seals);
+    Greet(kVersion, bad.ring_bytes, file.get());
+    EXPECT_EQ(ErrorReason(Accept()), "SHARED_MEMORY_REFUSED") << bad.fault;
+  }
 }
 
 TEST_F(GreetingTest, AnotherVersionIsNamed) {

@@ -1,17 +1,13 @@
 // Tests lease revisions, lease keys, and the use of leases.
-#include "common/base/error.h"
 #include "common/base/proto_duration.h"
 #include "common/lease/lease_verifier.h"
-#include "common/metrics/exposition.h"
-#include "coordinator/admin/scrape.h"
 #include "coordinator/admin/views.h"
 #include "coordinator/cluster/cluster.h"
+#include "coordinator/cluster/leases/leases_fixture.h"
 #include "coordinator/cluster/requests.h"
 #include "coordinator/cluster/sessions.h"
 #include "coordinator/cluster/workers.h"
 #include "coordinator/persistence/persistence.h"
-#include "coordinator/testing/cluster_fixture.h"
-#include "djinn/v1/coordinator_state.pb.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/unknown_field_set.h"
 #include "gtest/gtest.h"
@@ -23,95 +19,10 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-class ClusterLeasesTest : public ClusterTest {
- protected:
-  // Gives every tenant this credit.
-  void Limit(const CreditLimits& credits) {
-    for (Tenant& tenant : config_.tenants) tenant.credits = credits;
-    limited_ = std::make_unique<Tenants>(config_.tenants);
-    cluster_ = MakeCluster(&config_, limited_.get(), &clock_, &random_);
-  }
-  void Use(absl::Duration device_time, uint64_t bytes) {
-    v1::LeaseUse* const use = w0_.mutable_sessions(0)->mutable_lease_use();
-    *use->mutable_device_time() = ToProtoDuration(device_time);
-    use->set_bytes(bytes);
-  }
-  // Returns the claims about the worker's only lease, if it gets a message.
-  std::optional<v1::LeaseClaims> Listed(const StreamId& worker) {
-    const std::optional<v1::DesiredState> desired = Desired(worker);
-    if (!desired.has_value()) return std::nullopt;
-    revision_ = desired->revision();
-    EXPECT_THAT(desired->leases(), SizeIs(1));
-    return UncheckedClaims(desired->leases(0));
-  }
-  void Report(const StreamId& worker) {
-    EXPECT_TRUE(workers::Report(*cluster_, worker, w0_).ok());
-  }
-  // Has the worker report the end of the session's lease.
-  void EndThere(absl::Duration device_time, bool measuring) {
-    w0_.clear_ended_leases();
-    v1::EndedLease* const ended = w0_.add_ended_leases();
-    *ended->mutable_lease() = lease_;
-    *ended->mutable_use()->mutable_device_time() = ToProtoDuration(device_time);
-    ended->set_measuring(measuring);
-    w0_.clear_sessions();
-  }
-  absl::Duration UsedBy(const std::string& tenant) {
-    return FromProtoDuration(
-        views::GetTenant(*cluster_, tenant)->credits().used().device_time());
-  }
-  absl::Duration ReservedBy(const std::string& tenant) {
-    return FromProtoDuration(views::GetTenant(*cluster_, tenant)
-                                 ->credits()
-                                 .reserved()
-                                 .device_time());
-  }
-
-  // Gives every tenant this rate of device time.
-  void SetRate(double nominal) {
-    for (Tenant& tenant : config_.tenants) {
-      tenant.device_rate = scheduler::RateQuota{.nominal = nominal};
-    }
-    Limit({.device_time_rated = true});
-    clock_.Advance(absl::Seconds(1));
-    coordinator::Tick(*cluster_);
-  }
-  // Runs a session with one lease, which closes after `took`; its use is
-  // reported when it has ended. Returns what it was granted.
-  absl::Duration RunProgram(const StreamId& worker, absl::Duration used,
-                            absl::Duration took) {
-    const StreamId session = Open("red");
-    Grant(session, 0, worker, &w0_);
-    lease_ = w0_.sessions(0).lease();
-    const absl::Duration granted =
-        FromProtoDuration(UncheckedClaims(lease_).credits().device_time());
-    // A worker executes nothing without credit.
-    if (granted == absl::ZeroDuration()) used = absl::ZeroDuration();
-    clock_.Advance(took);
-    sessions::Close(*cluster_, session);
-    w0_.set_applied_revision(Desired(worker)->revision());
-    EndThere(used, /*measuring=*/false);
-    Report(worker);
-    Keep();
-    w0_.set_applied_revision(Desired(worker)->revision());
-    w0_.clear_ended_leases();
-    Report(worker);
-    coordinator::Tick(*cluster_);
-    return granted;
-  }
-
-  std::unique_ptr<Tenants> limited_;
-  uint64_t revision_ = 0;
-  v1::SignedLease lease_;
-};
-
 TEST_F(ClusterLeasesTest, WhoWaitsLongestForAWorkerIsKnown) {
   const auto age = [this](const std::string& value) {
-    Exposition exposition;
-    scrape::Collect(*cluster_, &exposition);
-    return exposition.Text().find(
-               "djinn_oldest_pending_age_seconds{tenant=\"red\"} " + value +
-               "\n") != std::string::npos;
+    return Metrics().find("djinn_oldest_pending_age_seconds{tenant=\"red\"} " +
+                          value + "\n") != std::string::npos;
   };
   const StreamId session = Open("red");
   EXPECT_TRUE(age("0"));
@@ -183,9 +94,7 @@ TEST_F(ClusterLeasesTest, UnknownFieldsOfAPriorityAreNotSigned) {
 }
 
 TEST_F(ClusterLeasesTest, FrequentPriorityChangesAreSignedAtIntervals) {
-  const StreamId worker = Join(w0_);
-  const StreamId session = Open("red");
-  Grant(session, 0, worker, &w0_);
+  const auto [worker, session, lease] = Granted("red");
   v1::Urgency urgency;
   size_t told = 0;
   for (int i = 1; i <= 100; ++i) {
@@ -308,9 +217,7 @@ TEST_F(ClusterLeasesTest, OperatorsSeeThatALeaseIsOutOfCredit) {
 
 TEST_F(ClusterLeasesTest, TheUnusedComesBackAndTheLastStepsAreBilled) {
   Limit({.device_time = absl::Seconds(32)});
-  const StreamId worker = Join(w0_);
-  const StreamId session = Open("red");
-  Grant(session, 0, worker, &w0_);
+  const auto [worker, session, lease] = Granted("red");
   lease_ = w0_.sessions(0).lease();
   Use(absl::Milliseconds(100), 0);
   Report(worker);
@@ -352,7 +259,7 @@ TEST_F(ClusterLeasesTest, LeasesThatAreReturnedBesideAnotherMintNoCredit) {
     v1::LeaseReturn returned;
     returned.set_lease_id(Grant(session, 0, worker, &w0_).lease_id());
     EXPECT_EQ(requests::Return(*cluster_, session, returned), absl::OkStatus());
-    // Each lease that the worker may honour at a time was granted once.
+    // The worker holds two leases at a time, and none of them twice.
     EXPECT_THAT(w0_.sessions(), SizeIs(2));
   }
   Execute(worker, &w0_);
@@ -404,9 +311,7 @@ TEST_F(ClusterLeasesTest, WhatLeasesThatEndedLeftOfARateIsThere) {
 
 TEST_F(ClusterLeasesTest, UseOfAnotherWorkersLeaseIsNotBilled) {
   Limit({.device_time = absl::Seconds(32)});
-  const StreamId worker = Join(w0_);
-  const StreamId session = Open("red");
-  const v1::Lease lease = Grant(session, 0, worker, &w0_);
+  const auto [worker, session, lease] = Granted("red");
   v1::LeaseClaims claims;
   claims.set_lease_id(lease.lease_id());
   claims.set_session_id(session.owner);
@@ -431,9 +336,7 @@ TEST_F(ClusterLeasesTest, UseOfAnotherWorkersLeaseIsNotBilled) {
 }
 
 TEST_F(ClusterLeasesTest, ALeaseThatEndedAtTheWorkerEndsForTheClient) {
-  const StreamId worker = Join(w0_);
-  const StreamId session = Open("red");
-  Grant(session, 0, worker, &w0_);
+  const auto [worker, session, lease] = Granted("red");
   lease_ = w0_.sessions(0).lease();
   EndThere(absl::Seconds(1), false);
   Report(worker);
@@ -457,9 +360,7 @@ TEST_F(ClusterLeasesTest, ARestartedCoordinatorGoesOnWithWhatWasGranted) {
 }
 
 TEST_F(ClusterLeasesTest, WhatOurKeyDidNotSignIsNotAdopted) {
-  const StreamId worker = Join(w0_);
-  const StreamId session = Open("red");
-  Grant(session, 0, worker, &w0_);
+  const auto [worker, session, lease] = Granted("red");
   // The forged lease charges another tenant, in another session.
   v1::SignedLease forged = w0_.sessions(0).lease();
   v1::LeaseClaims claims = UncheckedClaims(forged);
@@ -486,231 +387,6 @@ TEST_F(ClusterLeasesTest, ALeaseOfAnotherWorkerIsNotAdopted) {
   Restart();
   Join(w1);
   EXPECT_THAT(views::Leases(*cluster_, {}).items, IsEmpty());
-}
-
-// Starts another process with the state that the last one saved.
-class RestoredClusterTest : public ClusterLeasesTest {
- protected:
-  void RestartWithState() {
-    const std::map<std::string, std::string> state =
-        persistence::Save(*cluster_);
-    Restart();
-    ASSERT_TRUE(persistence::Restore(*cluster_, state).ok());
-    w0_.set_applied_revision(0);
-  }
-};
-
-TEST_F(RestoredClusterTest, KnowsSessionsAndLeases) {
-  StreamId worker = Join(w0_);
-  const StreamId session = Open("red");
-  const v1::Lease lease = Grant(session, 0, worker, &w0_);
-  const std::string why =
-      views::Leases(*cluster_, {}).items[0].placement_reason();
-  RestartWithState();
-  const v1::SessionInfo info = views::Sessions(*cluster_, {}).items[0];
-  EXPECT_EQ(info.state(), v1::SessionInfo::DETACHED);
-  EXPECT_EQ(info.tenant(), "red");
-  EXPECT_EQ(info.program(), "test");
-  EXPECT_EQ(info.session_epoch(), 1u);
-  EXPECT_EQ(ErrorReason(Attach("blue", session.owner).status()),
-            "SESSION_OF_OTHER_TENANT");
-  worker = Join(w0_);
-  ASSERT_THAT(views::Leases(*cluster_, {}).items, SizeIs(1));
-  EXPECT_EQ(views::Leases(*cluster_, {}).items[0].placement_reason(), why);
-  // The client continues with its token, because the key is the same.
-  EXPECT_EQ(UncheckedClaims(Desired(worker)->leases(0)).issue(), 2u);
-  const StreamId back = Open("red", session.owner);
-  ASSERT_TRUE(requests::Request(*cluster_, back, TestLeaseRequest(0)).ok());
-  EXPECT_EQ(Next(back)->granted().lease().lease_id(), lease.lease_id());
-}
-
-TEST_F(RestoredClusterTest, SignsWithTheSameKey) {
-  const std::string key = Desired(Join(w0_))->lease_keys(0).key_id();
-  RestartWithState();
-  EXPECT_EQ(Desired(Join(w0_))->lease_keys(0).key_id(), key);
-}
-
-TEST_F(RestoredClusterTest, BillsOnlyWhatIsNew) {
-  StreamId worker = Join(w0_);
-  Grant(Open("red"), 0, worker, &w0_);
-  Use(absl::Seconds(2), 10);
-  Report(worker);
-  RestartWithState();
-  EXPECT_EQ(UsedBy("red"), absl::Seconds(2));
-  Use(absl::Seconds(5), 10);
-  Join(w0_);
-  EXPECT_EQ(UsedBy("red"), absl::Seconds(5));
-}
-
-TEST_F(RestoredClusterTest, DoesNotBillTwiceWhatWasSettled) {
-  const StreamId worker = Join(w0_);
-  const StreamId session = Open("red");
-  Grant(session, 0, worker, &w0_);
-  lease_ = w0_.sessions(0).lease();
-  sessions::Close(*cluster_, session);
-  EndThere(absl::Seconds(3), false);
-  Report(worker);
-  // The worker does not know yet that the lease is settled.
-  RestartWithState();
-  const StreamId back = Join(w0_);
-  EXPECT_EQ(UsedBy("red"), absl::Seconds(3));
-  Keep();
-  EXPECT_THAT(Desired(back)->settled_lease_ids(), SizeIs(1));
-}
-
-TEST_F(RestoredClusterTest, BillsWhatAKillTookBack) {
-  const StreamId worker = Join(w0_);
-  const StreamId session = Open("red");
-  Grant(session, 0, worker, &w0_);
-  lease_ = w0_.sessions(0).lease();
-  const std::map<std::string, std::string> state = persistence::Save(*cluster_);
-  persistence::NoteKept(*cluster_);
-  sessions::Close(*cluster_, session);
-  EndThere(absl::Seconds(3), false);
-  Report(worker);
-  EXPECT_EQ(UsedBy("red"), absl::Seconds(3));
-  // The process is killed before the next write; the worker was not notified
-  // yet.
-  EXPECT_THAT(Desired(worker)->settled_lease_ids(), IsEmpty());
-  Restart();
-  ASSERT_TRUE(persistence::Restore(*cluster_, state).ok());
-  w0_.set_applied_revision(0);
-  Join(w0_);
-  EXPECT_EQ(UsedBy("red"), absl::Seconds(3));
-}
-
-TEST_F(RestoredClusterTest, BillsALeaseThatCameAndWentAfterTheLastSave) {
-  const std::map<std::string, std::string> state = persistence::Save(*cluster_);
-  const StreamId worker = Join(w0_);
-  const StreamId session = Open("red");
-  Grant(session, 0, worker, &w0_);
-  lease_ = w0_.sessions(0).lease();
-  sessions::Close(*cluster_, session);
-  EndThere(absl::Seconds(3), false);
-  Restart();
-  ASSERT_TRUE(persistence::Restore(*cluster_, state).ok());
-  w0_.set_applied_revision(0);
-  StreamId back = Join(w0_);
-  EXPECT_EQ(UsedBy("red"), absl::Seconds(3));
-  // The use is billed once, however often and by whatever process it is
-  // reported.
-  Report(back);
-  RestartWithState();
-  back = Join(w0_);
-  EXPECT_EQ(UsedBy("red"), absl::Seconds(3));
-  Keep();
-  EXPECT_THAT(Desired(back)->settled_lease_ids(), SizeIs(1));
-  w0_.clear_ended_leases();
-  Report(back);
-  EXPECT_EQ(persistence::Save(*cluster_).count(
-                "account/" + UncheckedClaims(lease_).lease_id()),
-            0u);
-}
-
-TEST_F(RestoredClusterTest, BillsWhatIsNewOnceItHasGivenUpWaiting) {
-  StreamId worker = Join(w0_);
-  const StreamId session = Open("red");
-  Grant(session, 0, worker, &w0_);
-  lease_ = w0_.sessions(0).lease();
-  Use(absl::Seconds(2), 0);
-  Report(worker);
-  RestartWithState();
-  clock_.Advance(config_.lease_valid_for + config_.lease_grace_period);
-  coordinator::Tick(*cluster_);
-  EndThere(absl::Seconds(3), false);
-  Join(w0_);
-  EXPECT_EQ(UsedBy("red"), absl::Seconds(3));
-}
-
-TEST_F(RestoredClusterTest, BillsNothingUnknownOnceItHasForgottenTheLease) {
-  StreamId worker = Join(w0_);
-  const StreamId session = Open("red");
-  Grant(session, 0, worker, &w0_);
-  lease_ = w0_.sessions(0).lease();
-  Use(absl::Seconds(2), 0);
-  Report(worker);
-  RestartWithState();
-  clock_.Advance(config_.lease_valid_for + config_.lease_grace_period);
-  coordinator::Tick(*cluster_);
-  clock_.Advance(CreditLedger::kKeepRetired + absl::Seconds(1));
-  coordinator::Tick(*cluster_);
-  // The account was removed, so the part of its use that was billed is unknown.
-  EndThere(absl::Seconds(3), false);
-  Join(w0_);
-  EXPECT_EQ(UsedBy("red"), absl::Seconds(2));
-}
-
-TEST_F(RestoredClusterTest, AWorkerThatWasAwayForLongIsBilledOnce) {
-  // Tests a first process, and one with state.
-  for (const bool restored : {false, true}) {
-    cluster_.reset();
-    w0_ = TestWorker("w0");
-    Restart();
-    if (restored) RestartWithState();
-    StreamId worker = Join(w0_);
-    Grant(Open("red"), 0, worker, &w0_);
-    lease_ = w0_.sessions(0).lease();
-    Use(absl::Seconds(100), 0);
-    Report(worker);
-    workers::Leave(*cluster_, worker);
-    for (int i = 0; i < 70; ++i) {
-      clock_.Advance(absl::Minutes(1));
-      coordinator::Tick(*cluster_);
-    }
-    ASSERT_FALSE(views::GetWorker(*cluster_, "w0").ok());
-    // The lease ended there meanwhile.
-    EndThere(absl::Seconds(105), false);
-    w0_.set_applied_revision(0);
-    worker = Join(w0_);
-    EXPECT_EQ(UsedBy("red"), absl::Seconds(105));
-    RestartWithState();
-    Join(w0_);
-    EXPECT_EQ(UsedBy("red"), absl::Seconds(105));
-  }
-}
-
-TEST_F(RestoredClusterTest, BelievesNoWorkerWithoutASignature) {
-  Grant(Open("red"), 0, Join(w0_), &w0_);
-  // The key of the signature is unknown.
-  w0_.mutable_sessions(0)->mutable_lease()->set_key_id("0123456789abcdef");
-  RestartWithState();
-  const StreamId worker = Join(w0_);
-  EXPECT_THAT(views::Leases(*cluster_, {}).items, IsEmpty());
-  EXPECT_THAT(Desired(worker)->drop_session_ids(), IsEmpty());
-}
-
-TEST_F(RestoredClusterTest, ForgetsUnreportedLeases) {
-  Limit({.device_time = absl::Seconds(32)});
-  Grant(Open("red"), 0, Join(w0_), &w0_);
-  RestartWithState();
-  coordinator::Tick(*cluster_);
-  EXPECT_EQ(persistence::Save(*cluster_).count("account/" + LeaseId(w0_)), 1u);
-  clock_.Advance(config_.lease_valid_for + config_.lease_grace_period);
-  coordinator::Tick(*cluster_);
-  EXPECT_EQ(persistence::Save(*cluster_).count("lease/" + LeaseId(w0_)), 0u);
-  EXPECT_EQ(ReservedBy("red"), absl::ZeroDuration());
-  // The billed amount is kept for longer.
-  EXPECT_EQ(persistence::Save(*cluster_).count("account/" + LeaseId(w0_)), 1u);
-  clock_.Advance(CreditLedger::kKeepRetired + absl::Seconds(1));
-  coordinator::Tick(*cluster_);
-  EXPECT_EQ(persistence::Save(*cluster_).count("account/" + LeaseId(w0_)), 0u);
-}
-
-TEST_F(RestoredClusterTest, RefusesWhatItCannotRead) {
-  for (const char* key : {"session/x", "key/1", "account/a", "tenant/t"}) {
-    Restart();
-    const absl::Status status =
-        persistence::Restore(*cluster_, {{key, "\xff"}});
-    EXPECT_EQ(ErrorReason(status), "STORE_CORRUPT") << key;
-    EXPECT_NE(status.message().find(key), std::string::npos);
-  }
-  // A key that is too short.
-  v1::StoredKey stored;
-  stored.set_seed("short");
-  Restart();
-  EXPECT_EQ(ErrorReason(persistence::Restore(
-                *cluster_, {{"key/1", stored.SerializeAsString()}})),
-            "STORE_CORRUPT");
 }
 
 }  // namespace

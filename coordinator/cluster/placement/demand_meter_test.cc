@@ -67,9 +67,7 @@ TEST_F(ServesOnTest, OneThatIsLostIsKeptWhileItMayServe) {
       1);
   EXPECT_EQ(
       demand.kept_workers[static_cast<size_t>(semantics::Phase::kTraining)], 0);
-  Exposition exposition;
-  scrape::Collect(*cluster_, &exposition);
-  EXPECT_THAT(exposition.Text(),
+  EXPECT_THAT(Metrics(),
               HasSubstr("desired_workers{phase=\"llm_decode\"} 1\n"));
   clock_.Advance(life_ - absl::Seconds(1));
   coordinator::Tick(*cluster_);

@@ -1,116 +1,28 @@
 // Tests migrations of virtual devices, with the streams played by hand.
 #include "coordinator/cluster/placement/migration.h"
 
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/error.h"
 #include "common/base/proto_duration.h"
-#include "common/metrics/exposition.h"
-#include "coordinator/admin/explain.h"
 #include "coordinator/admin/operations.h"
-#include "coordinator/admin/scrape.h"
 #include "coordinator/admin/views.h"
 #include "coordinator/cluster/cluster.h"
+#include "coordinator/cluster/placement/migration_fixture.h"
 #include "coordinator/cluster/requests.h"
 #include "coordinator/cluster/sessions.h"
 #include "coordinator/cluster/tenants.h"
 #include "coordinator/cluster/workers.h"
 #include "coordinator/persistence/persistence.h"
 #include "coordinator/tables/cluster_limits.h"
-#include "coordinator/tables/work_table.h"
-#include "coordinator/testing/cluster_fixture.h"
 #include "gmock/gmock.h"
-#include "scheduler/placement/work.h"
 
 namespace djinn::coordinator {
 namespace {
 
 using testing::ElementsAre;
-
-SharedWork WorkOf(semantics::Phase phase) {
-  auto work = std::make_shared<scheduler::Work>();
-  work->Add({semantics::OpClass::kMatmul, phase,
-             semantics::Cost{.flops = uint64_t{10'000'000'000}}, 1});
-  return work;
-}
-
-class ClusterMigrationTest : public ClusterTest {
- protected:
-  ClusterMigrationTest() { Begin(); }
-
-  // Opens a session with device 0 at w0; w1 is empty.
-  void Begin() {
-    here_ = Join(w0_);
-    session_ = Open("red");
-    lease_ = Grant(session_, 0, here_, &w0_);
-    there_ = Join(w1_);
-  }
-  absl::StatusOr<v1::MigrateSessionResponse> Migrate(
-      const std::string& to = "") {
-    v1::MigrateSessionRequest request;
-    request.set_session_id(session_.owner);
-    request.set_to_worker_id(to);
-    return operations::MigrateSession(*cluster_, request);
-  }
-  // Starts a migration, acknowledges the lease, and returns the client's
-  // request.
-  v1::MigrationRequest AskedToMigrate(const std::string& to = "") {
-    const auto started = Migrate(to);
-    EXPECT_TRUE(started.ok()) << started.status();
-    Execute(there_, &w1_);
-    return TakeRequest();
-  }
-  v1::MigrationRequest TakeRequest() {
-    const std::optional<v1::SessionResponse> next = Next(session_);
-    EXPECT_TRUE(next.has_value() && next->has_migrate());
-    return next.has_value() ? next->migrate() : v1::MigrationRequest();
-  }
-  static v1::MigrationOutcome OutcomeOf(const v1::MigrationRequest& request) {
-    v1::MigrationOutcome outcome;
-    outcome.set_from_lease_id(request.from_lease_id());
-    outcome.set_to_lease_id(request.to().lease().lease_id());
-    outcome.set_storage_count(3);
-    outcome.set_moved_bytes(1000);
-    outcome.set_held_bytes(24);
-    *outcome.mutable_paused() = ToProtoDuration(absl::Milliseconds(40));
-    return outcome;
-  }
-  static v1::MigrationOutcome FailureOf(const v1::MigrationRequest& request) {
-    v1::MigrationOutcome outcome = OutcomeOf(request);
-    outcome.mutable_failure()->set_code(8);
-    outcome.mutable_failure()->set_reason("SESSION_MEMORY");
-    outcome.mutable_failure()->set_message("no room");
-    return outcome;
-  }
-  void Note(const v1::MigrationOutcome& outcome) {
-    EXPECT_EQ(migration::NoteOutcome(*cluster_, session_, outcome),
-              absl::OkStatus());
-  }
-  // Returns the workers of the leases, in order.
-  std::vector<std::string> Workers() {
-    std::vector<std::string> workers;
-    for (const v1::LeaseInfo& lease : views::Leases(*cluster_, {}).items) {
-      workers.push_back(lease.worker_id());
-    }
-    return workers;
-  }
-  v1::MigrationInfo Last() {
-    const auto info = views::GetSession(*cluster_, session_.owner);
-    return info->migrations(info->migrations_size() - 1);
-  }
-  std::string Metrics() {
-    Exposition out;
-    scrape::Collect(*cluster_, &out);
-    return out.Text();
-  }
-
-  StreamId here_, there_, session_;
-  v1::Lease lease_;
-  v1::WorkerState w1_ = TestWorker("w1");
-};
 
 TEST_F(ClusterMigrationTest, TheLeaseThatIsUsedStays) {
   const v1::MigrationRequest request = AskedToMigrate();
@@ -436,182 +348,6 @@ TEST_F(ClusterMigrationTest, OnlyTheLeaseThatStaysCountsForTheQuota) {
   EXPECT_EQ(views::GetTenant(*cluster_, "red")->quotas(0).used(), memory);
   Note(OutcomeOf(request));
   EXPECT_EQ(views::GetTenant(*cluster_, "red")->quotas(0).used(), memory);
-}
-
-// Workers with a speed, each kept for a phase or for none.
-class AutomaticMigrationTest : public ClusterMigrationTest {
- protected:
-  void Begin(double here_flops, double there_flops, v1::Phase here = {},
-             v1::Phase there = {}) {
-    config_.automatic_migration = true;
-    Restart();
-    w0_ = Fast("w0", here_flops, here);
-    w1_ = Fast("w1", there_flops, there);
-    ClusterMigrationTest::Begin();
-  }
-  static v1::WorkerState Fast(const std::string& id, double flops,
-                              v1::Phase phase) {
-    v1::WorkerState state = TestWorker(id);
-    state.mutable_speed()->set_flops_per_second(flops);
-    state.mutable_speed()->set_bytes_per_second(1e12);
-    if (phase != v1::PHASE_UNSPECIFIED) state.add_phases(phase);
-    return state;
-  }
-  bool IsAsked() {
-    Execute(there_, &w1_);
-    return Next(session_).has_value();
-  }
-};
-
-TEST_F(AutomaticMigrationTest, APhaseGoesToTheWorkerThatIsKeptForIt) {
-  Begin(1e12, 1e12, v1::PHASE_LLM_PREFILL, v1::PHASE_LLM_DECODE);
-  sessions::NoteGraph(*cluster_, session_, "weights",
-                      WorkOf(semantics::Phase::kForward));
-  sessions::NoteGraph(*cluster_, session_, "prompt",
-                      WorkOf(semantics::Phase::kLlmPrefill));
-  EXPECT_FALSE(IsAsked());
-  sessions::NoteGraph(*cluster_, session_, "token",
-                      WorkOf(semantics::Phase::kLlmDecode));
-  Execute(there_, &w1_);
-  const v1::MigrationRequest request = TakeRequest();
-  EXPECT_EQ(Last().reason(), "phase");
-  EXPECT_TRUE(Last().has_terms());
-  EXPECT_EQ(Last().terms().state_bytes(), 100u);
-  Note(OutcomeOf(request));
-  // More work of the same phase does not change it.
-  sessions::NoteGraph(*cluster_, session_, "token 2",
-                      WorkOf(semantics::Phase::kLlmDecode));
-  // Work between the steps, which was found beside a prompt, does not either.
-  auto between = std::make_shared<scheduler::Work>();
-  between->Add({semantics::OpClass::kReduction,
-                semantics::Phase::kLlmPrefill,
-                {100, 0, 0},
-                1});
-  sessions::NoteGraph(*cluster_, session_, "next token", std::move(between));
-  EXPECT_FALSE(IsAsked());
-  EXPECT_THAT(Workers(), ElementsAre("w1"));
-  // The next prompt, defined again, moves it back.
-  Execute(here_, &w0_);
-  sessions::NoteGraph(*cluster_, session_, "prompt",
-                      WorkOf(semantics::Phase::kLlmPrefill));
-  Execute(here_, &w0_);
-  EXPECT_EQ(TakeRequest().to().lease().worker_id(), "w0");
-}
-
-TEST_F(AutomaticMigrationTest, APhaseStaysWhereItIsDoneAsSoon) {
-  Begin(1e12, 1e12);
-  sessions::NoteGraph(*cluster_, session_, "prompt",
-                      WorkOf(semantics::Phase::kLlmPrefill));
-  sessions::NoteGraph(*cluster_, session_, "token",
-                      WorkOf(semantics::Phase::kLlmDecode));
-  EXPECT_FALSE(IsAsked());
-}
-
-TEST_F(AutomaticMigrationTest, APhaseGoesWhereItIsDoneSooner) {
-  Begin(1e11, 1e12);
-  sessions::NoteGraph(*cluster_, session_, "token",
-                      WorkOf(semantics::Phase::kLlmDecode));
-  Execute(there_, &w1_);
-  TakeRequest();
-  // The work takes a tenth of the time there, and little must be moved.
-  EXPECT_DOUBLE_EQ(Last().terms().stay_seconds(), 60);
-  EXPECT_LT(Last().terms().go_seconds(), 10);
-}
-
-TEST_F(AutomaticMigrationTest, TheLinkThatWasMeasuredDecides) {
-  Begin(1e11, 1e12);
-  const auto measure = [&](const char* from, uint64_t rate) {
-    w1_.clear_links();
-    w1_.add_links()->set_worker_id(from);
-    w1_.mutable_links(0)->set_bytes_per_second(rate);
-    ASSERT_EQ(workers::Report(*cluster_, there_, w1_), absl::OkStatus());
-  };
-  // Moving the hundred bytes that it holds would take longer than the migration
-  // gains, although the link is declared fast.
-  w1_.set_link_bytes_per_second(1'000'000'000);
-  measure("w0", 1);
-  sessions::NoteGraph(*cluster_, session_, "token",
-                      WorkOf(semantics::Phase::kLlmDecode));
-  EXPECT_FALSE(IsAsked());
-  // A measurement from another worker says nothing about this link.
-  measure("w7", 1);
-  sessions::NoteGraph(*cluster_, session_, "prompt",
-                      WorkOf(semantics::Phase::kLlmPrefill));
-  Execute(there_, &w1_);
-  TakeRequest();
-  EXPECT_DOUBLE_EQ(Last().terms().transfer_seconds(), 100 / 1e9);
-}
-
-TEST_F(AutomaticMigrationTest, TheLinkThatDecidedIsExplained) {
-  Begin(1e11, 1e12);
-  w1_.set_link_bytes_per_second(1'000'000'000);
-  w1_.add_links()->set_worker_id("w0");
-  w1_.mutable_links(0)->set_bytes_per_second(50);
-  ASSERT_EQ(workers::Report(*cluster_, there_, w1_), absl::OkStatus());
-  sessions::NoteGraph(*cluster_, session_, "token",
-                      WorkOf(semantics::Phase::kLlmDecode));
-  Execute(there_, &w1_);
-  const v1::MigrationRequest request = TakeRequest();
-  EXPECT_DOUBLE_EQ(Last().terms().transfer_seconds(), 2);
-  Note(OutcomeOf(request));
-  const auto explained = explain::ExplainSession(*cluster_, session_.owner);
-  ASSERT_TRUE(explained.ok()) << explained.status();
-  ASSERT_EQ(explained->devices_size(), 1);
-  const v1::PlacementCandidate& there =
-      explained->devices(0).decision().candidates(0);
-  EXPECT_EQ(there.worker_id(), "w1");
-  EXPECT_TRUE(there.terms().link_measured());
-  EXPECT_EQ(there.terms().link_bytes_per_second(), 50);
-  EXPECT_DOUBLE_EQ(there.terms().transfer_seconds(), 2);
-}
-
-TEST_F(AutomaticMigrationTest, ABetterWorkerIsFoundInTime) {
-  Begin(1e11, 1e11);
-  sessions::NoteGraph(*cluster_, session_, "token",
-                      WorkOf(semantics::Phase::kLlmDecode));
-  EXPECT_FALSE(IsAsked());
-  // A better worker joins; no device migrates before it has stayed for a
-  // minute.
-  v1::WorkerState better = Fast("w2", 1e12, {});
-  const StreamId third = Join(better);
-  const auto pass = [&](absl::Duration time) {
-    clock_.Advance(time);
-    Execute(here_, &w0_);
-    Execute(there_, &w1_);
-    Execute(third, &better);
-    coordinator::Tick(*cluster_);
-    Execute(third, &better);
-  };
-  pass(absl::Seconds(6));
-  EXPECT_FALSE(Next(session_).has_value());
-  for (int i = 0; i < 10; ++i) pass(absl::Seconds(6));
-  EXPECT_EQ(TakeRequest().to().lease().worker_id(), "w2");
-  EXPECT_EQ(Last().reason(), "policy");
-}
-
-TEST_F(AutomaticMigrationTest, WhoLetsAWorkerHaveLeasesAgainMovesNone) {
-  Begin(1e11, 1e11);
-  sessions::NoteGraph(*cluster_, session_, "token",
-                      WorkOf(semantics::Phase::kLlmDecode));
-  clock_.Advance(absl::Minutes(2));
-  Execute(here_, &w0_);
-  w1_ = Fast("w1", 1e12, {});
-  Execute(there_, &w1_);
-  ASSERT_TRUE(operations::Cordon(*cluster_, "w1", true, false).ok());
-  ASSERT_TRUE(operations::Cordon(*cluster_, "w1", false, false).ok());
-  EXPECT_FALSE(IsAsked());
-  // The device migrates at its own time.
-  coordinator::Tick(*cluster_);
-  EXPECT_TRUE(IsAsked());
-  EXPECT_EQ(Last().reason(), "policy");
-}
-
-TEST_F(AutomaticMigrationTest, NothingGoesUnlessItIsWanted) {
-  Begin(1e11, 1e12);
-  config_.automatic_migration = false;
-  sessions::NoteGraph(*cluster_, session_, "token",
-                      WorkOf(semantics::Phase::kLlmDecode));
-  EXPECT_FALSE(IsAsked());
 }
 
 // More virtual devices than are shown, all at w0.

@@ -77,11 +77,6 @@ class ClusterPhasesTest : public ClusterTest {
     add(v1::PHASE_TRAINING, training);
     Report();
   }
-  std::string Metrics() {
-    Exposition exposition;
-    scrape::Collect(*cluster_, &exposition);
-    return exposition.Text();
-  }
   static std::string Line(const std::string& phase, const std::string& value) {
     return "djinn_tenant_device_seconds_total{tenant=\"red\",phase=\"" + phase +
            "\"} " + value + "\n";

@@ -332,9 +332,7 @@ TEST_F(ClusterPlacementTest, LoadComesFromBusyTime) {
 }
 
 TEST_F(ClusterPlacementTest, CordonedWorkersGetNoNewLeases) {
-  const StreamId worker = Join(w0_);
-  const StreamId session = Open("red");
-  Grant(session, 0, worker, &w0_);
+  const auto [worker, session, lease] = Granted("red");
   ASSERT_TRUE(operations::Cordon(*cluster_, "w0", true, false)->cordoned());
   Ask(session, 1);
   const v1::DeviceExplanation device = Explain(session, 1);
@@ -411,9 +409,7 @@ TEST_F(ClusterPlacementTest, OnlyReportsThatMayHelpAreReasonToTryAgain) {
   const StreamId worker = Join(w0_);
   Ask(Open("red"), 0, "", 2000);
   const auto attempts = [this] {
-    Exposition exposition;
-    scrape::Collect(*cluster_, &exposition);
-    const std::string text = exposition.Text();
+    const std::string text = Metrics();
     const size_t at = text.find("result=\"no_capacity\"} ");
     return text.substr(at, text.find('\n', at) - at);
   };
@@ -457,9 +453,7 @@ TEST_F(ClusterPlacementTest, ADryRunChangesNothing) {
 }
 
 TEST_F(ClusterPlacementTest, ATenantIsExplainedBesideItsPeers) {
-  const StreamId worker = Join(w0_);
-  const StreamId session = Open("red");
-  Grant(session, 0, worker, &w0_);
+  const auto [worker, session, lease] = Granted("red");
   operations::Cordon(*cluster_, "w0", true, false).status().IgnoreError();
   Ask(session, 1);
   *w0_.mutable_sessions(0)->mutable_lease_use()->mutable_device_time() =
@@ -486,9 +480,7 @@ TEST_F(ClusterPlacementTest, ATenantIsExplainedBesideItsPeers) {
 }
 
 TEST_F(ClusterPlacementTest, WhoWentFirstIsExplained) {
-  const StreamId worker = Join(w0_);
-  const StreamId session = Open("red");
-  Grant(session, 0, worker, &w0_);
+  const auto [worker, session, lease] = Granted("red");
   EXPECT_FALSE(Explain(session).has_yielded());
   v1::Yielded* const yielded = w0_.mutable_sessions(0)->mutable_yielded();
   yielded->set_count(2);
@@ -500,9 +492,7 @@ TEST_F(ClusterPlacementTest, WhoWentFirstIsExplained) {
 }
 
 TEST_F(ClusterPlacementTest, RunsOutOfCreditAreExplained) {
-  const StreamId worker = Join(w0_);
-  const StreamId session = Open("red");
-  Grant(session, 0, worker, &w0_);
+  const auto [worker, session, lease] = Granted("red");
   EXPECT_FALSE(Explain(session).has_gate());
   w0_.mutable_sessions(0)->set_out_of_credit(true);
   ASSERT_TRUE(workers::Report(*cluster_, worker, w0_).ok());
@@ -583,11 +573,7 @@ TEST_F(ClusterDemandTest, WhatArrivesCountsAlsoWhenItIsNotServed) {
 }
 
 TEST_F(ClusterDemandTest, MetricsSayItOrNothing) {
-  const auto scrape = [this] {
-    Exposition exposition;
-    scrape::Collect(*cluster_, &exposition);
-    return exposition.Text();
-  };
+  const auto scrape = [this] { return Metrics(); };
   EXPECT_THAT(scrape(), testing::Not(HasSubstr("djinn_scale")));
   clock_.Advance(config_.worker_timeout);
   Ask(Open("red"), 0);

@@ -1,9 +1,7 @@
 // Tests the effect of quotas on leases: breaches, borrowing, reclaiming, rates.
 #include "common/base/proto_duration.h"
-#include "common/metrics/exposition.h"
 #include "coordinator/admin/explain.h"
 #include "coordinator/admin/operations.h"
-#include "coordinator/admin/scrape.h"
 #include "coordinator/admin/views.h"
 #include "coordinator/cluster/cluster.h"
 #include "coordinator/cluster/placement/demand_meter.h"
@@ -45,6 +43,60 @@ class ClusterQuotaTest : public ClusterTest {
     Execute(worker_, &w0_);
     return Next(session);
   }
+  StreamId Leased(const std::string& tenant) {
+    const StreamId session = Open(tenant);
+    EXPECT_TRUE(Ask(session)->has_granted());
+    return session;
+  }
+  void SetRedMemory(int64_t nominal) {
+    config_.tenants[0].quotas[0].nominal = nominal;
+    tenants::Set(*cluster_, config_.tenants);
+  }
+  // Lets another worker join, and asks the session to migrate there.
+  StreamId MoveTo(v1::WorkerState* other, const StreamId& session) {
+    const StreamId there = Join(*other);
+    v1::MigrateSessionRequest migrate;
+    migrate.set_session_id(session.owner);
+    EXPECT_TRUE(operations::MigrateSession(*cluster_, migrate).ok());
+    Execute(there, other);
+    return there;
+  }
+  void NoteMoved(const StreamId& session, const v1::MigrationRequest& request) {
+    v1::MigrationOutcome done;
+    done.set_from_lease_id(request.from_lease_id());
+    done.set_to_lease_id(request.to().lease().lease_id());
+    EXPECT_TRUE(migration::NoteOutcome(*cluster_, session, done).ok());
+  }
+  // Returns the credits that the worker's only lease was granted.
+  v1::LeaseCredits Credits() const {
+    return UncheckedClaims(w0_.sessions(0).lease()).credits();
+  }
+  absl::Duration DeviceTime() const {
+    return FromProtoDuration(Credits().device_time());
+  }
+  // Reports what the lease used in total; it has no credit left.
+  void ReportUse(absl::Duration device_time) {
+    v1::HeldSession* const held = w0_.mutable_sessions(0);
+    *held->mutable_lease_use()->mutable_device_time() =
+        ToProtoDuration(device_time);
+    held->set_out_of_credit(true);
+    EXPECT_EQ(workers::Report(*cluster_, worker_, w0_), absl::OkStatus());
+  }
+  // Lets the time pass, interval by interval.
+  void Pass(double seconds) {
+    for (int i = 0; i < 10 * seconds; ++i) {
+      clock_.Advance(RateBudget::kInterval);
+      coordinator::Tick(*cluster_);
+      Execute(worker_, &w0_);
+    }
+  }
+  // Uses at once all that each interval grants.
+  void UseAll(int intervals) {
+    for (int i = 0; i < intervals; ++i) {
+      ReportUse(DeviceTime());
+      Pass(0.1);
+    }
+  }
   v1::ResourceQuota MemoryOf(const std::string& tenant) {
     return views::GetTenant(*cluster_, tenant)->quotas(0);
   }
@@ -53,9 +105,8 @@ class ClusterQuotaTest : public ClusterTest {
 };
 
 TEST_F(ClusterQuotaTest, ABreachIsRefusedAndSaysByHowMuch) {
-  config_.tenants[0].quotas[0].nominal = 3 * kGiB / 2;
-  tenants::Set(*cluster_, config_.tenants);
-  EXPECT_TRUE(Ask(Open("red"))->has_granted());
+  SetRedMemory(3 * kGiB / 2);
+  Leased("red");
   const v1::LeaseRefused refused = Ask(Open("red"))->refused();
   EXPECT_EQ(refused.code(),
             static_cast<int>(absl::StatusCode::kResourceExhausted));
@@ -65,15 +116,14 @@ TEST_F(ClusterQuotaTest, ABreachIsRefusedAndSaysByHowMuch) {
             "asks for 1073741824 more");
   EXPECT_EQ(MemoryOf("red").used(), kGiB);
   // Blue has no quota.
-  EXPECT_TRUE(Ask(Open("blue"))->has_granted());
+  Leased("blue");
 }
 
 TEST_F(ClusterQuotaTest, ADryRunNamesItBeforeTheWorkers) {
   v1::TryPlacementRequest request;
   request.set_tenant("red");
   EXPECT_FALSE(explain::TryPlacement(*cluster_, request)->has_gate());
-  config_.tenants[0].quotas[0].nominal = kGiB / 2;
-  tenants::Set(*cluster_, config_.tenants);
+  SetRedMemory(kGiB / 2);
   const v1::TryPlacementResponse response =
       *explain::TryPlacement(*cluster_, request);
   EXPECT_EQ(response.gate().reason(), "QUOTA_EXCEEDED");
@@ -85,7 +135,7 @@ TEST_F(ClusterQuotaTest, MessagesCountToo) {
       .quotas[static_cast<size_t>(scheduler::Resource::kOutstandingMessages)]
       .nominal = 300;
   tenants::Set(*cluster_, config_.tenants);
-  EXPECT_TRUE(Ask(Open("red"))->has_granted());
+  Leased("red");
   EXPECT_THAT(Ask(Open("red"))->refused().message(),
               testing::HasSubstr("300 outstanding_messages, has 256"));
 }
@@ -110,30 +160,25 @@ TEST_F(ClusterQuotaTest, PartsOfTheMemoryAreQuotasOfTheirOwn) {
   // With a limit it fits, and blue reclaims what red borrows.
   config_.tenants[0].limits.set_storage_bytes(3 * kGiB / 4);
   tenants::Set(*cluster_, config_.tenants);
-  const StreamId borrower = Open("red");
-  EXPECT_TRUE(Ask(borrower)->has_granted());
+  const StreamId borrower = Leased("red");
   EXPECT_EQ(MemoryOf("red").resource(), "storage_bytes");
   EXPECT_EQ(MemoryOf("red").borrowed(), kGiB / 4);
-  EXPECT_TRUE(Ask(Open("blue"))->has_granted());
+  Leased("blue");
   EXPECT_EQ(Next(borrower)->ended().reason(), "QUOTA_RECLAIMED");
 }
 
 TEST_F(ClusterQuotaTest, WhatEndsIsFreeAgain) {
-  config_.tenants[0].quotas[0].nominal = kGiB;
-  tenants::Set(*cluster_, config_.tenants);
-  const StreamId first = Open("red");
-  EXPECT_TRUE(Ask(first)->has_granted());
+  SetRedMemory(kGiB);
+  const StreamId first = Leased("red");
   EXPECT_TRUE(Ask(Open("red"))->has_refused());
   sessions::Close(*cluster_, first);
   EXPECT_EQ(MemoryOf("red").used(), 0);
-  EXPECT_TRUE(Ask(Open("red"))->has_granted());
+  Leased("red");
 }
 
 TEST_F(ClusterQuotaTest, WhoIsAwaySaysWhenThereIsQuotaAgain) {
-  config_.tenants[0].quotas[0].nominal = kGiB;
-  tenants::Set(*cluster_, config_.tenants);
-  const StreamId first = Open("red");
-  EXPECT_TRUE(Ask(first)->has_granted());
+  SetRedMemory(kGiB);
+  const StreamId first = Leased("red");
   EXPECT_FALSE(Ask(Open("red"))->refused().has_retry_after());
   sessions::Detach(*cluster_, first);
   clock_.Advance(absl::Seconds(10));
@@ -141,31 +186,26 @@ TEST_F(ClusterQuotaTest, WhoIsAwaySaysWhenThereIsQuotaAgain) {
   EXPECT_EQ(FromProtoDuration(refused.retry_after()),
             config_.session_timeout - absl::Seconds(10));
   // The tenant asks for more than it may ever have.
-  config_.tenants[0].quotas[0].nominal = kGiB - 1;
-  tenants::Set(*cluster_, config_.tenants);
+  SetRedMemory(kGiB - 1);
   EXPECT_FALSE(Ask(Open("red"))->refused().has_retry_after());
 }
 
 TEST_F(ClusterQuotaTest, WhatIsBorrowedIsReclaimed) {
   Lend(1, 1);
-  const StreamId first = Open("red");
-  const StreamId second = Open("red");
-  EXPECT_TRUE(Ask(first)->has_granted());
+  const StreamId first = Leased("red");
   clock_.Advance(absl::Seconds(1));
-  EXPECT_TRUE(Ask(second)->has_granted());
+  const StreamId second = Leased("red");
   EXPECT_EQ(MemoryOf("red").borrowed(), kGiB);
   EXPECT_EQ(MemoryOf("blue").lent(), kGiB);
   EXPECT_GT(views::GetTenant(*cluster_, "red")->weighted_share(), 0);
   EXPECT_EQ(views::GetTenant(*cluster_, "blue")->weighted_share(), 0);
 
-  EXPECT_TRUE(Ask(Open("blue"))->has_granted());
+  Leased("blue");
   // If two sessions lose nothing, the younger one yields.
   EXPECT_EQ(Next(first), std::nullopt);
   EXPECT_EQ(Next(second)->ended().reason(), "QUOTA_RECLAIMED");
-  Exposition exposition;
-  scrape::Collect(*cluster_, &exposition);
   EXPECT_THAT(
-      exposition.Text(),
+      Metrics(),
       HasSubstr("djinn_preemptions_total{preemptor_tenant=\"blue\","
                 "victim_tenant=\"red\",reason=\"reclaim_nominal\"} 1\n"));
   EXPECT_EQ(MemoryOf("red").borrowed(), 0);
@@ -185,11 +225,10 @@ TEST_F(ClusterQuotaTest, ACohortsQuotaChangesWhileItRuns) {
   v1::ReloadConfigResponse changes =
       tenants::Set(*cluster_, config_.tenants, cohorts);
   EXPECT_THAT(changes.changed_tenants(), ElementsAre("blue", "green", "red"));
-  for (int i = 0; i < 2; ++i) EXPECT_TRUE(Ask(Open("red"))->has_granted());
+  for (int i = 0; i < 2; ++i) Leased("red");
   EXPECT_EQ(MemoryOf("red").borrowed(), kGiB);
   // Blue has its own quota beside the cohort's.
-  const StreamId third = Open("blue");
-  EXPECT_TRUE(Ask(third)->has_granted());
+  const StreamId third = Leased("blue");
   EXPECT_EQ(MemoryOf("blue").lent(), 0);
   // Setting the same again changes nothing.
   EXPECT_THAT(
@@ -205,24 +244,18 @@ TEST_F(ClusterQuotaTest, ACohortsQuotaChangesWhileItRuns) {
               ElementsAre("blue", "red"));
   EXPECT_EQ(MemoryOf("red").used(), 2 * kGiB);
   sessions::Close(*cluster_, third);
-  EXPECT_TRUE(Ask(Open("blue"))->has_granted());
+  Leased("blue");
   EXPECT_EQ(MemoryOf("red").used(), kGiB);
 }
 
 TEST_F(ClusterQuotaTest, WhereASessionGoesNothingIsReclaimed) {
   Lend(1, 1);
-  const StreamId first = Open("red");
-  const StreamId second = Open("red");
-  EXPECT_TRUE(Ask(first)->has_granted());
+  const StreamId first = Leased("red");
   clock_.Advance(absl::Seconds(1));
-  EXPECT_TRUE(Ask(second)->has_granted());
+  const StreamId second = Leased("red");
   clock_.Advance(absl::Seconds(1));
   v1::WorkerState w1 = TestWorker("w1");
-  const StreamId there = Join(w1);
-  v1::MigrateSessionRequest migrate;
-  migrate.set_session_id(first.owner);
-  EXPECT_TRUE(operations::MigrateSession(*cluster_, migrate).ok());
-  Execute(there, &w1);
+  const StreamId there = MoveTo(&w1, first);
   EXPECT_TRUE(Next(first)->has_migrate());
 
   const StreamId blue = Open("blue");
@@ -236,17 +269,11 @@ TEST_F(ClusterQuotaTest, WhereASessionGoesNothingIsReclaimed) {
 
 TEST_F(ClusterQuotaTest, TheWayOfWhoYieldsEndsWithIt) {
   Lend(1, 1);
-  const StreamId first = Open("red");
-  const StreamId second = Open("red");
-  EXPECT_TRUE(Ask(first)->has_granted());
+  const StreamId first = Leased("red");
   clock_.Advance(absl::Seconds(1));
-  EXPECT_TRUE(Ask(second)->has_granted());
+  const StreamId second = Leased("red");
   v1::WorkerState w1 = TestWorker("w1");
-  const StreamId there = Join(w1);
-  v1::MigrateSessionRequest migrate;
-  migrate.set_session_id(second.owner);
-  EXPECT_TRUE(operations::MigrateSession(*cluster_, migrate).ok());
-  Execute(there, &w1);
+  const StreamId there = MoveTo(&w1, second);
   const v1::MigrationRequest request = Next(second)->migrate();
 
   const StreamId blue = Open("blue");
@@ -259,24 +286,16 @@ TEST_F(ClusterQuotaTest, TheWayOfWhoYieldsEndsWithIt) {
   EXPECT_EQ(ended.reason(), "QUOTA_RECLAIMED");
   EXPECT_EQ(Next(second)->ended().lease_id(), request.from_lease_id());
   // The client migrated before it was notified.
-  v1::MigrationOutcome done;
-  done.set_from_lease_id(request.from_lease_id());
-  done.set_to_lease_id(request.to().lease().lease_id());
-  EXPECT_TRUE(migration::NoteOutcome(*cluster_, second, done).ok());
+  NoteMoved(second, request);
   EXPECT_EQ(MemoryOf("red").used(), kGiB);
   EXPECT_EQ(MemoryOf("blue").used(), kGiB);
 }
 
 TEST_F(ClusterQuotaTest, OneOfTwoLeasesOfADeviceCountsAtEveryMoment) {
   Lend(1, 1);
-  const StreamId session = Open("red");
-  EXPECT_TRUE(Ask(session)->has_granted());
+  const StreamId session = Leased("red");
   v1::WorkerState w1 = TestWorker("w1");
-  const StreamId there = Join(w1);
-  v1::MigrateSessionRequest migrate;
-  migrate.set_session_id(session.owner);
-  EXPECT_TRUE(operations::MigrateSession(*cluster_, migrate).ok());
-  Execute(there, &w1);
+  const StreamId there = MoveTo(&w1, session);
   const v1::MigrationRequest request = Next(session)->migrate();
   EXPECT_EQ(MemoryOf("red").used(), kGiB);
   tenants::Set(*cluster_, config_.tenants);
@@ -285,10 +304,7 @@ TEST_F(ClusterQuotaTest, OneOfTwoLeasesOfADeviceCountsAtEveryMoment) {
   workers::Leave(*cluster_, worker_);
   Join(TestWorker("w0", 2));
   EXPECT_EQ(MemoryOf("red").used(), kGiB);
-  v1::MigrationOutcome done;
-  done.set_from_lease_id(request.from_lease_id());
-  done.set_to_lease_id(request.to().lease().lease_id());
-  EXPECT_TRUE(migration::NoteOutcome(*cluster_, session, done).ok());
+  NoteMoved(session, request);
   EXPECT_EQ(MemoryOf("red").used(), kGiB);
   sessions::Close(*cluster_, session);
   EXPECT_EQ(MemoryOf("red").used(), 0);
@@ -298,11 +314,14 @@ TEST_F(ClusterQuotaTest, OneOfTwoLeasesOfADeviceCountsAtEveryMoment) {
 // one.
 class RestoredQuotaTest : public ClusterQuotaTest {
  protected:
-  void RestartWithState() {
+  void RestartFromSaved() {
     const std::map<std::string, std::string> state =
         persistence::Save(*cluster_);
     Restart();
     ASSERT_TRUE(persistence::Restore(*cluster_, state).ok());
+  }
+  void RestartWithState() {
+    RestartFromSaved();
     w0_.set_applied_revision(0);
     there_ = Join(w1_);
   }
@@ -318,10 +337,8 @@ class RestoredQuotaTest : public ClusterQuotaTest {
 };
 
 TEST_F(RestoredQuotaTest, RestoredLeaseCountsBeforeItsWorkerReports) {
-  config_.tenants[0].quotas[0].nominal = kGiB;
-  tenants::Set(*cluster_, config_.tenants);
-  const StreamId session = Open("red");
-  EXPECT_TRUE(Ask(session)->has_granted());
+  SetRedMemory(kGiB);
+  const StreamId session = Leased("red");
   RestartWithState();
   EXPECT_EQ(MemoryOf("red").used(), kGiB);
   EXPECT_EQ(AskThere(Open("red"))->refused().reason(), "QUOTA_EXCEEDED");
@@ -333,10 +350,8 @@ TEST_F(RestoredQuotaTest, RestoredLeaseCountsBeforeItsWorkerReports) {
 }
 
 TEST_F(RestoredQuotaTest, WhatIsGivenUpDoesNot) {
-  config_.tenants[0].quotas[0].nominal = 2 * kGiB;
-  tenants::Set(*cluster_, config_.tenants);
-  const StreamId session = Open("red");
-  EXPECT_TRUE(Ask(session)->has_granted());
+  SetRedMemory(2 * kGiB);
+  const StreamId session = Leased("red");
   // The worker returns without the session.
   w0_.clear_sessions();
   RestartWithState();
@@ -349,9 +364,7 @@ TEST_F(RestoredQuotaTest, WhatIsGivenUpDoesNot) {
   const StreamId last = Open("red");
   EXPECT_TRUE(AskThere(last)->has_granted());
   w1_.clear_sessions();
-  const std::map<std::string, std::string> state = persistence::Save(*cluster_);
-  Restart();
-  ASSERT_TRUE(persistence::Restore(*cluster_, state).ok());
+  RestartFromSaved();
   EXPECT_EQ(MemoryOf("red").used(), 2 * kGiB);
   sessions::Close(*cluster_, Open("red", last.owner));
   EXPECT_EQ(MemoryOf("red").used(), kGiB);
@@ -363,8 +376,8 @@ TEST_F(RestoredQuotaTest, WhatIsGivenUpDoesNot) {
 
 TEST_F(RestoredQuotaTest, WhatCannotBeTakenBackYetIsWaitedFor) {
   Lend(1, 1);
-  EXPECT_TRUE(Ask(Open("red"))->has_granted());
-  EXPECT_TRUE(Ask(Open("red"))->has_granted());
+  Leased("red");
+  Leased("red");
   RestartWithState();
   const StreamId blue = Open("blue");
   EXPECT_EQ(AskThere(blue), std::nullopt);
@@ -379,8 +392,8 @@ TEST_F(RestoredQuotaTest, WhatCannotBeTakenBackYetIsWaitedFor) {
 
 TEST_F(RestoredQuotaTest, WhoWaitsForWhatIsTakenBackNeedsNoOtherWorker) {
   Lend(1, 1);
-  EXPECT_TRUE(Ask(Open("red"))->has_granted());
-  EXPECT_TRUE(Ask(Open("red"))->has_granted());
+  Leased("red");
+  Leased("red");
   RestartWithState();
   clock_.Advance(config_.worker_timeout);
   EXPECT_EQ(workers::Report(*cluster_, there_, w1_), absl::OkStatus());
@@ -398,10 +411,8 @@ TEST_F(RestoredQuotaTest, WhoWaitsForWhatIsTakenBackNeedsNoOtherWorker) {
 
 TEST_F(ClusterQuotaTest, WhoMayBorrowWaitsUntilThereIsSomething) {
   Lend(1, 1);
-  const StreamId first = Open("red");
-  EXPECT_TRUE(Ask(first)->has_granted());
-  const StreamId lender = Open("blue");
-  EXPECT_TRUE(Ask(lender)->has_granted());
+  const StreamId first = Leased("red");
+  const StreamId lender = Leased("blue");
   // A request that waits in vain learns the reason.
   const StreamId late = Open("red");
   EXPECT_EQ(Ask(late), std::nullopt);
@@ -423,19 +434,19 @@ TEST_F(ClusterQuotaTest, WhoMayBorrowWaitsUntilThereIsSomething) {
 
 TEST_F(ClusterQuotaTest, QuotasAreReloaded) {
   Lend(1, 1);
-  EXPECT_TRUE(Ask(Open("red"))->has_granted());
-  EXPECT_TRUE(Ask(Open("red"))->has_granted());
+  Leased("red");
+  Leased("red");
   config_.tenants[0].cohort = "";
   EXPECT_THAT(tenants::Set(*cluster_, config_.tenants).changed_tenants(),
               ElementsAre("red"));
   // Existing leases continue.
   EXPECT_EQ(MemoryOf("red").used(), 2 * kGiB);
   EXPECT_TRUE(Ask(Open("red"))->has_refused());
-  EXPECT_TRUE(Ask(Open("blue"))->has_granted());
+  Leased("blue");
 }
 
 TEST_F(ClusterQuotaTest, WhatAWorkerReportsCounts) {
-  EXPECT_TRUE(Ask(Open("red"))->has_granted());
+  Leased("red");
   Restart();
   Lend(1, 0);
   w0_.set_applied_revision(0);
@@ -448,41 +459,20 @@ TEST_F(ClusterQuotaTest, DeviceTimeIsGrantedAsFastAsTheQuotaAllows) {
   red.device_rate = {.nominal = 0.5};
   red.credits.device_time_rated = true;
   tenants::Set(*cluster_, config_.tenants);
-  EXPECT_TRUE(Ask(Open("red"))->has_granted());
-  const auto granted = [&] {
-    return FromProtoDuration(
-        UncheckedClaims(w0_.sessions(0).lease()).credits().device_time());
-  };
-  EXPECT_EQ(granted(), absl::Milliseconds(500));
-  // The session uses at once all that it gets.
-  const auto pass = [&](int seconds) {
-    const absl::Duration before = granted();
-    for (int i = 0; i < 10 * seconds; ++i) {
-      v1::HeldSession* const held = w0_.mutable_sessions(0);
-      *held->mutable_lease_use()->mutable_device_time() =
-          ToProtoDuration(granted());
-      held->set_out_of_credit(true);
-      EXPECT_TRUE(workers::Report(*cluster_, worker_, w0_).ok());
-      clock_.Advance(RateBudget::kInterval);
-      coordinator::Tick(*cluster_);
-      Execute(worker_, &w0_);
-    }
-    return absl::ToDoubleSeconds(granted() - before);
-  };
-  pass(60);
-  EXPECT_NEAR(pass(60), 30, 1);
+  Leased("red");
+  EXPECT_EQ(DeviceTime(), absl::Milliseconds(500));
+  UseAll(600);
+  absl::Duration before = DeviceTime();
+  UseAll(600);
+  EXPECT_NEAR(absl::ToDoubleSeconds(DeviceTime() - before), 30, 1);
   EXPECT_NEAR(views::GetTenant(*cluster_, "red")->quotas(0).used(), 0.5, 0.05);
   // A step that took longer than the credit is owed.
   *w0_.mutable_sessions(0)->mutable_lease_use()->mutable_device_time() =
-      ToProtoDuration(granted() + absl::Seconds(10));
+      ToProtoDuration(DeviceTime() + absl::Seconds(10));
   EXPECT_TRUE(workers::Report(*cluster_, worker_, w0_).ok());
-  const absl::Duration before = granted();
-  for (int i = 0; i < 190; ++i) {
-    clock_.Advance(RateBudget::kInterval);
-    coordinator::Tick(*cluster_);
-    Execute(worker_, &w0_);
-  }
-  EXPECT_LE(granted(), before + absl::Seconds(10));
+  before = DeviceTime();
+  Pass(19);
+  EXPECT_LE(DeviceTime(), before + absl::Seconds(10));
   // Without the quota, nothing limits the lease.
   red.device_rate.reset();
   red.credits.device_time_rated = false;
@@ -496,20 +486,9 @@ TEST_F(ClusterQuotaTest, BytesAreGrantedAsFastAsTheQuotaAllows) {
   red.byte_rate = {.nominal = 1e6};
   red.credits.bytes_rated = true;
   tenants::Set(*cluster_, config_.tenants);
-  EXPECT_TRUE(Ask(Open("red"))->has_granted());
-  const auto granted = [&] {
-    return UncheckedClaims(w0_.sessions(0).lease()).credits().bytes();
-  };
-  EXPECT_EQ(granted(), 1000000u);
-  EXPECT_FALSE(
-      UncheckedClaims(w0_.sessions(0).lease()).credits().has_device_time());
-  const auto pass = [&](double seconds) {
-    for (int i = 0; i < 10 * seconds; ++i) {
-      clock_.Advance(RateBudget::kInterval);
-      coordinator::Tick(*cluster_);
-      Execute(worker_, &w0_);
-    }
-  };
+  Leased("red");
+  EXPECT_EQ(Credits().bytes(), 1000000u);
+  EXPECT_FALSE(Credits().has_device_time());
   // An upload continues to its end, and is paid for before other transfers.
   w0_.mutable_sessions(0)->mutable_lease_use()->set_bytes(60'000'000);
   w0_.mutable_sessions(0)->set_out_of_credit(true);
@@ -519,19 +498,20 @@ TEST_F(ClusterQuotaTest, BytesAreGrantedAsFastAsTheQuotaAllows) {
       "time: its quota of bytes_per_second grants more");
   EXPECT_EQ(views::GetLease(*cluster_, LeaseId(w0_))->credits().bytes(),
             60'000'000u);
-  pass(45);
-  EXPECT_EQ(granted(), 60'000'000u);
-  pass(10);
-  EXPECT_GT(granted(), 60'000'000u);
+  Pass(45);
+  EXPECT_EQ(Credits().bytes(), 60'000'000u);
+  Pass(10);
+  EXPECT_GT(Credits().bytes(), 60'000'000u);
   // The session uses at once all that it gets.
   const auto use = [&] {
-    const uint64_t before = granted();
+    const uint64_t before = Credits().bytes();
     for (int i = 0; i < 600; ++i) {
-      w0_.mutable_sessions(0)->mutable_lease_use()->set_bytes(granted());
+      w0_.mutable_sessions(0)->mutable_lease_use()->set_bytes(
+          Credits().bytes());
       EXPECT_TRUE(workers::Report(*cluster_, worker_, w0_).ok());
-      pass(0.1);
+      Pass(0.1);
     }
-    return static_cast<double>(granted() - before);
+    return static_cast<double>(Credits().bytes() - before);
   };
   use();  // also uses what it had left
   EXPECT_NEAR(use(), 60e6, 2e6);
@@ -547,18 +527,10 @@ class RestartedRateTest : public ClusterQuotaTest {
     config_.tenants[0].device_rate = {.nominal = 0.5};
     config_.tenants[0].credits.device_time_rated = true;
     tenants::Set(*cluster_, config_.tenants);
-    EXPECT_TRUE(Ask(Open("red"))->has_granted());
+    Leased("red");
   }
-  absl::Duration Granted() {
-    return FromProtoDuration(
-        UncheckedClaims(w0_.sessions(0).lease()).credits().device_time());
-  }
-  // Reports the total use; the worker asks for more credit.
   void Use(absl::Duration used) {
-    v1::HeldSession* const held = w0_.mutable_sessions(0);
-    *held->mutable_lease_use()->mutable_device_time() = ToProtoDuration(used);
-    held->set_out_of_credit(true);
-    EXPECT_EQ(workers::Report(*cluster_, worker_, w0_), absl::OkStatus());
+    ReportUse(used);
     Pass(absl::ZeroDuration());
   }
   void Pass(absl::Duration time) {
@@ -580,39 +552,39 @@ class RestartedRateTest : public ClusterQuotaTest {
 
 TEST_F(RestartedRateTest, ItsBurstsAreNotGrantedAgain) {
   const auto saved = persistence::Save(*cluster_);
-  const absl::Duration before = Granted();
+  const absl::Duration before = DeviceTime();
   for (int i = 0; i < 20; ++i) {
     RestartFrom(i % 2 == 0 ? saved : persistence::Save(*cluster_));
-    Use(Granted());
+    Use(DeviceTime());
   }
-  EXPECT_EQ(Granted(), before);
+  EXPECT_EQ(DeviceTime(), before);
   Pass(absl::Seconds(1));
-  EXPECT_GT(Granted(), before);
+  EXPECT_GT(DeviceTime(), before);
 }
 
 TEST_F(RestartedRateTest, WhatIsOwedIsOwedAfterwards) {
   // The use is 10 s beyond the grant. With 4.5 s of its burst left, 5.5 s are
   // owed.
-  Use(Granted() + absl::Seconds(10));
-  const absl::Duration before = Granted();
+  Use(DeviceTime() + absl::Seconds(10));
+  const absl::Duration before = DeviceTime();
   RestartFrom(persistence::Save(*cluster_));
   Pass(absl::Seconds(10));
-  EXPECT_EQ(Granted(), before);
+  EXPECT_EQ(DeviceTime(), before);
   Pass(absl::Seconds(3));
-  EXPECT_GT(Granted(), before);
+  EXPECT_GT(DeviceTime(), before);
 }
 
 TEST_F(RestartedRateTest, WhatWasUsedMeanwhileIsOwed) {
   const auto saved = persistence::Save(*cluster_);
-  const absl::Duration used = Granted() + absl::Seconds(10);
+  const absl::Duration used = DeviceTime() + absl::Seconds(10);
   *w0_.mutable_sessions(0)->mutable_lease_use()->mutable_device_time() =
       ToProtoDuration(used);
   w0_.mutable_sessions(0)->set_out_of_credit(true);
   RestartFrom(saved);
   Pass(absl::Seconds(19));
-  EXPECT_LE(Granted(), used);
+  EXPECT_LE(DeviceTime(), used);
   Pass(absl::Seconds(3));
-  EXPECT_GT(Granted(), used);
+  EXPECT_GT(DeviceTime(), used);
 }
 
 TEST_F(ClusterQuotaTest, WhoLacksDeviceTimeBorrowsNoBytes) {
@@ -623,17 +595,8 @@ TEST_F(ClusterQuotaTest, WhoLacksDeviceTimeBorrowsNoBytes) {
     tenant.credits.device_time_rated = tenant.credits.bytes_rated = true;
   }
   tenants::Set(*cluster_, config_.tenants);
-  EXPECT_TRUE(Ask(Open("red"))->has_granted());
-  for (int i = 0; i < 50; ++i) {
-    v1::HeldSession* const held = w0_.mutable_sessions(0);
-    *held->mutable_lease_use()->mutable_device_time() =
-        UncheckedClaims(held->lease()).credits().device_time();
-    held->set_out_of_credit(true);
-    EXPECT_TRUE(workers::Report(*cluster_, worker_, w0_).ok());
-    clock_.Advance(RateBudget::kInterval);
-    coordinator::Tick(*cluster_);
-    Execute(worker_, &w0_);
-  }
+  Leased("red");
+  UseAll(50);
   const v1::TenantInfo red = *views::GetTenant(*cluster_, "red");
   ASSERT_THAT(red.quotas(), SizeIs(2));
   EXPECT_EQ(red.quotas(0).resource(), "device_seconds_per_second");

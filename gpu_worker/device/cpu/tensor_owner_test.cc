@@ -86,7 +86,7 @@ class TensorOwnerTest : public testing::Test {
     FreeSecrets(elements, kVictim);
     EXPECT_EQ(SecretsAfter(call, kAttacker), 0) << elements;
     if (!kKeepsBlocks || elements < 20'000) return;
-    // The call would show them if the worker thought both one tenant.
+    // Without the protection between tenants, the call does show secrets.
     SetOneTenant(true);
     FreeSecrets(elements, kVictim);
     EXPECT_GT(SecretsAfter(call, kAttacker), 0) << elements;

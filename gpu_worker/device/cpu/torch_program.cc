@@ -8,10 +8,10 @@
 #include "c10/core/InferenceMode.h"
 #include "common/torch/one_thread.h"
 #include "gpu_worker/device/cpu/memory_limit.h"
-#include "gpu_worker/device/torch/library_guards.h"
+#include "gpu_worker/device/torch/guards/library_guards.h"
+#include "gpu_worker/device/torch/guards/value_guards.h"
+#include "gpu_worker/device/torch/guards/work_limit.h"
 #include "gpu_worker/device/torch/torch_error.h"
-#include "gpu_worker/device/torch/value_guards.h"
-#include "gpu_worker/device/torch/work_limit.h"
 
 namespace djinn::worker {
 namespace {

@@ -110,6 +110,16 @@ class TrustedSizesTest : public testing::Test {
               "must not repeat elements");
   }
 
+  // Expects that the call succeeds, and a refusal if a tensor at one of `fixed`
+  // has other sizes, or one at `dense` is expanded.
+  void ExpectTrusts(const std::string& op, const Stack& arguments,
+                    const std::vector<size_t>& fixed,
+                    const std::vector<size_t>& dense = {}) {
+    ExpectGood(op, arguments);
+    for (const size_t place : fixed) ExpectFixed(op, arguments, place);
+    for (const size_t place : dense) ExpectDense(op, arguments, place);
+  }
+
   ProgramTester tester_;
 };
 
@@ -129,8 +139,7 @@ TEST_F(TrustedSizesTest, GradientsOfAveragePools) {
                             ceil,
                             padded,
                             IValue()};
-        ExpectGood("avg_pool2d_backward", good);
-        ExpectFixed("avg_pool2d_backward", good, 0);
+        ExpectTrusts("avg_pool2d_backward", good, {0});
       }
       for (const at::Tensor& space :
            {at::randn({2, 3, 5, 6, 7}), at::randn({3, 5, 6, 7})}) {
@@ -139,8 +148,7 @@ TEST_F(TrustedSizesTest, GradientsOfAveragePools) {
         const Stack good = {
             at::randn(out.sizes()), space, Ints{2, 2, 2}, Ints{},
             Ints{1, 1, 1},          ceil,  padded,        IValue()};
-        ExpectGood("avg_pool3d_backward", good);
-        ExpectFixed("avg_pool3d_backward", good, 0);
+        ExpectTrusts("avg_pool3d_backward", good, {0});
       }
     }
   }
@@ -156,9 +164,7 @@ TEST_F(TrustedSizesTest, GradientsOfMaxima) {
       const Stack good = {
           at::randn_like(out), image,      Ints{2, 2}, Ints{2, 1},
           Ints{1, 1},          Ints{2, 1}, ceil,       places};
-      ExpectGood("max_pool2d_with_indices_backward", good);
-      ExpectFixed("max_pool2d_with_indices_backward", good, 0);
-      ExpectFixed("max_pool2d_with_indices_backward", good, 7);
+      ExpectTrusts("max_pool2d_with_indices_backward", good, {0, 7});
     }
     for (const at::Tensor& space :
          {at::randn({2, 3, 5, 6, 7}), at::randn({3, 5, 6, 7})}) {
@@ -167,9 +173,7 @@ TEST_F(TrustedSizesTest, GradientsOfMaxima) {
       const Stack good = {
           at::randn_like(out), space,         Ints{2, 2, 2}, Ints{},
           Ints{1, 1, 1},       Ints{1, 1, 1}, ceil,          places};
-      ExpectGood("max_pool3d_with_indices_backward", good);
-      ExpectFixed("max_pool3d_with_indices_backward", good, 0);
-      ExpectFixed("max_pool3d_with_indices_backward", good, 7);
+      ExpectTrusts("max_pool3d_with_indices_backward", good, {0, 7});
     }
   }
 }
@@ -179,36 +183,24 @@ TEST_F(TrustedSizesTest, GradientsOfMaximaOfAGivenNumber) {
        {at::randn({2, 3, 7, 8}), at::randn({3, 7, 8})}) {
     const auto [out, places] = at::adaptive_max_pool2d(image, {3, 4});
     const Stack good = {at::randn_like(out), image, places};
-    ExpectGood("adaptive_max_pool2d_backward", good);
-    ExpectFixed("adaptive_max_pool2d_backward", good, 0);
-    ExpectFixed("adaptive_max_pool2d_backward", good, 2);
-    ExpectDense("adaptive_max_pool2d_backward", good, 2);
+    ExpectTrusts("adaptive_max_pool2d_backward", good, {0, 2}, {2});
     const auto [some, of] = at::fractional_max_pool2d(
         image, {2, 2}, {3, 3}, at::rand({image.dim() == 4 ? 2 : 1, 3, 2}));
     const Stack part = {at::randn_like(some), image, Ints{2, 2}, Ints{3, 3},
                         of};
-    ExpectGood("fractional_max_pool2d_backward", part);
-    ExpectFixed("fractional_max_pool2d_backward", part, 0);
-    ExpectFixed("fractional_max_pool2d_backward", part, 4);
-    ExpectDense("fractional_max_pool2d_backward", part, 4);
+    ExpectTrusts("fractional_max_pool2d_backward", part, {0, 4}, {4});
   }
   for (const at::Tensor& space :
        {at::randn({2, 3, 5, 6, 7}), at::randn({3, 5, 6, 7})}) {
     const auto [out, places] = at::adaptive_max_pool3d(space, {2, 3, 4});
     const Stack good = {at::randn_like(out), space, places};
-    ExpectGood("adaptive_max_pool3d_backward", good);
-    ExpectFixed("adaptive_max_pool3d_backward", good, 0);
-    ExpectFixed("adaptive_max_pool3d_backward", good, 2);
-    ExpectDense("adaptive_max_pool3d_backward", good, 2);
+    ExpectTrusts("adaptive_max_pool3d_backward", good, {0, 2}, {2});
     const auto [some, of] =
         at::fractional_max_pool3d(space, {2, 2, 2}, {3, 3, 3},
                                   at::rand({space.dim() == 5 ? 2 : 1, 3, 3}));
     const Stack part = {at::randn_like(some), space, Ints{2, 2, 2},
                         Ints{3, 3, 3}, of};
-    ExpectGood("fractional_max_pool3d_backward", part);
-    ExpectFixed("fractional_max_pool3d_backward", part, 0);
-    ExpectFixed("fractional_max_pool3d_backward", part, 4);
-    ExpectDense("fractional_max_pool3d_backward", part, 4);
+    ExpectTrusts("fractional_max_pool3d_backward", part, {0, 4}, {4});
   }
 }
 
@@ -241,8 +233,7 @@ TEST_F(TrustedSizesTest, GradientsOfPadding) {
           margins.insert(margins.end(), {1, 2});
         const std::string op = kind + std::to_string(rank) + "d_backward";
         const Stack good = {at::randn(padded), at::randn(sizes), margins};
-        ExpectGood(op, good);
-        ExpectFixed(op, good, 0);
+        ExpectTrusts(op, good, {0});
         ExpectBad(op, good, 1, at::randn(sizes).slice(0, 0, 1),
                   "to fit argument self float32[1,");
       }
@@ -258,8 +249,7 @@ TEST_F(TrustedSizesTest, GradientsOfSamples) {
                        0,
                        false,
                        c10::List<bool>({true, true})};
-  ExpectGood("grid_sampler_2d_backward", plane);
-  ExpectFixed("grid_sampler_2d_backward", plane, 0);
+  ExpectTrusts("grid_sampler_2d_backward", plane, {0});
   ExpectBad("grid_sampler_2d_backward", plane, 0, at::randn({2, 1, 4, 5}),
             "argument grad_output is float32[2,1,4,5], must be [2,3,4,5] to "
             "fit argument input float32[2,3,6,7] and argument grid "
@@ -273,8 +263,7 @@ TEST_F(TrustedSizesTest, GradientsOfSamples) {
                        0,
                        true,
                        c10::List<bool>({true, true})};
-  ExpectGood("grid_sampler_3d_backward", space);
-  ExpectFixed("grid_sampler_3d_backward", space, 0);
+  ExpectTrusts("grid_sampler_3d_backward", space, {0});
 }
 
 TEST_F(TrustedSizesTest, GradientsOfNormalisations) {
@@ -317,9 +306,7 @@ TEST_F(TrustedSizesTest, GradientsOfNormalisations) {
 
 TEST_F(TrustedSizesTest, StatisticsOfChannels) {
   const Stack good = {at::randn({2, 6, 5}), at::zeros({6}), at::ones({6}), 0.1};
-  ExpectGood("batch_norm_update_stats", good);
-  ExpectFixed("batch_norm_update_stats", good, 1);
-  ExpectFixed("batch_norm_update_stats", good, 2);
+  ExpectTrusts("batch_norm_update_stats", good, {1, 2});
 }
 
 TEST_F(TrustedSizesTest, NormsOfWeights) {
@@ -327,9 +314,7 @@ TEST_F(TrustedSizesTest, NormsOfWeights) {
     const at::Tensor v = at::randn({4, 6});
     const at::Tensor g = dim == 0 ? at::rand({4, 1}) : at::rand({1, 6});
     const Stack forward = {v, g, dim};
-    ExpectGood("_weight_norm_interface", forward);
-    ExpectDense("_weight_norm_interface", forward, 0);
-    ExpectDense("_weight_norm_interface", forward, 1);
+    ExpectTrusts("_weight_norm_interface", forward, {}, {0, 1});
     ExpectBad("_weight_norm_interface", forward, 1, at::rand({3}),
               "argument g is float32[3], must have");
     ExpectBad("_weight_norm_interface", forward, 0, at::rand({0, 0}),
@@ -337,9 +322,7 @@ TEST_F(TrustedSizesTest, NormsOfWeights) {
     const auto [w, norms] = at::_weight_norm_interface(v, g, dim);
     const Stack good = {at::randn({4, 6}), v, g, norms, dim};
     const std::string op = "_weight_norm_interface_backward";
-    ExpectGood(op, good);
-    ExpectFixed(op, good, 0);
-    ExpectDense(op, good, 0);
+    ExpectTrusts(op, good, {0}, {0});
     ExpectBad(op, good, 2, at::rand({3}), "argument saved_g");
     ExpectBad(op, good, 3, at::rand({3}), "argument saved_norms");
   }
@@ -385,8 +368,7 @@ TEST_F(TrustedSizesTest, HeadsOfAttention) {
 
 TEST_F(TrustedSizesTest, GradientsOfWindows) {
   const Stack good = {at::randn({4, 3, 2}), Ints{4, 8}, 1, 2, 3};
-  ExpectGood("unfold_backward", good);
-  ExpectFixed("unfold_backward", good, 0);
+  ExpectTrusts("unfold_backward", good, {0});
   ExpectGood("unfold_backward", {at::randn({1}), Ints{}, 0, 1, 1});
   ExpectGood("unfold_backward", {at::randn({3, 8, 2}), Ints{8, 8}, -2, 2, 3});
   ExpectBad("unfold_backward", good, 1, Ints{4, 20}, "argument grad_in");
@@ -395,15 +377,11 @@ TEST_F(TrustedSizesTest, GradientsOfWindows) {
 
 TEST_F(TrustedSizesTest, GradientsOfDistances) {
   const Stack self = {at::randn({10}), at::randn({5, 3}), 2.0, at::rand({10})};
-  ExpectGood("_pdist_backward", self);
-  ExpectFixed("_pdist_backward", self, 0);
-  ExpectFixed("_pdist_backward", self, 3);
+  ExpectTrusts("_pdist_backward", self, {0, 3});
   ExpectBad("_pdist_backward", self, 1, at::randn({9, 3}), "argument grad");
   const Stack pair = {at::randn({2, 5, 4}), at::randn({2, 5, 3}),
                       at::randn({2, 4, 3}), 2.0, at::rand({2, 5, 4})};
-  ExpectGood("_cdist_backward", pair);
-  ExpectFixed("_cdist_backward", pair, 0);
-  ExpectFixed("_cdist_backward", pair, 4);
+  ExpectTrusts("_cdist_backward", pair, {0, 4});
   ExpectBad("_cdist_backward", pair, 1, at::randn({2, 6, 3}), "argument grad");
   ExpectBad("_cdist_backward", pair, 2, at::randn({2, 4, 1}), "argument x2");
 }
@@ -427,8 +405,7 @@ TEST_F(TrustedSizesTest, FactorsAndRightSides) {
   for (const Ints& shape : {Ints{3, 4, 6}, Ints{3, 6, 4}, Ints{4, 4}}) {
     const auto [lu, pivots] = at::linalg_lu_factor(at::randn(shape));
     const Stack good = {lu, pivots};
-    ExpectGood("lu_unpack", good);
-    ExpectFixed("lu_unpack", good, 1);
+    ExpectTrusts("lu_unpack", good, {1});
     ExpectGood("lu_unpack", {lu, pivots.slice(0, 0, 1), true, false});
   }
   const Stack good = {at::randn({4, 3}), at::randn({4, 2}), IValue(),
@@ -563,8 +540,7 @@ TEST_F(TrustedSizesTest, StatesOfRecurrences) {
 
 TEST_F(TrustedSizesTest, NoiseAndMedians) {
   const Stack noise = {at::randn({20}), at::rand({20}), 0.1, 0.3, true};
-  ExpectGood("rrelu_with_noise", noise);
-  ExpectDense("rrelu_with_noise", noise, 1);
+  ExpectTrusts("rrelu_with_noise", noise, {}, {1});
   const at::Tensor row = at::randn({3, 1});
   for (const std::string op : {"median", "nanmedian"}) {
     ExpectGood(op, {row.slice(0, 0, 0).expand({0, 4}), 1}, "dim");

@@ -8,8 +8,8 @@
 #include "common/base/status_macros.h"
 #include "gpu_worker/device/cuda/inferred_layout.h"
 #include "gpu_worker/device/torch/call_runner.h"
-#include "gpu_worker/device/torch/index_check.h"
-#include "gpu_worker/device/torch/library_guards.h"
+#include "gpu_worker/device/torch/guards/index_check.h"
+#include "gpu_worker/device/torch/guards/library_guards.h"
 #include "gpu_worker/device/torch/torch_buffer.h"
 #include "gpu_worker/device/torch/torch_error.h"
 

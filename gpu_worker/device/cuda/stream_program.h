@@ -19,7 +19,7 @@
 #include "gpu_worker/device/operator_library.h"
 #include "gpu_worker/device/torch/attention_pass.h"
 #include "gpu_worker/device/torch/call_runner.h"
-#include "gpu_worker/device/torch/index_table.h"
+#include "gpu_worker/device/torch/guards/index_table.h"
 #include "gpu_worker/device/torch/torch_call.h"
 #include "gpu_worker/device/torch/torch_target.h"
 

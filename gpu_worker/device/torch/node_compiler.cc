@@ -15,11 +15,11 @@
 #include "common/torch/overwrite_table.h"
 #include "common/torch/random_table.h"
 #include "common/torch/schema_hash.h"
-#include "gpu_worker/device/torch/dimension_check.h"
-#include "gpu_worker/device/torch/named_arguments.h"
-#include "gpu_worker/device/torch/operand_guards.h"
+#include "gpu_worker/device/torch/guards/dimension_check.h"
+#include "gpu_worker/device/torch/guards/named_arguments.h"
+#include "gpu_worker/device/torch/guards/operand_guards.h"
+#include "gpu_worker/device/torch/guards/work_limit.h"
 #include "gpu_worker/device/torch/torch_error.h"
-#include "gpu_worker/device/torch/work_limit.h"
 
 namespace djinn::worker {
 namespace {

@@ -9,8 +9,8 @@
 #include "c10/core/Device.h"
 #include "common/srg/graph.h"
 #include "gpu_worker/device/torch/custom_operators.h"
+#include "gpu_worker/device/torch/guards/work_limit.h"
 #include "gpu_worker/device/torch/torch_call.h"
-#include "gpu_worker/device/torch/work_limit.h"
 
 namespace djinn::worker {
 

@@ -2,14 +2,13 @@
 
 import copy
 import functools
-import threading
 import warnings
 
 import torch
 
 import djinn
 from djinn._traced import TracedCalls
-from tests.python.remote_case import RemoteCase, run_program
+from tests.python.remote_case import RemoteCase, in_threads, run_program
 
 SCALE = 2.0
 _plain_custom_calls = []
@@ -333,22 +332,15 @@ class BackendTest(RemoteCase):
         local = Block().eval()
         compiled = torch.compile(copy.deepcopy(local).to(self.device), backend="djinn")
         compiled(self.on(4, 8))
-        failures = []
 
         def call(seed):
             generator = torch.Generator().manual_seed(seed)
             with torch.no_grad():
                 for _ in range(20):
                     x = torch.randn(4, 8, generator=generator)
-                    if not torch.equal(compiled(x.to(self.device)).cpu(), local(x)):
-                        failures.append(seed)
+                    self.assertTrue(torch.equal(compiled(x.to(self.device)).cpu(), local(x)))
 
-        threads = [threading.Thread(target=call, args=(seed,)) for seed in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        self.assertEqual(failures, [])
+        in_threads(call, 4)
 
     @torch.no_grad()
     def test_a_graph_of_this_process_runs_as_without_the_backend(self):

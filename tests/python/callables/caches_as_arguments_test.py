@@ -164,9 +164,7 @@ class CachesAsArgumentsTest(RemoteCase):
             before = compiled.statistics()["replays"]
             caches = self.filled()
             for _ in range(150):
-                x = torch.randn(1, 2, 1, 4)
-                ours = compiled(caches.remote, x.to(self.device))
-                self.assert_same(ours, function(caches.local, x))
+                self.compare(compiled, function, [caches], check_caches=False)
             self.assert_same_caches(caches)
             replays.append(compiled.statistics()["replays"] - before)
         self.assertEqual(replays[:2], [0, 0])
@@ -326,19 +324,20 @@ class CachesAsArgumentsTest(RemoteCase):
 
     # Arguments of one call -----------------------------------------------------------
 
-    def check(self, function, make, *others, times=4):
-        """`function`, of caches and a tensor, gives the same on either side; returns replays."""
+    def compare(self, compiled, function, caches, check_caches=True):
+        """A call with caches and a tensor has the same result and effects on either side."""
+        x = torch.randn(1, 2, 1, 4)
+        theirs = function(*[one.local for one in caches], x)
+        self.assert_same(compiled(*[one.remote for one in caches], x.to(self.device)), theirs)
+        for one in caches if check_caches else ():
+            self.assert_same_caches(one)
+
+    def check(self, function, makes, least):
+        """Compares calls with what each of `makes` returns; more than `least` are replayed."""
         compiled = djinn.compile(function)
-        for _ in range(times):
-            caches = make()
-            x = torch.randn(1, 2, 1, 4)
-            theirs = function(*[one.local for one in caches], x, *others)
-            ours = compiled(*[one.remote for one in caches], x.to(self.device), *others)
-            self.assert_same(ours, theirs)
-            for one in caches:
-                self.assert_same_caches(one)
-        self.refusal = compiled.statistics()["refusal"]
-        return compiled.statistics()["replays"]
+        for make in makes:
+            self.compare(compiled, function, make())
+        self.assertGreater(compiled.statistics()["replays"], least, compiled.statistics())
 
     def filled(self, length=3, dtype=torch.float32):
         state = [torch.randn(1, 2, length, 4).to(dtype) for _ in range(4)]
@@ -362,16 +361,7 @@ class CachesAsArgumentsTest(RemoteCase):
         def two():
             return self.filled(), self.filled()
 
-        compiled = djinn.compile(function)
-        for make in (two, two, two, twice, two, twice, twice, twice, two):
-            caches = make()
-            x = torch.randn(1, 2, 1, 4)
-            theirs = function(*[one.local for one in caches], x)
-            ours = compiled(*[one.remote for one in caches], x.to(self.device))
-            self.assert_same(ours, theirs)
-            for one in caches:
-                self.assert_same_caches(one)
-        self.assertGreater(compiled.statistics()["replays"], 3, compiled.statistics())
+        self.check(function, (two, two, two, twice, two, twice, twice, twice, two), 3)
 
     def test_caches_that_share_layers_or_tensors(self):
         def function(one, other, x):
@@ -382,38 +372,26 @@ class CachesAsArgumentsTest(RemoteCase):
         def apart():
             return self.filled(), self.filled()
 
-        def of_one_layer():
-            both = apart()
-            for name in ("local", "remote"):
-                one, other = (getattr(caches, name) for caches in both)
-                other.layers[0] = one.layers[0]
-            return both
+        def joined(share):
+            def make():
+                both = apart()
+                share(both[0].local, both[1].local)
+                share(both[0].remote, both[1].remote)
+                return both
 
-        def of_one_tensor():
-            both = apart()
-            for name in ("local", "remote"):
-                one, other = (getattr(caches, name) for caches in both)
-                other.layers[0].keys = one.layers[0].keys
-            return both
+            return make
 
-        def of_one_list():
-            both = apart()
-            for name in ("local", "remote"):
-                one, other = (getattr(caches, name) for caches in both)
-                other.layers = one.layers
-            return both
+        def one_layer(one, other):
+            other.layers[0] = one.layers[0]
 
-        compiled = djinn.compile(function)
-        makes = (apart, of_one_layer, of_one_tensor, of_one_list)
-        for make in makes * 2 + makes[::-1] * 2:
-            caches = make()
-            x = torch.randn(1, 2, 1, 4)
-            theirs = function(*[one.local for one in caches], x)
-            ours = compiled(*[one.remote for one in caches], x.to(self.device))
-            self.assert_same(ours, theirs)
-            for one in caches:
-                self.assert_same_caches(one)
-        self.assertGreater(compiled.statistics()["replays"], 6, compiled.statistics())
+        def one_tensor(one, other):
+            other.layers[0].keys = one.layers[0].keys
+
+        def one_list(one, other):
+            other.layers = one.layers
+
+        makes = (apart, *map(joined, (one_layer, one_tensor, one_list)))
+        self.check(function, makes * 2 + makes[::-1] * 2, 6)
 
     def test_other_dtypes_and_lengths(self):
         def function(cache, x):
@@ -421,15 +399,9 @@ class CachesAsArgumentsTest(RemoteCase):
             keys, values = cache.update(x.to(dtype), x.to(dtype), 0)
             return (keys * values).float()
 
-        compiled = djinn.compile(function)
-        kinds = [(length, dtype) for length in (3, 4, 7) for dtype in (torch.float32, torch.float64)]
-        for length, dtype in kinds * 3 + kinds[::-1]:
-            caches = self.filled(length, dtype)
-            x = torch.randn(1, 2, 1, 4)
-            ours = compiled(caches.remote, x.to(self.device))
-            self.assert_same(ours, function(caches.local, x))
-            self.assert_same_caches(caches)
-        self.assertGreater(compiled.statistics()["replays"], 6, compiled.statistics())
+        makes = [lambda length=length, dtype=dtype: [self.filled(length, dtype)]
+                 for length in (3, 4, 7) for dtype in (torch.float32, torch.float64)]
+        self.check(function, makes * 3 + makes[::-1], 6)
 
     def test_plain_values_in_caches_are_part_of_the_call(self):
         def function(cache, x):
@@ -462,7 +434,7 @@ class CachesAsArgumentsTest(RemoteCase):
             cache.layers[:] = cache.layers[::-1]
             return x + layer.values.sum()
 
-        self.assertGreater(self.check(function, lambda: (self.filled(),)), 0, self.refusal)
+        self.check(function, 4 * [lambda: [self.filled()]], 0)
 
     def test_a_result_that_leads_to_the_cache(self):
         def function(cache, x):
@@ -560,22 +532,17 @@ class CachesAsArgumentsTest(RemoteCase):
 
         local, compiled = of(mine.local), djinn.compile(of(mine.remote))
 
-        def check(caches):
-            x = torch.randn(1, 2, 1, 4)
-            self.assert_same(compiled(caches.remote, x.to(self.device)), local(caches.local, x))
-            self.assert_same_caches(caches)
-
         for _ in range(4):
-            check(self.filled())
+            self.compare(compiled, local, [self.filled()])
         self.assertGreater(compiled.statistics()["replays"], 0, compiled.statistics())
         # Now the two are the same object, or share a layer.
-        check(mine)
+        self.compare(compiled, local, [mine])
         self.assertIn("that the function refers to", compiled.statistics()["refusal"])
         sharing = self.filled()
         sharing.local.layers[0] = mine.local.layers[0]
         sharing.remote.layers[0] = mine.remote.layers[0]
-        check(sharing)
-        check(self.filled(4))
+        self.compare(compiled, local, [sharing])
+        self.compare(compiled, local, [self.filled(4)])
 
     # Refusals ------------------------------------------------------------------------
 

@@ -1,12 +1,11 @@
 """Registered callables that read values of their arguments, such as masks."""
 
-import threading
 
 import torch
 import transformers
 
 import djinn
-from tests.python.remote_case import RemoteCase
+from tests.python.remote_case import RemoteCase, in_threads
 
 
 def masked(x, mask):
@@ -273,20 +272,11 @@ class ConditionsTest(RemoteCase):
 
     def test_threads_with_masks_of_their_own(self):
         compiled = djinn.compile(masked)
-        failures = []
 
         def work(seed):
             generator = torch.Generator().manual_seed(seed)
-            try:
-                for i in range(30):
-                    mask = torch.randint(0, 2, (4,), generator=generator) if i % 2 else torch.ones(4).long()
-                    self.check(compiled, masked, torch.randn(4, generator=generator), mask)
-            except BaseException as error:
-                failures.append(error)
+            for i in range(30):
+                mask = torch.randint(0, 2, (4,), generator=generator) if i % 2 else torch.ones(4).long()
+                self.check(compiled, masked, torch.randn(4, generator=generator), mask)
 
-        threads = [threading.Thread(target=work, args=(seed,)) for seed in range(3)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        self.assertEqual(failures, [])
+        in_threads(work, 3)

@@ -1,12 +1,12 @@
 """djinn.compile(): what is executed again."""
 
-import threading
 
 import torch
 import torch.nn.functional as F
 
 import djinn
 from tests.python.callables.registered_case import RegisteredCase
+from tests.python.remote_case import in_threads
 
 
 class RegisteredCallablesTest(RegisteredCase):
@@ -133,20 +133,14 @@ class RegisteredCallablesTest(RegisteredCase):
     def test_several_threads(self):
         w = self.on(6, 6)
         compiled = djinn.compile(lambda x: (x @ w).tanh())
-        failures = []
+        w_local = w.cpu()
 
         def work(seed):
             generator = torch.Generator().manual_seed(seed)
             for _ in range(30):
                 x = torch.randn(2, 6, generator=generator)
-                if not torch.equal(compiled(x.to(self.device)).cpu(), (x @ w_local).tanh()):
-                    failures.append(seed)
+                self.assertTrue(
+                    torch.equal(compiled(x.to(self.device)).cpu(), (x @ w_local).tanh()))
 
-        w_local = w.cpu()
-        threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        self.assertEqual(failures, [])
+        in_threads(work, 4)
         self.assertGreater(compiled.statistics()["replays"], 60)
