@@ -248,7 +248,7 @@ class CallRunner {
                               call_.uninitialised, target_, results);
     for (const uint32_t position : call_.returns) {
       const c10::IValue& value = stack[position];
-      if (absl::c_linear_search(call_.unasked, position)) {
+      if (absl::c_linear_search(call_.unused_results, position)) {
         DJINN_RETURN_IF_ERROR(collector.Add(at::Tensor()));
       } else if (value.isTensor()) {
         DJINN_RETURN_IF_ERROR(collector.Add(value.toTensor()));

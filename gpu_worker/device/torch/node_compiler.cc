@@ -95,7 +95,7 @@ class NodeCompiler {
     DJINN_RETURN_IF_ERROR(CheckGenerator());
     call_.uninitialised =
         absl::StrContains(std::string(schema_.name()), "empty");
-    FindUnasked();
+    FindUnusedResults();
     return std::move(call_);
   }
 
@@ -169,7 +169,7 @@ class NodeCompiler {
     return absl::OkStatus();
   }
 
-  void FindUnasked() {
+  void FindUnusedResults() {
     const auto mask =
         NamedArguments(schema_, call_.call).Booleans("output_mask");
     if (!mask.has_value() || mask->size() != node_.results.size() ||
@@ -179,7 +179,7 @@ class NodeCompiler {
     for (uint32_t i = 0; i < mask->size(); ++i) {
       if (!(*mask)[i] &&
           std::holds_alternative<srg::UndefinedResult>(node_.results[i])) {
-        call_.unasked.push_back(call_.returns[i]);
+        call_.unused_results.push_back(call_.returns[i]);
       }
     }
   }

@@ -42,7 +42,7 @@ struct TorchCall {
   // The positions of returned gradients that neither the call's mask nor the
   // graph asks for. A kernel may compute them along with others: oneDNN returns
   // the gradient of a convolution's weight with that of its bias.
-  std::vector<uint32_t> unasked;
+  std::vector<uint32_t> unused_results;
 };
 
 }  // namespace djinn::worker
