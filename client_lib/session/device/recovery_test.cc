@@ -163,6 +163,27 @@ TEST_F(RecoveryTest, ARunThatKillsTwoWorkersIsGivenUpAndTheSessionGoesOn) {
   EXPECT_EQ(ErrorReason(ReadAll(y).status()), "RUN_KILLS_WORKERS");
 }
 
+TEST_F(RecoveryTest, ARunIsNotBlamedForLossesBeforeAWorkerSurvivedIt) {
+  const StoragePtr x = Uploaded("12345678");
+  ASSERT_TRUE(device_->Synchronize().ok());
+  cluster_.worker().Set(&FakeScript::hold_runs, true);
+  const StoragePtr y = Called(7, {x});
+  for (int round = 0; round < 3; ++round) {
+    std::thread reader([&] {
+      const absl::Status status = ReadAll(y).status();
+      EXPECT_TRUE(status.ok()) << status;
+    });
+    cluster_.worker().WaitForRead();
+    Lose();
+    cluster_.worker().Set(&FakeScript::hold_runs, false);
+    cluster_.worker().Resume();
+    reader.join();
+    // The successor is lost, too, and the next one executes the run again.
+    cluster_.worker().Set(&FakeScript::hold_runs, true);
+    Lose();
+  }
+}
+
 // Returns the metadata of one result.
 v1::RunMetadata MetadataOf(int elements) {
   v1::RunMetadata metadata;
