@@ -2,6 +2,7 @@
 #ifndef TESTS_SECURITY_RAW_CLIENT_H_
 #define TESTS_SECURITY_RAW_CLIENT_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -51,8 +52,14 @@ class RawClient {
     message.set_sequence(++sequence_);
     v1::ControlRequest request;
     *request.mutable_ordered() = std::move(message);
+    request.set_acknowledged_reply(handled_);
     control_->Send(request);
     return sequence_;
+  }
+  // Acknowledges the reply and all before it, with the next message. The worker
+  // keeps some MiB of replies that were not.
+  void Acknowledge(const v1::ControlResponse& reply) {
+    handled_ = std::max(handled_, reply.reply_number());
   }
   std::string ValueOf(uint64_t storage, uint64_t version) {
     const uint64_t sequence = Send(Read(storage, version));
@@ -87,6 +94,7 @@ class RawClient {
   WireSession session_;
   std::unique_ptr<ControlStream> control_;
   uint64_t sequence_ = 0;
+  uint64_t handled_ = 0;
   uint64_t last_storage_ = 100;
   uint64_t last_graph_ = 100;
 };
