@@ -79,7 +79,7 @@ RawCall MakeCall(const std::vector<c10::OperatorHandle>& operators,
 class OperatorsFuzz {
  public:
   explicit OperatorsFuzz(int attackers)
-      : walls_("{mode: process, executors: 8, node_limit: 5s}", 1, attackers),
+      : walls_("{mode: process, executors: 8, node_limit: 10s}", 1, attackers),
         victim_(walls_, "victim") {
     for (int i = 0; i < attackers; ++i) {
       attackers_[absl::StrCat("attacker", i)];

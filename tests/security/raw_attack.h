@@ -84,6 +84,7 @@ inline std::optional<std::string> ReadBytes(RawClient* client, uint64_t storage,
     return response.has_read() && response.read().sequence() == sequence;
   });
   if (!reply.has_value()) return std::nullopt;
+  client->Acknowledge(*reply);
   return reply->read().value();
 }
 

@@ -2,6 +2,7 @@
 #ifndef TESTS_SECURITY_RAW_CLIENT_H_
 #define TESTS_SECURITY_RAW_CLIENT_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -19,14 +20,16 @@ namespace djinn {
 // Add() and has run once, into storage 2 at version 1.
 class RawClient {
  public:
-  RawClient(const Walls& walls, const std::string& tenant)
-      : session_(walls.coordinator(), Walls::TokenOf(tenant)) {
-    v1::ControlRequest request;
-    *request.mutable_hello() = session_.Hello();
+  RawClient(const Walls& walls, const std::string& tenant) {
     // On a busy machine, an executor may take longer to start than gRPC waits
-    // for its connection.
+    // for its connection, or one that is about to be lost is still named.
     for (int attempt = 1;; ++attempt) {
-      control_ = session_.OpenControl();
+      control_.reset();
+      session_ = std::make_unique<WireSession>(walls.coordinator(),
+                                               Walls::TokenOf(tenant));
+      v1::ControlRequest request;
+      *request.mutable_hello() = session_->Hello();
+      control_ = session_->OpenControl();
       control_->Send(request);
       const auto hello = control_->Wait(
           [](const v1::ControlResponse& r) { return r.has_hello(); });
@@ -43,16 +46,22 @@ class RawClient {
     EXPECT_EQ(ValueOf(2, 1), FloatBytes({2, 4, 6, 8}));
   }
 
-  WireSession& session() { return session_; }
+  WireSession& session() { return *session_; }
   ControlStream& control() { return *control_; }
-  std::string address() const { return session_.lease().worker_address(); }
+  std::string address() const { return session_->lease().worker_address(); }
 
   uint64_t Send(v1::Ordered message) {
     message.set_sequence(++sequence_);
     v1::ControlRequest request;
     *request.mutable_ordered() = std::move(message);
+    request.set_acknowledged_reply(handled_);
     control_->Send(request);
     return sequence_;
+  }
+  // Acknowledges the reply and all before it, with the next message. The worker
+  // keeps some MiB of replies that were not.
+  void Acknowledge(const v1::ControlResponse& reply) {
+    handled_ = std::max(handled_, reply.reply_number());
   }
   std::string ValueOf(uint64_t storage, uint64_t version) {
     const uint64_t sequence = Send(Read(storage, version));
@@ -84,9 +93,10 @@ class RawClient {
  private:
   static constexpr int kAttempts = 6;
 
-  WireSession session_;
+  std::unique_ptr<WireSession> session_;
   std::unique_ptr<ControlStream> control_;
   uint64_t sequence_ = 0;
+  uint64_t handled_ = 0;
   uint64_t last_storage_ = 100;
   uint64_t last_graph_ = 100;
 };
