@@ -90,8 +90,8 @@ class FairQueue {
     // Expected device time; 0 when unknown. Does not change the tenants' shares
     // while one step is in service at a time.
     absl::Duration expected;
-    // Affects MayPreempt() only, never whose turn is next. If it is known, it is
-    // the pace of the session's steps from this one on.
+    // Affects MayPreempt() only, never whose turn is next. If it is known, it
+    // is the pace of the session's steps from this one on.
     Pace pace = Pace::kUnknown;
   };
 

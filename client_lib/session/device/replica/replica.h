@@ -161,8 +161,7 @@ void EndUploads(State& r);
 // Sends the report of a recovery that is over, if there is one.
 void SendReport(State& r);
 // Returns why the device could not recover now, or an empty string.
-std::string Obstacle(State& r)
-    ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu);
+std::string Obstacle(State& r) ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu);
 
 // --- describe_lineage.cc: what operators see of the kept messages.
 
