@@ -22,13 +22,12 @@ struct CustomOperators {
   std::vector<std::string> libraries;
 };
 
-// Loads the libraries, and Djinn's own operators on sparse tensors, for the life
-// of the process. Returns InvalidArgument
-// (BAD_OPERATOR_LIBRARY), which names the path, for a path that is not
-// absolute, is no regular file, cannot be loaded, or registers no operators.
-// An optional library that cannot be loaded is logged; one whose folder and
-// file have the names of a library that is loaded already is left out. Call it
-// before other threads use PyTorch.
+// Loads the libraries, and Djinn's own operators on sparse tensors, for the
+// life of the process. Returns InvalidArgument (BAD_OPERATOR_LIBRARY), which
+// names the path, for a path that is not absolute, is no regular file, cannot
+// be loaded, or registers no operators. An optional library that cannot be
+// loaded is logged; one whose folder and file have the names of a library that
+// is loaded already is left out. Call it before other threads use PyTorch.
 absl::StatusOr<CustomOperators> LoadOperatorLibraries(
     const std::vector<std::string>& required,
     const std::vector<std::string>& optional = {});
