@@ -30,11 +30,13 @@ namespace {
 // takes no further lease of it for kUnreachedLife.
 constexpr int kMostUnreached = 2;
 constexpr absl::Duration kUnreachedLife = absl::Minutes(1);
+// Time that the processes on this machine may take to start.
+constexpr absl::Duration kStartTimeout = absl::Seconds(60);
 // Time that the local coordinator may take to open the session, and to grant a
 // lease. Both take milliseconds on an idle machine.
 constexpr absl::Duration kLocalTimeout = absl::Seconds(30);
-// Time after which a lease of the cluster is returned that the device did not
-// take.
+// A lease of the cluster that the device did not take is returned after this
+// time.
 constexpr absl::Duration kOfferLife = absl::Seconds(10);
 // Time that a question whether the cluster has a worker again may wait.
 constexpr absl::Duration kAskTimeout = absl::Seconds(5);
@@ -102,19 +104,23 @@ class FallbackLink : public CoordinatorLink, private CoordinatorEvents {
                               CoordinatorEvents* events) override {
     program_ = program;
     events_ = events;
-    absl::StatusOr<Opened> opened = cluster_->Open(program, timeout, events);
-    if (!opened.ok()) {
-      if (!MeansNoWorker(opened.status())) return opened;
-      log::Warning(
-          "the cluster is not reached; the session opens on this machine, and "
-          "stays there",
-          {{"error", opened.status()}});
-      opened_ = false;
-    } else {
+    const Deadline deadline(timeout);
+    absl::StatusOr<Opened> opened = cluster_->Open(
+        program, std::min(options_.patience, timeout / 2), events);
+    if (opened.ok()) {
       session_id_ = opened->session_id;
       return opened;
     }
-    const absl::StatusOr<std::shared_ptr<Local>> local = StartLocal();
+    if (!absl::IsUnavailable(opened.status()) &&
+        !absl::IsDeadlineExceeded(opened.status())) {
+      return opened;
+    }
+    log::Warning(
+        "the cluster is not reached; the session opens on this machine, and "
+        "stays there",
+        {{"error", opened.status()}});
+    opened_ = false;
+    const absl::StatusOr<std::shared_ptr<Local>> local = StartLocal(deadline);
     if (!local.ok()) return Both(opened.status(), local.status());
     session_id_ = (*local)->opened.session_id;
     return (*local)->opened;
@@ -123,10 +129,13 @@ class FallbackLink : public CoordinatorLink, private CoordinatorEvents {
   absl::StatusOr<v1::LeaseGranted> RequestLease(
       v1::LeaseRequest request, absl::Duration timeout) override {
     if (request.member() > 0) {
-      if (opened_) return cluster_->RequestLease(std::move(request), timeout);
+      if (!IsHere(request.virtual_device())) {
+        return cluster_->RequestLease(std::move(request), timeout);
+      }
       return MakeError(absl::StatusCode::kResourceExhausted, "NO_CAPACITY",
                        "a local fallback has one worker");
     }
+    const Deadline deadline(timeout);
     if (auto offered = TakeOffer(request.virtual_device(), timeout)) {
       return *std::move(offered);
     }
@@ -142,7 +151,7 @@ class FallbackLink : public CoordinatorLink, private CoordinatorEvents {
       MutexLock lock(&mu_);
       if (cancelled_) return absl::CancelledError("the session closes");
     }
-    return AskLocal(request, why);
+    return AskLocal(request, why, deadline);
   }
 
   void ReturnLease(const std::string& lease_id, bool unreachable) override {
@@ -228,6 +237,9 @@ class FallbackLink : public CoordinatorLink, private CoordinatorEvents {
     absl::Duration offered;
     // The returner asks the cluster for it.
     bool asking = false;
+    // It did not take an offer, or could not go on at the offered worker. It
+    // gets no further offers.
+    bool stays = false;
   };
   using Process = std::pair<std::string, uint64_t>;  // worker, incarnation
   struct Unreached {
@@ -247,6 +259,11 @@ class FallbackLink : public CoordinatorLink, private CoordinatorEvents {
   // Operators ask the cluster's coordinator.
   void OnLineageAsked(const v1::LineageQuestion&) override {}
   void OnAttachedAgain() override {}
+
+  bool IsHere(uint32_t virtual_device) {
+    MutexLock lock(&mu_);
+    return !opened_ || devices_.contains(virtual_device);
+  }
 
   // Returns the cluster's error, and adds why there is no local worker either.
   static absl::Status Both(const absl::Status& cluster,
@@ -287,7 +304,8 @@ class FallbackLink : public CoordinatorLink, private CoordinatorEvents {
         return granted;
       }
     }
-    cluster_->ReturnLease(lease.lease_id(), /*unreachable=*/true);
+    // The coordinator was told when the session did not reach the worker.
+    cluster_->ReturnLease(lease.lease_id(), /*unreachable=*/false);
     *why = MakeError(
         absl::StatusCode::kUnavailable, "WORKER_UNREACHABLE",
         absl::StrCat("worker ", lease.worker_id(), " at ",
@@ -298,31 +316,40 @@ class FallbackLink : public CoordinatorLink, private CoordinatorEvents {
   }
 
   // Returns a running local cluster. Starts it if there is none.
-  absl::StatusOr<std::shared_ptr<Local>> StartLocal() {
+  absl::StatusOr<std::shared_ptr<Local>> StartLocal(const Deadline& deadline) {
     {
       MutexLock lock(&mu_);
-      while (starting_ && !cancelled_) changed_.Wait(&mu_);
+      while (starting_ && !cancelled_ && !deadline.passed()) {
+        WaitUntil(&changed_, &mu_, deadline);
+      }
       if (cancelled_) return absl::CancelledError("the session closes");
       if (local_ != nullptr) return local_;
+      if (starting_) {
+        return absl::DeadlineExceededError("another device starts it");
+      }
       starting_ = true;
     }
-    absl::StatusOr<std::shared_ptr<Local>> local = OpenLocal();
+    absl::StatusOr<std::shared_ptr<Local>> local = OpenLocal(deadline);
     MutexLock lock(&mu_);
     starting_ = false;
     changed_.SignalAll();
     if (!local.ok()) return local;
-    if (closed_) return absl::CancelledError("the session closes");
+    if (cancelled_) return absl::CancelledError("the session closes");
     local_ = *local;
     return local;
   }
 
-  absl::StatusOr<std::shared_ptr<Local>> OpenLocal() {
+  absl::StatusOr<std::shared_ptr<Local>> OpenLocal(const Deadline& deadline) {
     log::Warning("starts a coordinator and a worker on this machine");
     auto local = std::make_shared<Local>();
-    DJINN_ASSIGN_OR_RETURN(local->cluster, options_.start(session_id_));
+    DJINN_ASSIGN_OR_RETURN(
+        local->cluster,
+        options_.start(session_id_, std::min(kStartTimeout, deadline.left())));
     local->connector = std::move(local->cluster.connector);
-    DJINN_ASSIGN_OR_RETURN(local->opened, local->cluster.link->Open(
-                                              program_, kLocalTimeout, this));
+    DJINN_ASSIGN_OR_RETURN(
+        local->opened,
+        local->cluster.link->Open(
+            program_, std::min(kLocalTimeout, deadline.left()), this));
     return local;
   }
 
@@ -333,13 +360,15 @@ class FallbackLink : public CoordinatorLink, private CoordinatorEvents {
   }
 
   absl::StatusOr<v1::LeaseGranted> AskLocal(const v1::LeaseRequest& request,
-                                            const absl::Status& why) {
+                                            const absl::Status& why,
+                                            const Deadline& deadline) {
     absl::StatusOr<v1::LeaseGranted> granted;
     // A local worker that died needs a new process.
     for (int tries = 0; tries < 2; ++tries) {
-      const absl::StatusOr<std::shared_ptr<Local>> local = StartLocal();
+      const absl::StatusOr<std::shared_ptr<Local>> local = StartLocal(deadline);
       if (!local.ok()) return Both(why, local.status());
-      granted = (*local)->cluster.link->RequestLease(request, kLocalTimeout);
+      granted = (*local)->cluster.link->RequestLease(
+          request, std::min(kLocalTimeout, deadline.left()));
       if (granted.ok()) {
         leases_->Add(granted->lease().lease_id(), (*local)->connector);
         break;
@@ -355,16 +384,21 @@ class FallbackLink : public CoordinatorLink, private CoordinatorEvents {
         absl::StrCat(kLocalReason, "the cluster gave no worker (",
                      ErrorReason(why), ": ", why.message(), ")"));
     const std::string& worker = granted->lease().worker_id();
-    log::Warning("the cluster gives no worker; goes on at one on this machine",
-                 {{"device", request.virtual_device()},
-                  {"worker", worker},
-                  {"cause", why}});
+    log::Warning(
+        "the cluster gives no worker; a worker on this machine takes the "
+        "device",
+        {{"device", request.virtual_device()},
+         {"worker", worker},
+         {"cause", why}});
     {
       MutexLock lock(&mu_);
-      if (closed_) return absl::CancelledError("the session closes");
+      if (cancelled_) return absl::CancelledError("the session closes");
       Device& device = devices_[request.virtual_device()];
       device.request = request;
-      // The contents may be other ones by then.
+      const auto left = left_.find(request.virtual_device());
+      device.stays = left != left_.end() &&
+                     Clock::Real()->Monotonic() - left->second < kUnreachedLife;
+      // The device may hold other contents when it goes back.
       device.request.clear_contents();
       device.lease_id = granted->lease().lease_id();
       if (opened_ && !returner_.joinable()) {
@@ -387,9 +421,19 @@ class FallbackLink : public CoordinatorLink, private CoordinatorEvents {
   void ReturnLocal(const std::string& lease_id) {
     leases_->Remove(lease_id);
     std::shared_ptr<Local> local;
+    std::optional<v1::LeaseGranted> offer;
     {
       MutexLock lock(&mu_);
       local = local_;
+      for (auto device = devices_.begin(); device != devices_.end(); ++device) {
+        if (device->second.lease_id != lease_id) continue;
+        offer = std::move(device->second.offer);
+        devices_.erase(device);
+        break;
+      }
+    }
+    if (offer.has_value()) {
+      cluster_->ReturnLease(offer->lease().lease_id(), /*unreachable=*/false);
     }
     if (local != nullptr) {
       local->cluster.link->ReturnLease(lease_id, /*unreachable=*/false);
@@ -414,6 +458,9 @@ class FallbackLink : public CoordinatorLink, private CoordinatorEvents {
         }
         offer = std::move(found->second.offer);
         local_lease = found->second.lease_id;
+        if (offer.has_value()) {
+          left_[virtual_device] = Clock::Real()->Monotonic();
+        }
         devices_.erase(found);
         break;
       }
@@ -439,7 +486,9 @@ class FallbackLink : public CoordinatorLink, private CoordinatorEvents {
           WaitUntil(&changed_, &mu_, pause);
         }
         if (cancelled_) return;
-        for (const auto& [number, device] : devices_) here.push_back(number);
+        for (const auto& [number, device] : devices_) {
+          if (!device.stays) here.push_back(number);
+        }
       }
       for (const uint32_t number : here) AskFor(number);
     }
@@ -458,6 +507,7 @@ class FallbackLink : public CoordinatorLink, private CoordinatorEvents {
         // The device stays here. Another one may use the worker.
         stale = device.offer->lease().lease_id();
         device.offer.reset();
+        device.stays = true;
       } else {
         device.asking = true;
         request = device.request;
@@ -504,6 +554,8 @@ class FallbackLink : public CoordinatorLink, private CoordinatorEvents {
   bool starting_ ABSL_GUARDED_BY(mu_) = false;
   std::shared_ptr<Local> local_ ABSL_GUARDED_BY(mu_);
   std::map<uint32_t, Device> devices_ ABSL_GUARDED_BY(mu_);
+  // The time when a device took its last offer.
+  std::map<uint32_t, absl::Duration> left_ ABSL_GUARDED_BY(mu_);
   // The worker processes of the cluster's leases, and those not reached.
   std::map<std::string, Process> granted_ ABSL_GUARDED_BY(mu_);
   std::map<Process, Unreached> unreached_ ABSL_GUARDED_BY(mu_);
@@ -521,12 +573,14 @@ FallbackLinks WithFallback(std::unique_ptr<CoordinatorLink> link,
           std::make_unique<FallbackConnector>(std::move(connector), leases)};
 }
 
-std::function<absl::StatusOr<LocalCluster>(const std::string&)>
+std::function<absl::StatusOr<LocalCluster>(const std::string&, absl::Duration)>
 LocalClusterStarter(int worker_threads) {
   return [worker_threads](
-             const std::string& session_id) -> absl::StatusOr<LocalCluster> {
+             const std::string& session_id,
+             absl::Duration timeout) -> absl::StatusOr<LocalCluster> {
     ClusterOptions options;
     options.workers = 1;
+    options.start_timeout = timeout;
     options.worker_threads = worker_threads;
     options.worker_prefix = kLocalWorkerPrefix;
     DJINN_ASSIGN_OR_RETURN(std::unique_ptr<ClusterProcesses> processes,

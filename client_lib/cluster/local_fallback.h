@@ -7,8 +7,9 @@
 // attaches the session there under the same id, and grants a lease of that
 // worker. From then on it asks the cluster again and again. When that grants a
 // worker, the link ends the local lease with FALLBACK_ENDED, and the device
-// binds again and replays what it keeps, as after any loss. A device that
-// cannot be replayed stays.
+// binds again and replays what it keeps, as after any loss. A device stays, and
+// gets no further offer, if it cannot be replayed, or comes back within a
+// minute because it could not go on at the offered worker.
 //
 // Each change is logged, and reported to the cluster's operators. Without this
 // link there is no fallback.
@@ -44,9 +45,10 @@ struct FallbackOptions {
   absl::Duration patience = absl::Seconds(10);
   // Pause between two questions whether the cluster has a worker again.
   absl::Duration return_interval = absl::Seconds(5);
-  // Starts a local cluster. The link attaches to it under `session_id`, which
-  // is empty if the cluster's coordinator was not reached.
-  std::function<absl::StatusOr<LocalCluster>(const std::string& session_id)>
+  // Starts a local cluster within `timeout`. The link attaches to it under
+  // `session_id`, which is empty if the cluster's coordinator was not reached.
+  std::function<absl::StatusOr<LocalCluster>(const std::string& session_id,
+                                             absl::Duration timeout)>
       start;
 };
 
@@ -64,7 +66,7 @@ FallbackLinks WithFallback(std::unique_ptr<CoordinatorLink> link,
 
 // Returns a function that starts a coordinator and a CPU worker with this
 // number of threads.
-std::function<absl::StatusOr<LocalCluster>(const std::string&)>
+std::function<absl::StatusOr<LocalCluster>(const std::string&, absl::Duration)>
 LocalClusterStarter(int worker_threads);
 
 }  // namespace djinn

@@ -29,7 +29,7 @@ absl::Status NoWorker() {
                    "there is no worker");
 }
 
-// What a fake coordinator answers, and what it was told. Thread-safe.
+// Holds the answers of a fake coordinator, and what it was told. Thread-safe.
 struct Coordinator {
   mutable Mutex mu;
   CondVar changed;
@@ -40,6 +40,8 @@ struct Coordinator {
   uint64_t incarnation ABSL_GUARDED_BY(mu) = 1;
   int leases ABSL_GUARDED_BY(mu) = 0;
   int asked ABSL_GUARDED_BY(mu) = 0;
+  // The device of the last request.
+  uint32_t device ABSL_GUARDED_BY(mu) = 0;
   std::vector<std::string> returned ABSL_GUARDED_BY(mu);
   std::vector<v1::SessionRequest> reports ABSL_GUARDED_BY(mu);
   bool closed ABSL_GUARDED_BY(mu) = false;
@@ -77,6 +79,7 @@ class FakeLink : public CoordinatorLink {
                                                 absl::Duration) override {
     MutexLock lock(&c_->mu);
     ++c_->asked;
+    c_->device = request.virtual_device();
     c_->changed.SignalAll();
     if (!c_->refusal.ok()) return c_->refusal;
     v1::LeaseGranted granted;
@@ -165,8 +168,8 @@ class LocalFallbackTest : public testing::Test {
         std::make_unique<FakeLink>("cluster", cluster_),
         std::make_unique<FakeConnector>("to the cluster"),
         {.return_interval = absl::Milliseconds(1),
-         .start = [this](const std::string& session_id)
-             -> absl::StatusOr<LocalCluster> {
+         .start = [this](const std::string& session_id,
+                         absl::Duration) -> absl::StatusOr<LocalCluster> {
            ++starts_;
            started_for_ = session_id;
            if (!start_error_.ok()) return start_error_;
@@ -280,6 +283,39 @@ TEST_F(LocalFallbackTest, DeviceGoesBackWhenTheClusterHasAWorker) {
   EXPECT_THAT(local_->AwaitReturned(1), ElementsAre(here->lease().lease_id()));
 }
 
+TEST_F(LocalFallbackTest, DeviceThatComesBackAtOnceGetsNoFurtherOffer) {
+  Open();
+  cluster_->Refuse(NoWorker());
+  ASSERT_TRUE(Request(0).ok());
+  cluster_->Refuse(absl::OkStatus());
+  EXPECT_THAT(events_.WaitEnded(), HasSubstr(kFallbackEnded));
+  const auto there = Request(0);
+  ASSERT_TRUE(there.ok());
+  // It cannot go on there.
+  links_.link->ReturnLease(there->lease().lease_id(), true);
+  cluster_->Refuse(NoWorker());
+  ASSERT_EQ(Request(0)->lease().worker_id(), "local-0");
+  // Another device is asked for again and again, this one is not.
+  ASSERT_EQ(Request(1)->lease().worker_id(), "local-0");
+  cluster_->AwaitAsked(3);
+  MutexLock lock(&cluster_->mu);
+  EXPECT_EQ(cluster_->device, 1u);
+}
+
+TEST_F(LocalFallbackTest, LocalDeviceGetsNoFurtherWorkers) {
+  Open();
+  cluster_->Refuse(NoWorker());
+  ASSERT_TRUE(Request(0).ok());
+  v1::LeaseRequest member;
+  member.set_member(1);
+  EXPECT_EQ(
+      ErrorReason(links_.link->RequestLease(member, absl::Minutes(1)).status()),
+      "NO_CAPACITY");
+  cluster_->Refuse(absl::OkStatus());
+  member.set_virtual_device(1);
+  EXPECT_TRUE(links_.link->RequestLease(member, absl::Minutes(1)).ok());
+}
+
 TEST_F(LocalFallbackTest, ProcessThatWasNotReachedTwiceIsNotTakenAThirdTime) {
   Open();
   for (int i = 0; i < 2; ++i) {
@@ -319,15 +355,18 @@ TEST_F(LocalFallbackTest, ClusterThatIsAwayLeavesTheSessionHere) {
 }
 
 TEST_F(LocalFallbackTest, RefusedSessionIsAnError) {
-  {
-    MutexLock lock(&cluster_->mu);
-    cluster_->opens = MakeError(absl::StatusCode::kUnauthenticated,
-                                "TOKEN_UNKNOWN", "who are you?");
+  for (const absl::Status& refusal :
+       {MakeError(absl::StatusCode::kUnauthenticated, "TOKEN_UNKNOWN", "who?"),
+        MakeError(absl::StatusCode::kResourceExhausted, "TOO_MANY_SESSIONS",
+                  "two are open")}) {
+    {
+      MutexLock lock(&cluster_->mu);
+      cluster_->opens = refusal;
+    }
+    EXPECT_EQ(links_.link->Open("program", absl::InfiniteDuration(), &events_)
+                  .status(),
+              refusal);
   }
-  EXPECT_EQ(ErrorReason(
-                links_.link->Open("program", absl::InfiniteDuration(), &events_)
-                    .status()),
-            "TOKEN_UNKNOWN");
   EXPECT_EQ(starts_, 0);
 }
 

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "client_lib/session/device/replica/replica.h"
 #include "client_lib/session/device/replica/replica_state.h"
+#include "client_lib/session/model/links.h"
 #include "client_lib/session/stream/worker_greeting.h"
 #include "common/base/error.h"
 
@@ -23,6 +24,8 @@ absl::Status LoseLease(State& r, absl::string_view reason) {
   ConnectionState& c = r.connection;
   const absl::Status ended = EndedFor(reason);
   const absl::Status cause = MakeError(ended.code(), reason, ended.message());
+  // A device that keeps no messages stays where it is.
+  if (c.lineage == nullptr && reason == kFallbackEnded) return absl::OkStatus();
   // Other reasons, such as a reclaimed quota, would hold for the next lease,
   // too.
   if (c.lineage == nullptr || !MayRecover(cause)) return WorkerLost(r, ended);
