@@ -98,8 +98,14 @@ class ThreadsTest(RemoteCase):
         # It slows down every thread of a process that has more helper threads
         # than cores.
         def names():
-            paths = glob.glob("/proc/self/task/*/comm")
-            return sorted(open(path).read() for path in paths)
+            found = []
+            for path in glob.glob("/proc/self/task/*/comm"):
+                try:
+                    with open(path) as file:
+                        found.append(file.read())
+                except (FileNotFoundError, ProcessLookupError):
+                    pass  # the thread has ended meanwhile
+            return sorted(found)
 
         weight = torch.randn(784, 10, device=self.device, requires_grad=True)
         labels = torch.zeros(8, dtype=torch.long, device=self.device)
