@@ -158,7 +158,7 @@ void NoteRefused(State& r, uint64_t transfer_id)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu);
 // Ends the thread that sends uploads again.
 void EndUploads(State& r);
-// Sends the report of a recovery that is over, if there is one.
+// Sends the reports of recoveries that are over, if there are any.
 void SendReport(State& r);
 // Returns why the device could not recover now, or an empty string.
 std::string Obstacle(State& r) ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu);
