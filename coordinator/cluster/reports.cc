@@ -1,9 +1,14 @@
 #include "coordinator/cluster/reports.h"
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <string>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "common/base/proto_duration.h"
 #include "common/base/status_macros.h"
 #include "common/log/log.h"
@@ -16,8 +21,14 @@ namespace {
 
 // Most recoveries that are kept of a session, as SessionInfo says.
 constexpr size_t kMaxRecoveries = 8;
-// Most bytes of a text in a report.
-constexpr size_t kMaxText = 4096;
+// Most bytes of a text that is kept. A report may bring more, up to
+// kMaxReceivedText, and the rest is cut off.
+constexpr size_t kMaxText = 1024;
+constexpr size_t kMaxReceivedText = 4096;
+// Most bytes of an answer about lineage, as LineageAnswer says.
+constexpr size_t kMaxAnswer = size_t{48} << 10;
+// The longest duration that is believed, so that no sum overflows.
+constexpr absl::Duration kMaxDuration = absl::Hours(24);
 // The largest counts that are believed, so that no sum overflows.
 constexpr uint64_t kMaxCount = uint64_t{1} << 40;
 constexpr uint64_t kMaxBytes = uint64_t{1} << 50;
@@ -34,9 +45,10 @@ absl::Status CheckDevice(const Report& report) {
 }
 
 absl::Status CheckError(const v1::ErrorDetail& error) {
-  if (error.ByteSizeLong() <= kMaxText) return absl::OkStatus();
+  if (error.ByteSizeLong() <= kMaxReceivedText) return absl::OkStatus();
   return Violation(absl::StrCat("an error of ", error.ByteSizeLong(),
-                                " bytes: at most ", kMaxText, " are allowed"));
+                                " bytes: at most ", kMaxReceivedText,
+                                " are allowed"));
 }
 
 absl::Status CheckCount(absl::string_view what, uint64_t count, uint64_t most) {
@@ -48,13 +60,102 @@ absl::Status Check(const v1::RecoveryReport& report) {
   DJINN_RETURN_IF_ERROR(CheckDevice(report));
   DJINN_RETURN_IF_ERROR(CheckError(report.cause()));
   DJINN_RETURN_IF_ERROR(CheckError(report.failure()));
-  if (report.from_worker_id().size() > kMaxText ||
-      report.to_worker_id().size() > kMaxText) {
+  if (report.from_worker_id().size() > kMaxReceivedText ||
+      report.to_worker_id().size() > kMaxReceivedText) {
     return Violation("a worker id that is too long");
   }
   DJINN_RETURN_IF_ERROR(
       CheckCount("restored values", report.restored_values(), kMaxCount));
   return CheckCount("replayed nodes", report.replayed_nodes(), kMaxCount);
+}
+
+// Returns the number of bytes of the UTF-8 character that begins the text, or 0
+// if it begins with none.
+size_t CharacterSize(absl::string_view text) {
+  const auto byte = [text](size_t i) {
+    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u;
+  };
+  const unsigned lead = byte(0);
+  if (lead < 0x80) return 1;
+  if (lead < 0xc2 || lead > 0xf4) return 0;
+  const size_t size = lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
+  for (size_t i = 1; i < size; ++i) {
+    if ((byte(i) & 0xc0) != 0x80) return 0;
+  }
+  const unsigned second = byte(1);
+  // Overlong forms, surrogates, and numbers above the last character.
+  if ((lead == 0xe0 && second < 0xa0) || (lead == 0xed && second >= 0xa0) ||
+      (lead == 0xf0 && second < 0x90) || (lead == 0xf4 && second >= 0x90)) {
+    return 0;
+  }
+  return size;
+}
+
+// Replaces what an operator's terminal would obey, which is the control
+// characters of ASCII and Unicode, and what is no UTF-8. Cuts the text at
+// kMaxText bytes.
+std::string Clean(absl::string_view text) {
+  std::string clean;
+  while (!text.empty()) {
+    const size_t size = CharacterSize(text);
+    const size_t taken = size == 0 ? 1 : size;
+    if (clean.size() + taken > kMaxText) break;
+    const auto first = static_cast<unsigned char>(text[0]);
+    if (size == 0) {
+      clean += '?';
+    } else if (first < 0x20 || first == 0x7f ||
+               (first == 0xc2 && static_cast<unsigned char>(text[1]) < 0xa0)) {
+      clean += ' ';
+    } else {
+      clean.append(text.data(), size);
+    }
+    text.remove_prefix(taken);
+  }
+  return clean;
+}
+
+// Returns the parts of an error that operators see.
+v1::ErrorDetail Clean(const v1::ErrorDetail& error) {
+  v1::ErrorDetail clean;
+  clean.set_code(error.code());
+  clean.set_reason(Clean(error.reason()));
+  clean.set_message(Clean(error.message()));
+  return clean;
+}
+
+google::protobuf::Duration Clamped(const google::protobuf::Duration& time) {
+  return ToProtoDuration(
+      std::clamp(FromProtoDuration(time), absl::ZeroDuration(), kMaxDuration));
+}
+
+// Returns the report with clean texts and believable times.
+v1::RecoveryReport Clean(v1::RecoveryReport report) {
+  report.set_from_worker_id(Clean(report.from_worker_id()));
+  report.set_to_worker_id(Clean(report.to_worker_id()));
+  if (report.has_cause()) *report.mutable_cause() = Clean(report.cause());
+  if (report.has_failure()) *report.mutable_failure() = Clean(report.failure());
+  *report.mutable_total_time() = Clamped(report.total_time());
+  *report.mutable_lease_time() = Clamped(report.lease_time());
+  *report.mutable_connect_time() = Clamped(report.connect_time());
+  *report.mutable_send_time() = Clamped(report.send_time());
+  *report.mutable_replay_time() = Clamped(report.replay_time());
+  report.DiscardUnknownFields();
+  return report;
+}
+
+// Returns the answer with clean texts.
+v1::LineageAnswer Clean(v1::LineageAnswer answer) {
+  for (v1::DeviceLineage& device : *answer.mutable_devices()) {
+    device.set_mode(Clean(device.mode()));
+    device.set_obstacle(Clean(device.obstacle()));
+    for (v1::ValueLineage& value : *device.mutable_values()) {
+      value.set_why(Clean(value.why()));
+    }
+    for (v1::LineageNode& node : *device.mutable_graph()) {
+      node.set_text(Clean(node.text()));
+    }
+  }
+  return answer;
 }
 
 // Returns the label of the kind, such as "worker_lost".
@@ -73,8 +174,9 @@ std::string KindOf(const v1::RecoveryReport& report) {
 }  // namespace
 
 absl::Status NoteRecovery(ClusterState& state, const StreamId& id,
-                          const v1::RecoveryReport& report) {
-  DJINN_RETURN_IF_ERROR(Check(report));
+                          const v1::RecoveryReport& received) {
+  DJINN_RETURN_IF_ERROR(Check(received));
+  const v1::RecoveryReport report = Clean(received);
   MutexLock lock(&state.mu);
   DJINN_ASSIGN_OR_RETURN(Session* const session, state.FindOpenSession(id));
   const absl::Duration now = state.clock->Monotonic();
@@ -133,16 +235,23 @@ absl::Status NoteCheckpoint(ClusterState& state, const StreamId& id,
   metrics.checkpoints.Add({tenant, report.has_failure() ? "failed" : "done"});
   if (report.has_failure()) return absl::OkStatus();
   metrics.checkpoint_bytes.Add({tenant}, report.bytes());
-  metrics.checkpoint_durations.Observe(FromProtoDuration(report.took()));
+  metrics.checkpoint_durations.Observe(
+      FromProtoDuration(Clamped(report.took())));
   return absl::OkStatus();
 }
 
 absl::Status TakeLineage(ClusterState& state, const StreamId& id,
                          const v1::LineageAnswer& answer) {
+  if (answer.ByteSizeLong() > kMaxAnswer) {
+    return Violation(absl::StrCat("an answer of ", answer.ByteSizeLong(),
+                                  " bytes: at most ", kMaxAnswer,
+                                  " are allowed"));
+  }
+  const v1::LineageAnswer clean = Clean(answer);
   Wakes wakes;
   MutexLock lock(&state.mu);
   DJINN_ASSIGN_OR_RETURN(Session* const session, state.FindOpenSession(id));
-  state.lineage_inquiries.Take(session->id, answer, &wakes);
+  state.lineage_inquiries.Take(session->id, clean, &wakes);
   return absl::OkStatus();
 }
 

@@ -14,7 +14,8 @@ namespace djinn::coordinator::reports {
 // Each takes a message of a session's stream. Errors end the stream:
 // InvalidArgument (PROTOCOL_VIOLATION) for texts or numbers that no client
 // sends, and those of ClusterState::FindOpenSession(). Reports that come too
-// fast are left out.
+// fast are left out. Texts are cleaned for terminals and cut at 1,024 bytes,
+// and durations are clamped to a day.
 
 absl::Status NoteRecovery(ClusterState& state, const StreamId& id,
                           const v1::RecoveryReport& report)

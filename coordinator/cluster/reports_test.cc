@@ -142,6 +142,36 @@ TEST_F(ReportsTest, ImpossibleReportsAreViolations) {
   EXPECT_THAT(Metrics(), Not(HasSubstr("device_rebound\",result=\"done")));
 }
 
+TEST_F(ReportsTest, TextsOfRecoveriesAreCleanedAndCut) {
+  v1::RecoveryReport report = Report();
+  report.set_from_worker_id("w\x1b[2J0");
+  report.mutable_cause()->set_message("a\nb\x7f\xc2\x9b\xc3\xa9\xff");
+  report.mutable_failure()->set_message(std::string(1023, 'x') + "\xc3\xa9");
+  ASSERT_TRUE(reports::NoteRecovery(*cluster_, session_, report).ok());
+  const v1::SessionInfo info = *views::GetSession(*cluster_, session_.owner);
+  ASSERT_EQ(info.recoveries_size(), 1);
+  const v1::RecoveryReport& kept = info.recoveries(0).report();
+  EXPECT_EQ(kept.from_worker_id(), "w [2J0");
+  EXPECT_EQ(kept.cause().message(), "a b  \xc3\xa9?");
+  EXPECT_EQ(kept.failure().message(), std::string(1023, 'x'));
+}
+
+TEST_F(ReportsTest, DurationsAreClampedToADay) {
+  v1::RecoveryReport report = Report();
+  report.mutable_total_time()->set_seconds(INT64_MAX);
+  report.mutable_lease_time()->set_seconds(-5);
+  ASSERT_TRUE(reports::NoteRecovery(*cluster_, session_, report).ok());
+  v1::CheckpointReport checkpoint;
+  checkpoint.mutable_took()->set_seconds(INT64_MAX);
+  ASSERT_TRUE(reports::NoteCheckpoint(*cluster_, session_, checkpoint).ok());
+  const v1::SessionInfo info = *views::GetSession(*cluster_, session_.owner);
+  ASSERT_EQ(info.recoveries_size(), 1);
+  EXPECT_EQ(info.recoveries(0).report().total_time().seconds(), 86400);
+  EXPECT_EQ(info.recoveries(0).report().lease_time().seconds(), 0);
+  EXPECT_THAT(Metrics(),
+              HasSubstr("djinn_checkpoint_duration_seconds_sum 86400\n"));
+}
+
 TEST_F(ReportsTest, CheckpointsAreCounted) {
   v1::CheckpointReport report;
   report.set_bytes(1000);
@@ -178,6 +208,31 @@ TEST_F(ReportsTest, LineageIsTheClientsAnswer) {
   EXPECT_EQ((*lineage_)->devices(0).mode(), "replay");
   // A second answer has no question.
   ASSERT_TRUE(reports::TakeLineage(*cluster_, session_, answer).ok());
+}
+
+TEST_F(ReportsTest, TextsOfLineageAreCleaned) {
+  Ask();
+  v1::LineageAnswer answer;
+  answer.set_number(Next(session_)->lineage().number());
+  v1::DeviceLineage* const device = answer.add_devices();
+  device->set_mode("\x1b]0;m");
+  device->set_obstacle("\ro");
+  device->add_values()->set_why("\tw");
+  device->add_graph()->set_text("\bt");
+  ASSERT_TRUE(reports::TakeLineage(*cluster_, session_, answer).ok());
+  ASSERT_TRUE(lineage_.has_value() && lineage_->ok());
+  const v1::DeviceLineage& shown = (*lineage_)->devices(0);
+  EXPECT_EQ(shown.mode(), " ]0;m");
+  EXPECT_EQ(shown.obstacle(), " o");
+  EXPECT_EQ(shown.values(0).why(), " w");
+  EXPECT_EQ(shown.graph(0).text(), " t");
+}
+
+TEST_F(ReportsTest, LargeLineageIsAViolation) {
+  v1::LineageAnswer answer;
+  answer.add_devices()->set_mode(std::string(48 << 10, 'x'));
+  EXPECT_EQ(ErrorReason(reports::TakeLineage(*cluster_, session_, answer)),
+            "PROTOCOL_VIOLATION");
 }
 
 TEST_F(ReportsTest, SilentClientIsAnError) {

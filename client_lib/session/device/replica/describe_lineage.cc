@@ -22,8 +22,10 @@ constexpr size_t kMaxValues = 100;
 constexpr size_t kMaxNodes = 300;
 // Nodes of one value that are counted, as ValueLineage says.
 constexpr size_t kMaxCounted = 10'000;
-// Nodes that are counted in all, which bounds the time under the lock.
+// Nodes that are counted in all, and bytes of graphs that are parsed in all.
+// They bound the time under the lock, beside a pass over the live values.
 constexpr size_t kMaxCountedInAll = 200'000;
+constexpr size_t kMaxParsedInAll = size_t{2} << 20;
 // Bytes of an answer, as LineageAnswer says.
 constexpr size_t kMaxAnswer = size_t{48} << 10;
 constexpr size_t kMaxText = 200;
@@ -40,10 +42,74 @@ bool IsUpload(const Node& node) {
          !kept->request->ordered().install().has_seed();
 }
 
-std::string DescribeNode(const Node& node) {
+// What a description of a run needs of its graph.
+struct GraphSummary {
+  int nodes = 0;
+  // The operators of the first and the last node.
+  std::string first, last;
+};
+
+GraphSummary ReadSummary(const GraphDefinition& definition) {
+  v1::DefineGraph define;
+  (void)define.ParseFromString(definition.message);
+  const v1::Graph& graph = define.graph();
+  const auto operator_of = [&graph](int node) -> std::string {
+    const uint32_t op = graph.nodes(node).operator_index();
+    if (op >= static_cast<uint32_t>(graph.operators_size())) return "";
+    const v1::Operator& called = graph.operators(static_cast<int>(op));
+    return absl::StrCat(called.name(), called.overload().empty() ? "" : ".",
+                        called.overload());
+  };
+  GraphSummary summary;
+  summary.nodes = graph.nodes_size();
+  if (summary.nodes > 0) {
+    summary.first = operator_of(0);
+    summary.last = operator_of(summary.nodes - 1);
+  }
+  return summary;
+}
+
+// Returns where the run's node was called, or an empty string.
+std::string SiteOf(const KeptMessage& kept, int node) {
+  const auto i = static_cast<size_t>(node);
+  if (i >= kept.sites.size() || kept.sites[i] == 0) return "";
+  return djinn::Describe(CallSiteTable::Global().Get(kept.sites[i]));
+}
+
+std::string Text(const GraphSummary& graph, const KeptMessage& kept) {
+  std::string text = absl::StrCat("a run of ", graph.nodes,
+                                  graph.nodes == 1 ? " call, " : " calls, ");
+  if (graph.nodes > 0) absl::StrAppend(&text, graph.first, SiteOf(kept, 0));
+  if (graph.nodes > 1) {
+    absl::StrAppend(&text, " to ", graph.last, SiteOf(kept, graph.nodes - 1));
+  }
+  return text;
+}
+
+// Describes the runs of one answer. Parses each graph once, and no more than
+// kMaxParsedInAll bytes.
+class RunTexts {
+ public:
+  std::string Describe(const KeptMessage& kept) {
+    const GraphDefinition& definition = *kept.run->graph;
+    auto found = summaries_.find(&definition);
+    if (found == summaries_.end()) {
+      if (definition.message.size() > bytes_left_) return "a run";
+      bytes_left_ -= definition.message.size();
+      found = summaries_.emplace(&definition, ReadSummary(definition)).first;
+    }
+    return Text(found->second, kept);
+  }
+
+ private:
+  absl::flat_hash_map<const GraphDefinition*, GraphSummary> summaries_;
+  size_t bytes_left_ = kMaxParsedInAll;
+};
+
+std::string DescribeNode(const Node& node, RunTexts* runs) {
   const KeptMessage* const kept = KeptOf(node);
   if (kept == nullptr) return absl::StrCat("lost: ", node.lack);
-  if (kept->run != nullptr) return DescribeRun(*kept);
+  if (kept->run != nullptr) return runs->Describe(*kept);
   if (node.anchor) return "a checkpoint's value";
   const v1::Ordered& message = kept->request->ordered();
   if (message.has_install()) {
@@ -80,7 +146,7 @@ v1::ValueLineage::Fate FateOf(const Node& node) {
 
 // Adds the values, and returns their producers in the same order.
 std::vector<const Node*> AddValues(const Lineage& lineage, uint64_t storage,
-                                   v1::DeviceLineage* out) {
+                                   RunTexts* runs, v1::DeviceLineage* out) {
   struct Listed {
     Lineage::Value value;
     size_t messages = 0;
@@ -119,7 +185,7 @@ std::vector<const Node*> AddValues(const Lineage& lineage, uint64_t storage,
                                           producer.error.message())));
         break;
       default:
-        value->set_why(Short(DescribeNode(producer)));
+        value->set_why(Short(DescribeNode(producer, runs)));
         value->set_messages(static_cast<uint32_t>(one.messages));
     }
     producers.push_back(&producer);
@@ -128,7 +194,7 @@ std::vector<const Node*> AddValues(const Lineage& lineage, uint64_t storage,
 }
 
 // Adds the nodes that lead to the producers, and refers to them.
-void AddGraph(const std::vector<const Node*>& producers,
+void AddGraph(const std::vector<const Node*>& producers, RunTexts* runs,
               v1::DeviceLineage* out) {
   absl::flat_hash_map<const Node*, uint32_t> numbers;
   std::vector<const Node*> nodes;
@@ -148,7 +214,7 @@ void AddGraph(const std::vector<const Node*>& producers,
   for (const Node* const node : nodes) {
     v1::LineageNode* const shown = out->add_graph();
     shown->set_number(numbers[node]);
-    shown->set_text(Short(DescribeNode(*node)));
+    shown->set_text(Short(DescribeNode(*node, runs)));
     shown->set_anchor(node->anchor);
     shown->set_lost(node->incomplete);
     for (const Node* const operand : Lineage::OperandsOf(*node)) {
@@ -166,26 +232,7 @@ void AddGraph(const std::vector<const Node*>& producers,
 }  // namespace
 
 std::string DescribeRun(const KeptMessage& kept) {
-  v1::DefineGraph define;
-  (void)define.ParseFromString(kept.run->graph->message);
-  const v1::Graph& graph = define.graph();
-  std::string text;
-  const int nodes = graph.nodes_size();
-  for (int i = 0; i < nodes; i += std::max(1, nodes - 1)) {
-    if (i > 0) absl::StrAppend(&text, " to ");
-    const uint32_t op = graph.nodes(i).operator_index();
-    if (op < static_cast<uint32_t>(graph.operators_size())) {
-      const v1::Operator& called = graph.operators(static_cast<int>(op));
-      absl::StrAppend(&text, called.name(),
-                      called.overload().empty() ? "" : ".", called.overload());
-    }
-    if (static_cast<size_t>(i) < kept.sites.size() && kept.sites[i] != 0) {
-      absl::StrAppend(
-          &text, djinn::Describe(CallSiteTable::Global().Get(kept.sites[i])));
-    }
-  }
-  return absl::StrCat("a run of ", nodes, nodes == 1 ? " call, " : " calls, ",
-                      text);
+  return Text(ReadSummary(*kept.run->graph), kept);
 }
 
 v1::DeviceLineage DescribeLineage(State& r, uint64_t storage) {
@@ -209,7 +256,8 @@ v1::DeviceLineage DescribeLineage(State& r, uint64_t storage) {
   out.set_bytes(c.lineage->bytes());
   out.set_budget_bytes(c.lineage->budget());
   out.set_anchored_bytes(c.lineage->anchored_bytes());
-  AddGraph(AddValues(*c.lineage, storage, &out), &out);
+  RunTexts runs;
+  AddGraph(AddValues(*c.lineage, storage, &runs, &out), &runs, &out);
   return out;
 }
 
@@ -226,6 +274,10 @@ void ShrinkAnswer(v1::LineageAnswer* answer) {
     while (too_large() && device.values_size() > 0) {
       device.mutable_values()->RemoveLast();
     }
+  }
+  // The coordinator ends a session whose answer is too large.
+  while (too_large() && answer->devices_size() > 0) {
+    answer->mutable_devices()->RemoveLast();
   }
 }
 

@@ -316,18 +316,21 @@ absl::Status LoseWorker(State& r, const absl::Status& cause) {
   if (c.recovery.due) return absl::OkStatus();
   if (c.lineage == nullptr || !c.welcomed || !c.end.wanted() ||
       !c.end.failing.ok() || !MayRecover(cause)) {
-    return WorkerLost(r, cause);
+    absl::Status lost = WorkerLost(r, cause);
+    // Completes the report of an earlier loss whose replay was under way.
+    c.recovery.reporter.Failed(lost, Now(r));
+    return lost;
   }
   const bool returns = ErrorReason(cause) == kFallbackEnded;
+  const std::string obstacle = Obstacle(r);
+  if (returns && !obstacle.empty()) {
+    log::Warning("stays on the client's machine",
+                 {{"device", r.index}, {"because", obstacle}});
+    return absl::OkStatus();
+  }
   c.recovery.reporter.Begin(r.index, r.role.member, c.lease.worker_id(), cause,
                             Now(r));
-  if (const std::string obstacle = Obstacle(r); !obstacle.empty()) {
-    if (returns) {
-      c.recovery.reporter.Forget();
-      log::Warning("stays on the client's machine",
-                   {{"device", r.index}, {"because", obstacle}});
-      return absl::OkStatus();
-    }
+  if (!obstacle.empty()) {
     absl::Status lost = WorkerLost(
         r, WithText(cause,
                     absl::StrCat("; it is not replayed, because ", obstacle)));
@@ -463,8 +466,8 @@ void WarnIfIncomplete(State& r) {
 
 void NoteExecuted(State& r, uint64_t sequence) {
   ConnectionState& c = r.connection;
-  if (c.lineage == nullptr) return;
-  c.lineage->Executed(sequence);
+  if (c.lineage != nullptr) c.lineage->Executed(sequence);
+  // A replay also ends if StopKeeping() dropped the lineage meanwhile.
   if (c.recovery.last_replayed == 0) return;
   r.answers.NoteReplayed();
   if (sequence < c.recovery.last_replayed) return;
@@ -475,13 +478,16 @@ void NoteExecuted(State& r, uint64_t sequence) {
 }
 
 void SendReport(State& r) {
-  v1::SessionRequest request;
+  std::vector<v1::RecoveryReport> reports;
   {
     MutexLock lock(&r.connection.mu);
-    if (!r.connection.recovery.reporter.complete()) return;
-    *request.mutable_recovered() = r.connection.recovery.reporter.Take();
+    reports = r.connection.recovery.reporter.Take();
   }
-  r.context->link->Report(std::move(request));
+  for (v1::RecoveryReport& report : reports) {
+    v1::SessionRequest request;
+    *request.mutable_recovered() = std::move(report);
+    r.context->link->Report(std::move(request));
+  }
 }
 
 bool TakeKept(State& r, v1::ReadReply* reply) {

@@ -1,6 +1,8 @@
 #include "client_lib/session/device/replica/recovery_reporter.h"
 
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "client_lib/session/model/links.h"
 #include "common/base/error.h"
@@ -44,8 +46,6 @@ void RecoveryReporter::Begin(int device, int member, const std::string& worker,
   *report_.mutable_cause() = ShortDetail(cause);
 }
 
-void RecoveryReporter::Forget() { open_ = false; }
-
 void RecoveryReporter::Asked(absl::Duration took) {
   report_.set_attempts(report_.attempts() + 1);
   lease_ += took;
@@ -73,7 +73,7 @@ void RecoveryReporter::Executed(absl::Duration now) {
   *report_.mutable_send_time() = ToProtoDuration(send_);
   *report_.mutable_total_time() = ToProtoDuration(now - began_);
   open_ = false;
-  complete_ = true;
+  complete_.push_back(std::exchange(report_, {}));
 }
 
 void RecoveryReporter::Failed(const absl::Status& failure, absl::Duration now) {
@@ -81,12 +81,11 @@ void RecoveryReporter::Failed(const absl::Status& failure, absl::Duration now) {
   *report_.mutable_failure() = ShortDetail(failure);
   *report_.mutable_total_time() = ToProtoDuration(now - began_);
   open_ = false;
-  complete_ = true;
+  complete_.push_back(std::exchange(report_, {}));
 }
 
-v1::RecoveryReport RecoveryReporter::Take() {
-  complete_ = false;
-  return std::exchange(report_, {});
+std::vector<v1::RecoveryReport> RecoveryReporter::Take() {
+  return std::exchange(complete_, {});
 }
 
 }  // namespace djinn

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -23,8 +24,6 @@ class RecoveryReporter {
   // Begins with the loss of the worker.
   void Begin(int device, int member, const std::string& worker,
              const absl::Status& cause, absl::Duration now);
-  // Forgets a recovery that Begin() began and that does not take place.
-  void Forget();
   // Adds the time of a lease request, and of an attempt to connect.
   void Asked(absl::Duration took);
   void Connected(absl::Duration took);
@@ -32,19 +31,22 @@ class RecoveryReporter {
   void Sent(const std::string& worker, uint64_t replayed, uint64_t restored,
             absl::Duration began, absl::Duration now);
   // Completes the report: the worker has executed the replay, or the device
-  // fails. Executed() does nothing unless Sent() was called.
+  // fails. Executed() does nothing unless Sent() was called. Neither does
+  // anything if no recovery has begun.
   void Executed(absl::Duration now);
   void Failed(const absl::Status& failure, absl::Duration now);
 
-  bool complete() const { return complete_; }
-  // Returns the complete report, and forgets it.
-  v1::RecoveryReport Take();
+  // Returns whether there is a complete report. It stays complete when another
+  // recovery begins.
+  bool complete() const { return !complete_.empty(); }
+  // Returns the complete reports, oldest first, and forgets them.
+  std::vector<v1::RecoveryReport> Take();
 
  private:
   v1::RecoveryReport report_;
   bool open_ = false;
   bool sent_ = false;
-  bool complete_ = false;
+  std::vector<v1::RecoveryReport> complete_;
   absl::Duration began_, sent_at_;
   absl::Duration lease_, connect_, send_;
 };

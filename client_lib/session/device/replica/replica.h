@@ -158,7 +158,7 @@ void NoteRefused(State& r, uint64_t transfer_id)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu);
 // Ends the thread that sends uploads again.
 void EndUploads(State& r);
-// Sends the report of a recovery that is over, if there is one.
+// Sends the reports of recoveries that are over, if there are any.
 void SendReport(State& r);
 // Returns why the device could not recover now, or an empty string.
 std::string Obstacle(State& r) ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu);
@@ -169,7 +169,8 @@ std::string Obstacle(State& r) ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu);
 std::string DescribeRun(const KeptMessage& kept);
 // Describes what is kept for the storage, or for all storages if it is 0.
 v1::DeviceLineage DescribeLineage(State& r, uint64_t storage);
-// Leaves nodes and then values out until the answer fits into a message.
+// Leaves nodes, then values, then devices out until the answer fits into a
+// message.
 void ShrinkAnswer(v1::LineageAnswer* answer);
 
 // --- checkpoint.cc: reads values back, so that less must be computed again.

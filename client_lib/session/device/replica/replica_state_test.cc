@@ -1,8 +1,11 @@
 #include "client_lib/session/device/replica/replica_state.h"
 
 #include <atomic>
+#include <string>
 #include <thread>
 
+#include "client_lib/session/device/replica/replica.h"
+#include "djinn/v1/recovery.pb.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -41,6 +44,19 @@ TEST(ForgottenModelsTest, EachModelIsTakenOnce) {
   EXPECT_THAT(models.TakeAll(), testing::ElementsAre(3, 5));
   EXPECT_FALSE(models.any());
   EXPECT_THAT(models.TakeAll(), testing::IsEmpty());
+}
+
+TEST(ShrinkAnswerTest, AnswerOfManyDevicesFits) {
+  v1::LineageAnswer answer;
+  for (int i = 0; i < 1000; ++i) {
+    v1::DeviceLineage* const device = answer.add_devices();
+    device->set_obstacle(std::string(100, 'x'));
+    device->add_values()->set_why("y");
+    device->add_graph()->set_text("z");
+  }
+  ShrinkAnswer(&answer);
+  EXPECT_LE(answer.ByteSizeLong(), size_t{48} << 10);
+  EXPECT_GT(answer.devices_size(), 0);
 }
 
 }  // namespace
