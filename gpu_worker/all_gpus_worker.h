@@ -61,8 +61,9 @@ class AllGpusWorker {
   std::unique_ptr<GpuLauncher> launcher_;
   std::unique_ptr<GpuSupervisor> supervisor_;
   std::atomic<bool> stopping_{false};
-  // One steps, and one asks for the health.
+  // Calls GpuSupervisor::Step().
   std::thread thread_;
+  // Calls GpuSupervisor::AskHealth().
   std::thread health_thread_;
   std::unique_ptr<Readiness> readiness_;
   // Null when it is not configured.

@@ -60,7 +60,7 @@ class GpuSupervisor {
   // Sends signals, starts what is due, and takes note of what ended. Waits for
   // no worker. One thread calls it, often.
   void Step();
-  // Asks those workers for their health whose last answer is old. A worker that
+  // Asks each worker whose last answer is old for its health. A worker that
   // hangs delays the answers of the others, and nothing else. A second thread
   // calls it, often.
   void AskHealth();

@@ -14,8 +14,8 @@
 namespace djinn::worker {
 namespace {
 
-// How long a session is kept whose client's process has ended, as far as the
-// transport can tell. A process that lives resumes it at once.
+// The table keeps a session for this long after its client's process has ended,
+// as far as the transport can tell. A process that lives resumes it at once.
 constexpr absl::Duration kGoneTimeout = absl::Seconds(1);
 
 }  // namespace

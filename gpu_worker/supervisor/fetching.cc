@@ -39,8 +39,8 @@ class FetchReactor : public grpc::ServerWriteReactor<v1::PullResponse>,
                      public PullReceiver,
                      public std::enable_shared_from_this<FetchReactor> {
  public:
-  // Keeps itself alive until gRPC is done with it. `calls` counts it as long,
-  // and not for as long as a PullSource keeps it.
+  // The reactor keeps itself alive until gRPC is done with it. `calls` counts
+  // it until then, even if a PullSource keeps it longer.
   static FetchReactor* Make(PullSource* pulls,
                             std::shared_ptr<std::atomic<size_t>> calls) {
     std::shared_ptr<FetchReactor> reactor(

@@ -309,6 +309,14 @@ TEST(CheckFieldsTest, FactsThatNoDeviceHasAreRefused) {
   }
 }
 
+TEST(CheckFieldsTest, SignedNumbersAreLimited) {
+  v1::RunsAnswer answer;
+  v1::RunRecord* const run = answer.add_leases()->add_runs();
+  run->set_size(std::numeric_limits<int64_t>::min());
+  EXPECT_TRUE(CheckFields(&answer, "").ok());
+  EXPECT_EQ(run->size(), -(int64_t{1} << 55));
+}
+
 TEST(CheckNestingTest, EmptyMessagesByTheMillionAreCountedBeforeTheyAreParsed) {
   v1::WorkerState report;
   for (int i = 0; i < 100; ++i) {
@@ -324,6 +332,20 @@ TEST(CheckNestingTest, EmptyMessagesByTheMillionAreCountedBeforeTheyAreParsed) {
   std::string cut = report.SerializeAsString();
   cut.pop_back();
   EXPECT_FALSE(CheckNesting(cut, *report.GetDescriptor(), 1000).ok());
+}
+
+TEST(CheckNestingTest, EmptyTextsByTheMillionAreCountedBeforeTheyAreParsed) {
+  v1::WorkerState report;
+  for (int i = 0; i < 100; ++i) report.add_released_lease_ids("");
+  const std::string bytes = report.SerializeAsString();
+  EXPECT_TRUE(CheckNesting(bytes, *report.GetDescriptor(), 101).ok());
+  EXPECT_FALSE(CheckNesting(bytes, *report.GetDescriptor(), 99).ok());
+}
+
+TEST(CheckNestingTest, GroupsAreRefused) {
+  // Tags that begin and end a group of number 1000.
+  const std::string group("\xc3\x3e\xc4\x3e", 4);
+  EXPECT_FALSE(CheckNesting(group, *v1::WorkerState::descriptor(), 1000).ok());
 }
 
 TEST_F(HostileExecutorTest, TextsReachOperatorsWithoutControlCharacters) {
@@ -431,6 +453,19 @@ TEST_F(HostileExecutorTest, ReportOfTheStreamBeforeTakesNoNewLeaseAway) {
     EXPECT_THAT(orders.drop_lease_ids(), IsEmpty());
   }
   EXPECT_EQ(supervisor_.Snapshot().sessions_size(), 2);
+}
+
+TEST_F(HostileExecutorTest, CompleteReportOfTheStreamBeforeEndsNothing) {
+  revision_ = 0;
+  Lease("evil", "e2");
+  // The executor sent this on the stream before, at that stream's revision 2.
+  const v1::WorkerState state = StateAfter(Holding("evil", "e1", 1, 2));
+  EXPECT_EQ(state.sessions_size(), 2);
+  // The first complete report of the new stream counts, and ends the lenience.
+  EXPECT_EQ(StateAfter(Holding("evil", "e2", 1, 1)).sessions_size(), 2);
+  executor(0).Report(Holding("evil", "e2", 1, 1000));
+  for (int i = 0; i < 50; ++i) Step();
+  EXPECT_THAT(Ended(), ElementsAre(std::pair("e2", "EXECUTOR_LOST")));
 }
 
 }  // namespace

@@ -165,7 +165,32 @@ absl::Status CheckEntry(const FieldDescriptor& field, int index,
       if (value <= kMaxNumber) break;
       return Bad(field, absl::StrCat("is ", value));
     }
-    default:
+    case FieldDescriptor::CPPTYPE_FLOAT: {
+      const float value =
+          repeated ? reflection.GetRepeatedFloat(*message, &field, index)
+                   : reflection.GetFloat(*message, &field);
+      if (std::isfinite(value) && value >= 0) break;
+      return Bad(field, "is no such number");
+    }
+    case FieldDescriptor::CPPTYPE_INT64: {
+      const int64_t value =
+          repeated ? reflection.GetRepeatedInt64(*message, &field, index)
+                   : reflection.GetInt64(*message, &field);
+      // Clients choose these, so an honest executor may send any.
+      constexpr auto kMost = static_cast<int64_t>(kMaxNumber);
+      const int64_t limited = std::clamp(value, -kMost, kMost);
+      if (limited == value) break;
+      if (repeated) {
+        reflection.SetRepeatedInt64(message, &field, index, limited);
+      } else {
+        reflection.SetInt64(message, &field, limited);
+      }
+      break;
+    }
+    // No value of these is beyond the bounds.
+    case FieldDescriptor::CPPTYPE_INT32:
+    case FieldDescriptor::CPPTYPE_UINT32:
+    case FieldDescriptor::CPPTYPE_BOOL:
       break;
   }
   return absl::OkStatus();
@@ -197,25 +222,32 @@ absl::Status Check(Message* message, absl::string_view tenant, int depth) {
   return absl::OkStatus();
 }
 
-// Counts down `left` for every message in the stream, down to its limit.
-bool CountMessages(CodedInputStream* in, const Descriptor& type, int depth,
-                   size_t* left) {
+// Counts down `left` for every message, text and packed list in the stream,
+// down to its limit.
+bool CountFields(CodedInputStream* in, const Descriptor& type, int depth,
+                 size_t* left) {
   if (depth > kMaxDepth || *left == 0) return false;
   --*left;
   for (uint32_t tag; (tag = in->ReadTag()) != 0;) {
     const FieldDescriptor* const field =
         type.FindFieldByNumber(WireFormatLite::GetTagFieldNumber(tag));
-    const bool message = field != nullptr && field->message_type() != nullptr &&
-                         WireFormatLite::GetTagWireType(tag) ==
-                             WireFormatLite::WIRETYPE_LENGTH_DELIMITED;
-    if (!message) {
+    const auto wire_type = WireFormatLite::GetTagWireType(tag);
+    // No message has groups, and skipping one would not count what is in it.
+    if (wire_type == WireFormatLite::WIRETYPE_START_GROUP) return false;
+    const bool delimited =
+        wire_type == WireFormatLite::WIRETYPE_LENGTH_DELIMITED;
+    if (!delimited || field == nullptr || field->message_type() == nullptr) {
+      if (delimited) {
+        if (*left == 0) return false;
+        --*left;
+      }
       if (!WireFormatLite::SkipField(in, tag)) return false;
       continue;
     }
     int size = 0;
     if (!in->ReadVarintSizeAsInt(&size)) return false;
     const CodedInputStream::Limit limit = in->PushLimit(size);
-    if (!CountMessages(in, *field->message_type(), depth + 1, left) ||
+    if (!CountFields(in, *field->message_type(), depth + 1, left) ||
         in->BytesUntilLimit() != 0) {
       return false;
     }
@@ -284,9 +316,10 @@ absl::Status CheckNesting(absl::string_view bytes, const Descriptor& type,
   CodedInputStream in(reinterpret_cast<const uint8_t*>(bytes.data()),
                       static_cast<int>(bytes.size()));
   size_t left = most;
-  if (CountMessages(&in, type, 0, &left)) return absl::OkStatus();
-  return Bad(left == 0 ? absl::StrCat("more than ", most, " messages in one")
-                       : "the bytes are no message");
+  if (CountFields(&in, type, 0, &left)) return absl::OkStatus();
+  return Bad(
+      left == 0 ? absl::StrCat("more than ", most, " messages and texts in one")
+                : "the bytes are no message");
 }
 
 absl::Status CheckFields(Message* message, absl::string_view tenant) {

@@ -3,12 +3,12 @@
 //
 // An executor is its tenant's as soon as the tenant has found a hole in a
 // kernel. So it may send anything. A message that no executor of this program
-// sends is an error, and the supervisor ends the executor for it. What an
-// honest executor may send because its client is strange, or because it has
-// not heard of a change yet, is replaced or left out.
+// sends is an error, and the supervisor ends the executor for it. An honest
+// executor may send odd values because its client is strange, or because it has
+// not heard of a change yet: the supervisor replaces them or leaves them out.
 //
-// The bounds hold for every field, so that one that is added later is bounded,
-// too.
+// The bounds go by the types of fields, so that a field that is added later is
+// bounded, too. Numbers of fixed size are random ids and hashes, and have none.
 #ifndef GPU_WORKER_SUPERVISOR_REPORT_CHECK_H_
 #define GPU_WORKER_SUPERVISOR_REPORT_CHECK_H_
 
@@ -31,9 +31,10 @@ namespace djinn::worker {
 // lease adds to that.
 inline constexpr size_t kMaxReportBytes = size_t{8} << 20;
 inline constexpr size_t kMoreBytesPerLease = size_t{4} << 10;
-// Most messages within a message, and what each lease adds to that.
-inline constexpr size_t kMaxNestedMessages = 400'000;
-inline constexpr size_t kMoreMessagesPerLease = 64;
+// Most messages, texts and packed lists within a message, and what each lease
+// adds to that. Full lists of contents and graphs have some 330,000.
+inline constexpr size_t kMaxNestedFields = 600'000;
+inline constexpr size_t kMoreFieldsPerLease = 128;
 
 // What an executor was told, which decides what it may report.
 struct ToldExecutor {
@@ -51,8 +52,8 @@ struct ToldExecutor {
 };
 
 // Returns InvalidArgument when the encoded message of type `type` holds more
-// than `most` messages, or is cut off. Parsing such bytes would take a hundred
-// times their size.
+// than `most` messages, texts and packed lists, holds a group, or is cut off.
+// Parsing such bytes would take up to a hundred times their size.
 absl::Status CheckNesting(absl::string_view bytes,
                           const google::protobuf::Descriptor& type,
                           size_t most);
@@ -61,7 +62,8 @@ absl::Status CheckNesting(absl::string_view bytes,
 // InvalidArgument, with the field's name, for texts of more than 512 bytes,
 // lists that are too long, numbers beyond 2^55, times beyond 292 years, and
 // values that do not exist. Replaces control characters in texts, and times
-// below 0. Leaves out what the supervisor never repeats: leases and contents.
+// below 0. Limits signed numbers to 2^55. Leaves out what the supervisor never
+// repeats: leases and contents.
 absl::Status CheckFields(google::protobuf::Message* message,
                          absl::string_view tenant);
 

@@ -82,10 +82,15 @@ absl::Status Supervisor::Handle(v1::FromExecutor message, Executor* executor) {
       &report));
   const uint64_t applied = report.applied_revision();
   const bool acknowledgement = report.acknowledgement();
-  // Reports of the stream before may still be under way.
-  if (report.complete()) executor->restarted = false;
-  if (!executor->restarted && applied > executor->revision) {
-    return absl::InvalidArgumentError("it applied orders that it never got");
+  if (applied > executor->revision) {
+    if (!executor->restarted) {
+      return absl::InvalidArgumentError("it applied orders that it never got");
+    }
+    // The report belongs to the stream before. The executor sends another
+    // complete one on the new stream.
+    if (report.complete()) return absl::OkStatus();
+  } else if (report.complete()) {
+    executor->restarted = false;
   }
   const std::vector<std::string> strangers =
       executor->report.Apply(std::move(report), executor->leases);
@@ -119,7 +124,7 @@ absl::Status Supervisor::Receive(Executor* executor) {
     v1::FromExecutor message;
     DJINN_RETURN_IF_ERROR(
         CheckNesting(*bytes, *message.GetDescriptor(),
-                     kMaxNestedMessages + leases * kMoreMessagesPerLease));
+                     kMaxNestedFields + leases * kMoreFieldsPerLease));
     if (!message.ParseFromArray(bytes->data(),
                                 static_cast<int>(bytes->size()))) {
       return absl::InvalidArgumentError("the bytes are no message");

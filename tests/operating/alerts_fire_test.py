@@ -50,7 +50,7 @@ lease_valid_for: 10m
 lease_request_timeout: 30m
 line_patience: 40m
 """ % _WORKER_TIMEOUT
-# What passes, by the rule's expression, before the condition holds.
+# The rule's expression holds so many seconds after the fault, by the alert's name.
 _FIRST = {"DjinnWorkerSilent": 10, "DjinnWorkerLost": _WORKER_TIMEOUT, "DjinnWorkWaits": 300}
 
 
@@ -144,14 +144,18 @@ class Prometheus:
         """{(name, state)} of those that are pending or firing."""
         return {(one["labels"]["alertname"], one["state"]) for one in self.ask("alerts")["alerts"]}
 
-    def empty_panels(self):
-        """The queries of dashboards for which there is no series."""
+    def empty_panels(self, between):
+        """The queries of dashboards for which there is no series.
+
+        Calls `between` before each query.
+        """
         found = []
         for path in glob.glob(os.path.join(_FILES, "dashboards", "*.json")):
             with open(path, encoding="utf-8") as file:
                 panels = json.load(file)["panels"]
             for target in (target for panel in panels for target in panel.get("targets", [])):
                 query = target["expr"].replace("$__rate_interval", "1m")
+                between()
                 if not self.ask("query", query=query)["result"]:
                     found.append(query)
         return found
@@ -314,7 +318,7 @@ class AlertsFireTest(unittest.TestCase):
 
         self.expect("DjinnWorkerSilent", "DjinnNotReady", "DjinnConfigReloadFailed",
                     "DjinnStateNotWritten", "DjinnQuotaUnsatisfied", "DjinnWorkerLost")
-        for query in self.prometheus.empty_panels():
+        for query in self.prometheus.empty_panels(self.note):
             self.assertTrue(set(re.findall(r"djinn_\w+", query)) & _UNMOVED, query)
         self.expect("DjinnContentDiskFails", "DjinnRequestsRejected", "DjinnWorkWaits")
         self.assertNotIn("DjinnCoordinatorAbsent", self.fired)
