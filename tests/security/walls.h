@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -52,9 +53,11 @@ class Walls {
   explicit Walls(const std::string& isolation, int workers = 1,
                  int more_attackers = 0)
       : workers_(static_cast<size_t>(workers)) {
-    folder_ = absl::StrCat("/tmp/djinn-walls-", getpid(), "-", ++clusters_);
-    std::filesystem::remove_all(folder_);
-    std::filesystem::create_directory(folder_);
+    // Tests that run at the same time may have the same process id, each in a
+    // namespace of its own.
+    std::string folder = "/tmp/djinn-walls-XXXXXX";
+    if (mkdtemp(folder.data()) == nullptr) std::abort();
+    folder_ = folder;
     EXPECT_EQ(pipe2(lifeline_, O_CLOEXEC), 0);
     programs_ = FindClusterPrograms().value();
     std::vector<std::string> tenants = {"attacker", "victim"};
@@ -189,7 +192,6 @@ class Walls {
     return ReadFirstWord(Path(name + ".address"));
   }
 
-  static inline int clusters_ = 0;
   std::string folder_;
   int lifeline_[2] = {-1, -1};
   ClusterPrograms programs_;
