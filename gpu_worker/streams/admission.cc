@@ -36,8 +36,9 @@ void StreamTable::OnHello(uint64_t key, v1::ControlRequest message) {
           : MakeError(absl::StatusCode::kInvalidArgument, "PROTOCOL_VIOLATION",
                       "the first message must be a hello by itself");
   if (admitted.ok()) {
-    if (message.hello().has_resume())
+    if (message.hello().has_resume()) {
       recoveries_.Add({"stream_resumed", "done"});
+    }
     return changed_();
   }
   // The tenant label is empty, because the client has not shown which tenant it

@@ -36,7 +36,7 @@ inline constexpr size_t kMoreBytesPerLease = size_t{4} << 10;
 inline constexpr size_t kMaxNestedFields = 600'000;
 inline constexpr size_t kMoreFieldsPerLease = 128;
 
-// What an executor was told, which decides what it may report.
+// The facts about an executor that decide what it may report.
 struct ToldExecutor {
   // Its tenant; empty for the spare executor.
   std::string tenant;

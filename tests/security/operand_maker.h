@@ -46,7 +46,7 @@ class OperandMaker {
   int64_t MakeInteger();
 
   std::mt19937_64 random_;
-  // Of the call.
+  // Whether the call is hostile, and the sizes and type of its tensors.
   bool hostile_ = false;
   std::vector<int64_t> sizes_;
   at::ScalarType type_ = at::kFloat;

@@ -21,7 +21,7 @@
 
 namespace djinn {
 
-// What a victim's memory is full of.
+// The value that fills a victim's memory.
 inline const std::string& Canary() {
   static const auto* const kCanary = new std::string("\xc5 CANARY\x5c");
   return *kCanary;

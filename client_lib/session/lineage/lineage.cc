@@ -20,8 +20,9 @@ void Lineage::Add(uint64_t sequence, Message message,
   node.bytes = kNodeBytes + message.bytes + node.uses.capacity() * sizeof(Use);
   bytes_ += node.bytes;
   bool incomplete = node.payload == nullptr;
-  if (incomplete)
+  if (incomplete) {
     node.lack = "it cannot be sent again, like a copy between devices";
+  }
   for (const Use& use : node.uses) {
     if (!use.depends()) continue;
     const auto found = live_.find(use.storage);

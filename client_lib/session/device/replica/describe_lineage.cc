@@ -42,7 +42,7 @@ bool IsUpload(const Node& node) {
          !kept->request->ordered().install().has_seed();
 }
 
-// What a description of a run needs of its graph.
+// The part of a graph that the description of a run names.
 struct GraphSummary {
   int nodes = 0;
   // The operators of the first and the last node.

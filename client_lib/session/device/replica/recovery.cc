@@ -324,7 +324,7 @@ absl::Status LoseWorker(State& r, const absl::Status& cause) {
   const bool returns = ErrorReason(cause) == kFallbackEnded;
   const std::string obstacle = Obstacle(r);
   if (returns && !obstacle.empty()) {
-    log::Warning("stays on the client's machine",
+    log::Warning("a device stays on the client's machine",
                  {{"device", r.index}, {"because", obstacle}});
     return absl::OkStatus();
   }

@@ -408,7 +408,7 @@ class Replayer {
   absl::flat_hash_map<uint64_t, const Node*> last_use_;
   absl::flat_hash_map<const GraphDefinition*, uint64_t> graphs_;
   std::vector<uint64_t> answered_;
-  // Those of the node that is being encoded.
+  // The anchors of the node that is being encoded.
   std::pair<std::list<Node>::iterator, std::list<Node>::iterator> anchors_;
 };
 
