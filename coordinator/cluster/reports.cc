@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "common/base/plain_text.h"
 #include "common/base/proto_duration.h"
 #include "common/base/status_macros.h"
 #include "common/log/log.h"
@@ -69,48 +70,10 @@ absl::Status Check(const v1::RecoveryReport& report) {
   return CheckCount("replayed nodes", report.replayed_nodes(), kMaxCount);
 }
 
-// Returns the number of bytes of the UTF-8 character that begins the text, or 0
-// if it begins with none.
-size_t CharacterSize(absl::string_view text) {
-  const auto byte = [text](size_t i) {
-    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u;
-  };
-  const unsigned lead = byte(0);
-  if (lead < 0x80) return 1;
-  if (lead < 0xc2 || lead > 0xf4) return 0;
-  const size_t size = lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
-  for (size_t i = 1; i < size; ++i) {
-    if ((byte(i) & 0xc0) != 0x80) return 0;
-  }
-  const unsigned second = byte(1);
-  // Overlong forms, surrogates, and numbers above the last character.
-  if ((lead == 0xe0 && second < 0xa0) || (lead == 0xed && second >= 0xa0) ||
-      (lead == 0xf0 && second < 0x90) || (lead == 0xf4 && second >= 0x90)) {
-    return 0;
-  }
-  return size;
-}
-
-// Replaces what an operator's terminal would obey, which is the control
-// characters of ASCII and Unicode, and what is no UTF-8. Cuts the text at
-// kMaxText bytes.
+// Returns the beginning of the text, without what a terminal would obey.
 std::string Clean(absl::string_view text) {
-  std::string clean;
-  while (!text.empty()) {
-    const size_t size = CharacterSize(text);
-    const size_t taken = size == 0 ? 1 : size;
-    if (clean.size() + taken > kMaxText) break;
-    const auto first = static_cast<unsigned char>(text[0]);
-    if (size == 0) {
-      clean += '?';
-    } else if (first < 0x20 || first == 0x7f ||
-               (first == 0xc2 && static_cast<unsigned char>(text[1]) < 0xa0)) {
-      clean += ' ';
-    } else {
-      clean.append(text.data(), size);
-    }
-    text.remove_prefix(taken);
-  }
+  std::string clean(Cut(text, kMaxText));
+  ReplaceControls(/*keep_lines=*/false, &clean);
   return clean;
 }
 

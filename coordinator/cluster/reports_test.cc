@@ -145,15 +145,22 @@ TEST_F(ReportsTest, ImpossibleReportsAreViolations) {
 TEST_F(ReportsTest, TextsOfRecoveriesAreCleanedAndCut) {
   v1::RecoveryReport report = Report();
   report.set_from_worker_id("w\x1b[2J0");
-  report.mutable_cause()->set_message("a\nb\x7f\xc2\x9b\xc3\xa9\xff");
+  report.mutable_cause()->set_message("a\nb\x7f\xc2\x9b\xc3\xa9");
   report.mutable_failure()->set_message(std::string(1023, 'x') + "\xc3\xa9");
   ASSERT_TRUE(reports::NoteRecovery(*cluster_, session_, report).ok());
   const v1::SessionInfo info = *views::GetSession(*cluster_, session_.owner);
   ASSERT_EQ(info.recoveries_size(), 1);
   const v1::RecoveryReport& kept = info.recoveries(0).report();
   EXPECT_EQ(kept.from_worker_id(), "w [2J0");
-  EXPECT_EQ(kept.cause().message(), "a b  \xc3\xa9?");
+  EXPECT_EQ(kept.cause().message(), "a b  \xc3\xa9");
   EXPECT_EQ(kept.failure().message(), std::string(1023, 'x'));
+}
+
+TEST_F(ReportsTest, TextThatIsNoUtf8DoesNotArrive) {
+  v1::RecoveryReport report = Report();
+  report.mutable_cause()->set_message("a\xff");
+  EXPECT_FALSE(
+      v1::RecoveryReport().ParseFromString(report.SerializeAsString()));
 }
 
 TEST_F(ReportsTest, DurationsAreClampedToADay) {

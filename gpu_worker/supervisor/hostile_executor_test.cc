@@ -353,7 +353,7 @@ TEST_F(HostileExecutorTest, TextsReachOperatorsWithoutControlCharacters) {
   report.mutable_sessions(0)->mutable_wait()->set_worker_id(
       "\x1b[2J\r\nlevel=error \xc2\x9b");
   const v1::WorkerState state = StateAfter(report);
-  EXPECT_EQ(state.sessions(0).wait().worker_id(), " [2J  level=error   ");
+  EXPECT_EQ(state.sessions(0).wait().worker_id(), " [2J  level=error  ");
 }
 
 TEST_F(HostileExecutorTest, TimesBelowZeroCountAsNone) {

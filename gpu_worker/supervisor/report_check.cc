@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/plain_text.h"
 #include "common/base/proto_duration.h"
 #include "common/base/status_macros.h"
 #include "google/protobuf/descriptor.h"
@@ -67,21 +68,6 @@ bool NamesTenant(const FieldDescriptor& field) {
          field.name() == "last_tenant";
 }
 
-// Replaces what a terminal would obey: the control characters of ASCII, and
-// those of Unicode that two bytes encode. A failure may have several lines.
-void Clean(bool several_lines, std::string* text) {
-  for (size_t i = 0; i < text->size(); ++i) {
-    const auto at = static_cast<unsigned char>((*text)[i]);
-    if (at == '\n' && several_lines) continue;
-    if (at < 0x20 || at == 0x7f) (*text)[i] = ' ';
-    if (at == 0xc2 && i + 1 < text->size() &&
-        static_cast<unsigned char>((*text)[i + 1]) < 0xa0) {
-      (*text)[i] = ' ';
-      (*text)[i + 1] = ' ';
-    }
-  }
-}
-
 absl::Status CheckText(const FieldDescriptor& field, absl::string_view tenant,
                        int index, Message* message) {
   const Reflection& reflection = *message->GetReflection();
@@ -100,7 +86,8 @@ absl::Status CheckText(const FieldDescriptor& field, absl::string_view tenant,
     return Bad(field, "is not the executor's tenant");
   }
   std::string cleaned = text;
-  Clean(field.full_name() == "djinn.v1.RunFailure.message", &cleaned);
+  // A failure may have several lines.
+  ReplaceControls(field.full_name() == "djinn.v1.RunFailure.message", &cleaned);
   if (cleaned == text) return absl::OkStatus();
   if (field.is_repeated()) {
     reflection.SetRepeatedString(message, &field, index, cleaned);

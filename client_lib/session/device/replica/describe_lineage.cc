@@ -11,6 +11,7 @@
 #include "client_lib/session/device/replica/replica_state.h"
 #include "client_lib/session/model/call_sites.h"
 #include "common/base/error.h"
+#include "common/base/plain_text.h"
 
 namespace djinn::replica {
 namespace {
@@ -124,12 +125,10 @@ std::string DescribeNode(const Node& node, RunTexts* runs) {
   return message.has_read() ? "a read" : "a message";
 }
 
-// Returns the text with at most kMaxText bytes, without half a character.
+// Returns the text; of a long one, the beginning.
 std::string Short(std::string text) {
   if (text.size() <= kMaxText) return text;
-  text.resize(kMaxText);
-  while (!text.empty() && (text.back() & 0x80) != 0) text.pop_back();
-  return text + "...";
+  return absl::StrCat(Cut(text, kMaxText), "...");
 }
 
 v1::ValueLineage::Fate FateOf(const Node& node) {

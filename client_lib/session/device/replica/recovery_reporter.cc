@@ -6,6 +6,7 @@
 
 #include "client_lib/session/model/links.h"
 #include "common/base/error.h"
+#include "common/base/plain_text.h"
 #include "common/base/proto_duration.h"
 
 namespace djinn {
@@ -20,12 +21,7 @@ v1::ErrorDetail ShortDetail(const absl::Status& status) {
   v1::ErrorDetail detail;
   detail.set_code(static_cast<int32_t>(status.code()));
   detail.set_reason(ErrorReason(status).substr(0, kMaxText));
-  std::string text(status.message().substr(0, kMaxText));
-  // The cut must not leave a half of a character.
-  while (!text.empty() && text.size() == kMaxText && (text.back() & 0x80)) {
-    text.pop_back();
-  }
-  detail.set_message(std::move(text));
+  detail.set_message(std::string(Cut(status.message(), kMaxText)));
   return detail;
 }
 

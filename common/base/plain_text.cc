@@ -1,0 +1,32 @@
+#include "common/base/plain_text.h"
+
+#include <utility>
+
+namespace djinn {
+
+void ReplaceControls(bool keep_lines, std::string* text) {
+  const auto byte = [text](size_t i) {
+    return i < text->size() ? static_cast<unsigned char>((*text)[i]) : 0xffu;
+  };
+  std::string plain;
+  for (size_t i = 0; i < text->size(); ++i) {
+    const bool of_ascii = byte(i) < 0x20 || byte(i) == 0x7f;
+    const bool of_unicode =
+        byte(i) == 0xc2 && byte(i + 1) >= 0x80 && byte(i + 1) < 0xa0;
+    const bool stays = byte(i) == '\n' && keep_lines;
+    plain += (of_ascii && !stays) || of_unicode ? ' ' : (*text)[i];
+    if (of_unicode) ++i;
+  }
+  *text = std::move(plain);
+}
+
+absl::string_view Cut(absl::string_view text, size_t most) {
+  if (text.size() <= most) return text;
+  // The first byte that is left out must begin a character.
+  while (most > 0 && (static_cast<unsigned char>(text[most]) & 0xc0) == 0x80) {
+    --most;
+  }
+  return text.substr(0, most);
+}
+
+}  // namespace djinn
