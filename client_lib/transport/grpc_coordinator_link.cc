@@ -81,6 +81,10 @@ class GrpcCoordinatorLink : public CoordinatorLink {
       log::Warning("graphs were not told to the coordinator",
                    {{"count", graphs_.dropped()}});
     }
+    if (dropped_reports_ > 0) {
+      log::Warning("reports were not told to the coordinator",
+                   {{"count", dropped_reports_}});
+    }
   }
 
   absl::StatusOr<Opened> Open(const std::string& program,
@@ -181,6 +185,8 @@ class GrpcCoordinatorLink : public CoordinatorLink {
   uint64_t told_urgency_ ABSL_GUARDED_BY(mu_) = 0;
   // Reports for operators, the newest last.
   std::deque<v1::SessionRequest> reports_ ABSL_GUARDED_BY(mu_);
+  // Reports that gave way to newer ones. The link logs their number at its end.
+  uint64_t dropped_reports_ ABSL_GUARDED_BY(mu_) = 0;
   // Graphs with their notes.
   GraphQueue graphs_ ABSL_GUARDED_BY(mu_);
   bool requests_cancelled_ ABSL_GUARDED_BY(mu_) = false;
@@ -345,7 +351,10 @@ absl::Status GrpcCoordinatorLink::Close(absl::Duration timeout) {
 void GrpcCoordinatorLink::Report(v1::SessionRequest report) {
   MutexLock lock(&mu_);
   if (refused_) return;
-  if (reports_.size() == kMaxReports) reports_.pop_front();
+  if (reports_.size() == kMaxReports) {
+    reports_.pop_front();
+    ++dropped_reports_;
+  }
   reports_.push_back(std::move(report));
   changed_.SignalAll();
 }
