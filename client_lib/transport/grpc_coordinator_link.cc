@@ -185,7 +185,7 @@ class GrpcCoordinatorLink : public CoordinatorLink {
   uint64_t told_urgency_ ABSL_GUARDED_BY(mu_) = 0;
   // Reports for operators, the newest last.
   std::deque<v1::SessionRequest> reports_ ABSL_GUARDED_BY(mu_);
-  // Reports that gave way to newer ones. The link logs their number at its end.
+  // Counts reports that newer ones displaced. The link logs it at its end.
   uint64_t dropped_reports_ ABSL_GUARDED_BY(mu_) = 0;
   // Graphs with their notes.
   GraphQueue graphs_ ABSL_GUARDED_BY(mu_);
