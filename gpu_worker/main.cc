@@ -143,8 +143,9 @@ v1::DeviceSpeed MeasureSpeed(const WorkerConfig& config, Device* device) {
   absl::StatusOr<v1::DeviceSpeed> speed =
       MeasureDeviceSpeed(device, Clock::Real());
   if (speed.ok()) return *std::move(speed);
-  log::Warning("the device's speed was not measured",
-               {{"error", speed.status()}});
+  log::Warning(
+      "the device's speed was not measured; placement treats it as unknown",
+      {{"error", speed.status()}});
   return {};
 }
 

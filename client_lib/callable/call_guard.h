@@ -1,6 +1,7 @@
 // Computes guards: strings that are equal for calls of a registered callable
 // that issue the same operators on the same metadata. The arguments' storages
-// may differ.
+// may differ. RegisteredCallable (djinn/compile.h, registered_callable.cc)
+// compares the guard of a call with those of its captured graphs.
 #ifndef CLIENT_LIB_CALLABLE_CALL_GUARD_H_
 #define CLIENT_LIB_CALLABLE_CALL_GUARD_H_
 

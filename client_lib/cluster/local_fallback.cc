@@ -119,7 +119,7 @@ class FallbackLink : public CoordinatorLink, private CoordinatorEvents {
         "the cluster is not reached; the session opens on this machine, and "
         "stays there",
         {{"error", opened.status()}});
-    opened_ = false;
+    in_cluster_ = false;
     const absl::StatusOr<std::shared_ptr<Local>> local = StartLocal(deadline);
     if (!local.ok()) return Both(opened.status(), local.status());
     session_id_ = (*local)->opened.session_id;
@@ -142,10 +142,11 @@ class FallbackLink : public CoordinatorLink, private CoordinatorEvents {
     absl::Status why =
         MakeError(absl::StatusCode::kUnavailable, "COORDINATOR_UNREACHABLE",
                   "the cluster's coordinator was not reached");
-    if (opened_) {
+    if (in_cluster_) {
       absl::StatusOr<v1::LeaseGranted> granted =
-          AskCluster(request, std::min(options_.patience, timeout / 2), &why);
-      if (granted.ok() || !MeansNoWorker(why)) return granted;
+          AskCluster(request, std::min(options_.patience, timeout / 2));
+      if (granted.ok() || !MeansNoWorker(granted.status())) return granted;
+      why = granted.status();
     }
     {
       MutexLock lock(&mu_);
@@ -171,17 +172,18 @@ class FallbackLink : public CoordinatorLink, private CoordinatorEvents {
 
   void SendGraph(v1::Graph graph, v1::GraphNotes notes,
                  std::optional<v1::StageRequest> stages) override {
-    if (!opened_) return;  // no coordinator learns from it
+    if (!in_cluster_) return;  // no coordinator learns from it
     cluster_->SendGraph(std::move(graph), std::move(notes), std::move(stages));
   }
 
   void ReportMigration(uint32_t virtual_device,
                        v1::MigrationOutcome outcome) override {
-    if (opened_) cluster_->ReportMigration(virtual_device, std::move(outcome));
+    if (in_cluster_)
+      cluster_->ReportMigration(virtual_device, std::move(outcome));
   }
 
   void Report(v1::SessionRequest report) override {
-    if (opened_) cluster_->Report(std::move(report));
+    if (in_cluster_) cluster_->Report(std::move(report));
   }
 
   void CancelRequests() override {
@@ -212,14 +214,13 @@ class FallbackLink : public CoordinatorLink, private CoordinatorEvents {
     if (returner.joinable()) returner.join();
     absl::Status status;
     if (local != nullptr) status = local->cluster.link->Close(timeout);
-    return opened_ ? cluster_->Close(timeout) : status;
+    return in_cluster_ ? cluster_->Close(timeout) : status;
   }
 
  private:
   // The local cluster, with the session open there.
   struct Local {
     LocalCluster cluster;
-    std::shared_ptr<WorkerConnector> connector;
     Opened opened;
 
     ~Local() {
@@ -262,7 +263,7 @@ class FallbackLink : public CoordinatorLink, private CoordinatorEvents {
 
   bool IsHere(uint32_t virtual_device) {
     MutexLock lock(&mu_);
-    return !opened_ || devices_.contains(virtual_device);
+    return !in_cluster_ || devices_.contains(virtual_device);
   }
 
   // Returns the cluster's error, and adds why there is no local worker either.
@@ -287,13 +288,10 @@ class FallbackLink : public CoordinatorLink, private CoordinatorEvents {
            Clock::Real()->Monotonic() - found->second.last < kUnreachedLife;
   }
 
-  // Asks the cluster. Sets `why` to the reason for having no lease.
   absl::StatusOr<v1::LeaseGranted> AskCluster(const v1::LeaseRequest& request,
-                                              absl::Duration timeout,
-                                              absl::Status* why) {
+                                              absl::Duration timeout) {
     absl::StatusOr<v1::LeaseGranted> granted =
         cluster_->RequestLease(request, timeout);
-    *why = granted.status();
     if (!granted.ok()) return granted;
     const v1::Lease& lease = granted->lease();
     {
@@ -306,13 +304,12 @@ class FallbackLink : public CoordinatorLink, private CoordinatorEvents {
     }
     // The coordinator was told when the session did not reach the worker.
     cluster_->ReturnLease(lease.lease_id(), /*unreachable=*/false);
-    *why = MakeError(
+    return MakeError(
         absl::StatusCode::kUnavailable, "WORKER_UNREACHABLE",
         absl::StrCat("worker ", lease.worker_id(), " at ",
                      lease.worker_address(), " was not reached ",
                      kMostUnreached, " times, and the cluster has no other"),
         {{"worker", lease.worker_id()}});
-    return *why;
   }
 
   // Returns a running local cluster. Starts it if there is none.
@@ -325,7 +322,9 @@ class FallbackLink : public CoordinatorLink, private CoordinatorEvents {
       if (cancelled_) return absl::CancelledError("the session closes");
       if (local_ != nullptr) return local_;
       if (starting_) {
-        return absl::DeadlineExceededError("another device starts it");
+        return absl::DeadlineExceededError(
+            "the local cluster did not start in time; another device is "
+            "starting it");
       }
       starting_ = true;
     }
@@ -345,7 +344,6 @@ class FallbackLink : public CoordinatorLink, private CoordinatorEvents {
     DJINN_ASSIGN_OR_RETURN(
         local->cluster,
         options_.start(session_id_, std::min(kStartTimeout, deadline.left())));
-    local->connector = std::move(local->cluster.connector);
     DJINN_ASSIGN_OR_RETURN(
         local->opened,
         local->cluster.link->Open(
@@ -370,7 +368,7 @@ class FallbackLink : public CoordinatorLink, private CoordinatorEvents {
       granted = (*local)->cluster.link->RequestLease(
           request, std::min(kLocalTimeout, deadline.left()));
       if (granted.ok()) {
-        leases_->Add(granted->lease().lease_id(), (*local)->connector);
+        leases_->Add(granted->lease().lease_id(), (*local)->cluster.connector);
         break;
       }
       if (!absl::IsUnavailable(granted.status()) &&
@@ -395,17 +393,18 @@ class FallbackLink : public CoordinatorLink, private CoordinatorEvents {
       if (cancelled_) return absl::CancelledError("the session closes");
       Device& device = devices_[request.virtual_device()];
       device.request = request;
-      const auto left = left_.find(request.virtual_device());
-      device.stays = left != left_.end() &&
-                     Clock::Real()->Monotonic() - left->second < kUnreachedLife;
+      const auto taken = offer_taken_.find(request.virtual_device());
+      device.stays =
+          taken != offer_taken_.end() &&
+          Clock::Real()->Monotonic() - taken->second < kUnreachedLife;
       // The device may hold other contents when it goes back.
       device.request.clear_contents();
       device.lease_id = granted->lease().lease_id();
-      if (opened_ && !returner_.joinable()) {
+      if (in_cluster_ && !returner_.joinable()) {
         returner_ = std::thread([this] { KeepAsking(); });
       }
     }
-    if (opened_) {
+    if (in_cluster_) {
       v1::SessionRequest report;
       v1::RecoveryReport* const recovered = report.mutable_recovered();
       recovered->set_virtual_device(request.virtual_device());
@@ -433,7 +432,7 @@ class FallbackLink : public CoordinatorLink, private CoordinatorEvents {
       }
     }
     if (offer.has_value()) {
-      cluster_->ReturnLease(offer->lease().lease_id(), /*unreachable=*/false);
+      ReturnLease(offer->lease().lease_id(), /*unreachable=*/false);
     }
     if (local != nullptr) {
       local->cluster.link->ReturnLease(lease_id, /*unreachable=*/false);
@@ -459,7 +458,7 @@ class FallbackLink : public CoordinatorLink, private CoordinatorEvents {
         offer = std::move(found->second.offer);
         local_lease = found->second.lease_id;
         if (offer.has_value()) {
-          left_[virtual_device] = Clock::Real()->Monotonic();
+          offer_taken_[virtual_device] = Clock::Real()->Monotonic();
         }
         devices_.erase(found);
         break;
@@ -513,10 +512,8 @@ class FallbackLink : public CoordinatorLink, private CoordinatorEvents {
         request = device.request;
       }
     }
-    if (!stale.empty()) return cluster_->ReturnLease(stale, false);
-    absl::Status why;
-    absl::StatusOr<v1::LeaseGranted> granted =
-        AskCluster(request, kAskTimeout, &why);
+    if (!stale.empty()) return ReturnLease(stale, /*unreachable=*/false);
+    absl::StatusOr<v1::LeaseGranted> granted = AskCluster(request, kAskTimeout);
     std::string local_lease;
     std::string unwanted;
     {
@@ -533,7 +530,7 @@ class FallbackLink : public CoordinatorLink, private CoordinatorEvents {
         local_lease = found->second.lease_id;
       }
     }
-    if (!unwanted.empty()) return cluster_->ReturnLease(unwanted, false);
+    if (!unwanted.empty()) return ReturnLease(unwanted, /*unreachable=*/false);
     events_->OnLeaseEnded(local_lease, kFallbackEnded);
   }
 
@@ -545,7 +542,7 @@ class FallbackLink : public CoordinatorLink, private CoordinatorEvents {
   std::string session_id_;
   CoordinatorEvents* events_ = nullptr;
   // Whether the cluster's coordinator opened the session.
-  bool opened_ = true;
+  bool in_cluster_ = true;
 
   Mutex mu_;
   CondVar changed_;
@@ -555,7 +552,7 @@ class FallbackLink : public CoordinatorLink, private CoordinatorEvents {
   std::shared_ptr<Local> local_ ABSL_GUARDED_BY(mu_);
   std::map<uint32_t, Device> devices_ ABSL_GUARDED_BY(mu_);
   // The time when a device took its last offer.
-  std::map<uint32_t, absl::Duration> left_ ABSL_GUARDED_BY(mu_);
+  std::map<uint32_t, absl::Duration> offer_taken_ ABSL_GUARDED_BY(mu_);
   // The worker processes of the cluster's leases, and those not reached.
   std::map<std::string, Process> granted_ ABSL_GUARDED_BY(mu_);
   std::map<Process, Unreached> unreached_ ABSL_GUARDED_BY(mu_);

@@ -36,7 +36,7 @@ struct LocalCluster {
   std::shared_ptr<void> processes;
   // Not yet opened.
   std::unique_ptr<CoordinatorLink> link;
-  std::unique_ptr<WorkerConnector> connector;
+  std::shared_ptr<WorkerConnector> connector;
 };
 
 struct FallbackOptions {

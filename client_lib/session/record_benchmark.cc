@@ -34,7 +34,7 @@ void BM_RecordLoop(benchmark::State& state) {
     call.AddTensor(operand);
     call.AddReal(1.0);
     operand.storage = fresh.get();
-    operand.access = kBirth;
+    operand.access = kCreates;
     call.AddResult(operand);
     if (!device->Record(1, &call).ok()) state.SkipWithError("failed");
     device->MarkDead(value.get());

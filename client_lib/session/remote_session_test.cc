@@ -31,11 +31,11 @@ TEST(RemoteSessionTest, RunsCarryVersionsHolesAndFinalSlots) {
     const StoragePtr temporary = device->NewStorage(8);
     ASSERT_TRUE(
         Record(*device, 0,
-               MakeCall(1, {{weight, kReads}, {temporary, kBirth}}, {0.5}))
+               MakeCall(1, {{weight, kReads}, {temporary, kCreates}}, {0.5}))
             .ok());
     ASSERT_TRUE(
         Record(*device, 0,
-               MakeCall(2, {{temporary, kReads}, {kept, kBirth}}, {2.5}))
+               MakeCall(2, {{temporary, kReads}, {kept, kCreates}}, {2.5}))
             .ok());
     Drop(temporary);
   }
@@ -143,7 +143,7 @@ TEST(RemoteSessionTest, GeneratorsAreSeededThenDrawnFrom) {
                    out = device->NewStorage(8);
   ASSERT_TRUE(device->Seed(0, generator.get(), 42).ok());
   ASSERT_TRUE(
-      Record(*device, 0, MakeCall(1, {{generator, kDraws}, {out, kBirth}}))
+      Record(*device, 0, MakeCall(1, {{generator, kDraws}, {out, kCreates}}))
           .ok());
   ASSERT_TRUE(
       Record(*device, 0, MakeCall(1, {{out, kWrites}, {generator, kDraws}}))
@@ -195,7 +195,7 @@ TEST(RemoteSessionTest, ALoopDefinesFewGraphsAndLeaksNothing) {
     ASSERT_TRUE(
         Record(*device, 0,
                MakeCall(i % 175,
-                        {{weight, kReads}, {value, kReads}, {fresh, kBirth}}))
+                        {{weight, kReads}, {value, kReads}, {fresh, kCreates}}))
             .ok());
     Drop(value);
     value = fresh;

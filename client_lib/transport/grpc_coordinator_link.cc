@@ -59,6 +59,11 @@ bool IsFinal(const absl::Status& status) {
          ErrorReason(status) == "PROTOCOL_VIOLATION";
 }
 
+bool IsReport(const v1::SessionRequest& request) {
+  return request.has_recovered() || request.has_checkpoint() ||
+         request.has_lineage();
+}
+
 class GrpcCoordinatorLink : public CoordinatorLink {
  public:
   GrpcCoordinatorLink(std::unique_ptr<CoordinatorChannels> channels,
@@ -78,12 +83,13 @@ class GrpcCoordinatorLink : public CoordinatorLink {
     (void)Close(absl::ZeroDuration());
     MutexLock lock(&mu_);
     if (graphs_.dropped() > 0) {
-      log::Warning("graphs were not told to the coordinator",
+      log::Warning("graphs did not reach the coordinator",
                    {{"count", graphs_.dropped()}});
     }
-    if (dropped_reports_ > 0) {
-      log::Warning("reports were not told to the coordinator",
-                   {{"count", dropped_reports_}});
+    const uint64_t lost_reports = dropped_reports_ + reports_.size();
+    if (lost_reports > 0) {
+      log::Warning("reports did not reach the coordinator",
+                   {{"count", lost_reports}});
     }
   }
 
@@ -139,6 +145,8 @@ class GrpcCoordinatorLink : public CoordinatorLink {
 
   // Runs on the writing thread.
   void WriteRequests();
+  // Queues a report again whose write did not begin.
+  void KeepReport(v1::SessionRequest report) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Returns the next message for the present stream.
   std::optional<v1::SessionRequest> NextRequest()
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -297,7 +305,7 @@ void GrpcCoordinatorLink::SendGraph(v1::Graph graph, v1::GraphNotes notes,
     // The link logs their number at its end.
     if (graphs_.dropped() > 1) return;
   }
-  log::Warning("the coordinator is not told of graphs: too many wait",
+  log::Warning("graphs are not sent to the coordinator: too many wait",
                {{"coordinator", address_}, {"bytes", bytes}});
 }
 
@@ -334,8 +342,10 @@ absl::Status GrpcCoordinatorLink::Close(absl::Duration timeout) {
     } else if (!detached_ || !farewell_said_) {
       status = MakeError(
           absl::StatusCode::kUnavailable, "COORDINATOR_UNREACHABLE",
-          absl::StrCat("the coordinator at ", address_,
-                       " was not told; the session ends by its time-out"));
+          absl::StrCat(
+              "the coordinator at ", address_,
+              " did not receive the end of the session, which now ends by its "
+              "time-out"));
     } else {
       status = end_status_;
     }
@@ -357,6 +367,14 @@ void GrpcCoordinatorLink::Report(v1::SessionRequest report) {
   }
   reports_.push_back(std::move(report));
   changed_.SignalAll();
+}
+
+void GrpcCoordinatorLink::KeepReport(v1::SessionRequest report) {
+  if (reports_.size() == kMaxReports) {
+    ++dropped_reports_;
+  } else {
+    reports_.push_front(std::move(report));
+  }
 }
 
 void GrpcCoordinatorLink::KeepAttached() {
@@ -469,6 +487,8 @@ absl::Status GrpcCoordinatorLink::AttachOnce(
   absl::Status status = FromGrpcStatus(call.Finish());
   call.Cancel();  // ends a write of the writing thread
   {
+    // The writing thread uses `call` without the lock, so this frame must not
+    // end before `writing_` is false.
     MutexLock lock(&mu_);
     while (writing_) changed_.Wait(&mu_);
     call_ = nullptr;
@@ -616,6 +636,7 @@ void GrpcCoordinatorLink::WriteRequests() {
     mu_.Lock();
     writing_ = false;
     if (begun && request->has_graph()) graphs_.Pop();
+    if (!begun && IsReport(*request)) KeepReport(*std::move(request));
     changed_.SignalAll();
   }
 }

@@ -19,7 +19,7 @@ namespace {
 constexpr absl::Duration kCleanEndTimeout = absl::Seconds(2);
 
 // Time that a leader waits for a message on Control before it returns.
-constexpr absl::Duration kAttendance = absl::Milliseconds(2);
+constexpr absl::Duration kLeadership = absl::Milliseconds(2);
 
 // Time that a bulk connection which ended without a reason waits for Control,
 // whose end has a reason.
@@ -182,8 +182,8 @@ bool GrpcWorkerStream::Receive(absl::Duration patience) {
   return true;
 }
 
-bool GrpcWorkerStream::Attend(absl::FunctionRef<bool()> done,
-                              absl::Duration patience) {
+bool GrpcWorkerStream::Lead(absl::FunctionRef<bool()> done,
+                            absl::Duration patience) {
   switch (role_.Take(done, patience)) {
     case ReceiverRole::Turn::kRefused:
       return false;
@@ -193,12 +193,12 @@ bool GrpcWorkerStream::Attend(absl::FunctionRef<bool()> done,
       break;
   }
   // A thread cannot interrupt a wait in gRPC, so none waits in it for long.
-  const absl::Duration at_most = std::min(patience, kAttendance);
+  const absl::Duration at_most = std::min(patience, kLeadership);
   bool came = true;
-  while (came && !over_ && !role_.recalled() && !done()) {
+  while (came && !over_ && !role_.reclaimed() && !done()) {
     came = Receive(at_most);
   }
-  if (!came || over_) role_.Recall();
+  if (!came || over_) role_.Reclaim();
   role_.Leave();
   return true;
 }

@@ -82,10 +82,10 @@ class GrpcWorkerStream : public ClientStream {
                         SharedBytes payload) override;
   void Close(absl::Status status) override;
   // Leads on Control only: a message on Bulk does not end the wait.
-  bool Attend(absl::FunctionRef<bool()> done, absl::Duration patience) override;
-  bool AttendsBulk() const override { return false; }
-  void Nudge() override { role_.Nudge(); }
-  void Recall() override { role_.Recall(); }
+  bool Lead(absl::FunctionRef<bool()> done, absl::Duration patience) override;
+  bool LeadsBulk() const override { return false; }
+  void Wake() override { role_.Wake(); }
+  void Reclaim() override { role_.Reclaim(); }
 
  private:
   struct Lane {

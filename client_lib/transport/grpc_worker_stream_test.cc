@@ -287,7 +287,7 @@ TEST_F(GrpcWorkerStreamTest, WaitingThreadReceivesByItself) {
     ASSERT_TRUE(SendRead(0).ok());
     const auto came = [&] { return recorder_.count() > i; };
     for (Patience patience; !came(); patience.Left()) {
-      ASSERT_TRUE(stream_->Attend(came, Patience::kLong));
+      ASSERT_TRUE(stream_->Lead(came, Patience::kLong));
     }
     here += recorder_.last_thread() == std::this_thread::get_id();
   }
@@ -297,31 +297,31 @@ TEST_F(GrpcWorkerStreamTest, WaitingThreadReceivesByItself) {
 TEST_F(GrpcWorkerStreamTest, LeaderReturnsTheReadingWhenNothingComes) {
   Connect();
   const auto never = [] { return false; };
-  ASSERT_TRUE(stream_->Attend(never, absl::ZeroDuration()));
+  ASSERT_TRUE(stream_->Lead(never, absl::ZeroDuration()));
   ASSERT_TRUE(SendRead(0).ok());
   recorder_.WaitForMessage(1);
   // The reading may have been lent, and the leader returns it.
-  ASSERT_TRUE(stream_->Attend(never, absl::Milliseconds(1)));
+  ASSERT_TRUE(stream_->Lead(never, absl::Milliseconds(1)));
   ASSERT_TRUE(SendRead(0).ok());
   recorder_.WaitForMessage(2);
-  EXPECT_FALSE(stream_->AttendsBulk());
+  EXPECT_FALSE(stream_->LeadsBulk());
 }
 
 TEST_F(GrpcWorkerStreamTest, EndOfTheStreamEndsTheWaitOfALeader) {
   Connect();
-  std::atomic<bool> attends{false};
+  std::atomic<bool> leads{false};
   std::thread other([&] {
-    for (Patience patience; !attends;) patience.Yield();
+    for (Patience patience; !leads;) patience.Yield();
     auto free = std::make_shared<v1::ControlRequest>();
     free->mutable_ordered()->mutable_free();
     EXPECT_TRUE(stream_->Send(std::move(free)).ok());
   });
   ASSERT_TRUE(SendRead(0).ok());
   const auto never = [&] {
-    attends = true;
+    leads = true;
     return false;
   };
-  for (Patience patience; stream_->Attend(never, Patience::kLong);) {
+  for (Patience patience; stream_->Lead(never, Patience::kLong);) {
     patience.Left();
   }
   other.join();

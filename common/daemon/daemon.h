@@ -24,8 +24,7 @@ struct Daemon {
   // Returns the address of its HTTP server, or an empty string. Called after
   // start().
   std::function<std::string()> monitoring_address;
-  // Called on SIGHUP by the same thread. If it is null, SIGHUP ends the
-  // process.
+  // RunDaemon() calls it on SIGHUP. If it is null, SIGHUP ends the process.
   std::function<void()> reload;
   // Called on SIGTERM, before stop(), in a process that still serves. It may
   // take as long as the configuration says. The function that it gets waits,

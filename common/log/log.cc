@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
 #include "spdlog/logger.h"
 #include "spdlog/sinks/stdout_sinks.h"
@@ -62,7 +63,11 @@ void AppendValue(std::string* line, absl::string_view value) {
   if (IsBare(value)) {
     absl::StrAppend(line, value);
   } else {
-    absl::StrAppend(line, "\"", absl::Utf8SafeCEscape(value), "\"");
+    // Within double quotes, an apostrophe needs no escape.
+    absl::StrAppend(
+        line, "\"",
+        absl::StrReplaceAll(absl::Utf8SafeCEscape(value), {{"\\'", "'"}}),
+        "\"");
   }
 }
 

@@ -21,6 +21,11 @@ TEST(LogTest, OneEventStaysOneLine) {
       "level=error msg=odd text=\"a\\nb=\\\"c\\\"\" none=\"\"");
 }
 
+TEST(LogTest, ApostropheIsNotEscaped) {
+  EXPECT_EQ(FormatLine("info", "", "a worker's \\'", {}),
+            "level=info msg=\"a worker's \\\\'\"");
+}
+
 TEST(LogTest, SessionIdsAreShortened) {
   EXPECT_EQ(ShortId("0123456789abcdef"), "01234567");
   EXPECT_EQ(ShortId(""), "");

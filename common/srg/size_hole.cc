@@ -55,8 +55,8 @@ absl::Status CheckSizeHole(const Graph& graph) {
   ForEachInteger(graph, [&](auto&) { ++count; });
   for (size_t i = 0; i < hole.integers.size(); ++i) {
     if (hole.integers[i] >= count) {
-      return Malformed(
-          absl::StrCat("integer ", hole.integers[i], " of ", count));
+      return Malformed(absl::StrCat("names integer ", hole.integers[i],
+                                    ", but the graph has ", count));
     }
     if (i > 0 && hole.integers[i] <= hole.integers[i - 1]) {
       return Malformed("integers are not ascending");

@@ -213,7 +213,7 @@ class Validator {
     }
     if (slot.kind == Slot::Kind::kResult && !used_[view.slot]) {
       return Malformed(
-          absl::StrCat("slot ", view.slot, " used before it is born"));
+          absl::StrCat("slot ", view.slot, " used before it is created"));
     }
     const absl::StatusOr<uint64_t> extent = ExtentBytes(view);
     if (!extent.ok()) return Malformed(extent.status().message());
@@ -232,7 +232,8 @@ class Validator {
                               : result_bytes_[view.slot];
     if (*extent > size) {
       return Malformed(absl::StrCat("view outside slot ", view.slot,
-                                    ", which is born with ", size, " bytes"));
+                                    ", which is created with ", size,
+                                    " bytes"));
     }
     return absl::OkStatus();
   }
@@ -252,14 +253,14 @@ class Validator {
     return absl::OkStatus();
   }
 
-  absl::Status VisitBirth(uint32_t slot) {
+  absl::Status VisitCreation(uint32_t slot) {
     if (slot >= graph_.slots.size() ||
         graph_.slots[slot].kind != Slot::Kind::kResult) {
       return Malformed(absl::StrCat("result in slot ", slot,
                                     ", which is not a result slot"));
     }
     if (!Use(slot)) {
-      return Malformed(absl::StrCat("slot ", slot, " is born twice"));
+      return Malformed(absl::StrCat("slot ", slot, " is created twice"));
     }
     facts_.slots[slot].writes = 1;
     return absl::OkStatus();
@@ -269,11 +270,11 @@ class Validator {
     if (const auto* view = std::get_if<TensorView>(&result)) {
       const absl::StatusOr<uint64_t> extent = ExtentBytes(*view);
       if (!extent.ok()) return Malformed(extent.status().message());
-      DJINN_RETURN_IF_ERROR(VisitBirth(view->slot));
+      DJINN_RETURN_IF_ERROR(VisitCreation(view->slot));
       facts_.slots[view->slot].required_bytes = *extent;
       result_bytes_[view->slot] = *extent;
     } else if (const auto* unknown = std::get_if<UnknownResult>(&result)) {
-      DJINN_RETURN_IF_ERROR(VisitBirth(unknown->slot));
+      DJINN_RETURN_IF_ERROR(VisitCreation(unknown->slot));
       ++facts_.unknown_results;
     }
     return absl::OkStatus();

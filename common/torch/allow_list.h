@@ -16,9 +16,9 @@ namespace djinn {
 // but tensors.
 absl::Status CheckAllowed(const c10::FunctionSchema& schema);
 
-// Checks an operator of another namespace, whose library the worker's operator
-// trusts. Returns OK when it computes tensors from tensors and plain values,
-// and PermissionDenied (OPERATOR_REFUSED) otherwise.
+// Checks an operator outside `aten` whose library the administrator of the
+// worker loaded. Returns OK when it computes tensors from tensors and plain
+// values, and PermissionDenied (OPERATOR_REFUSED) otherwise.
 absl::Status CheckCustom(const c10::FunctionSchema& schema);
 
 }  // namespace djinn

@@ -6,87 +6,87 @@ namespace djinn {
 
 ReceiverRole::Turn ReceiverRole::Take(absl::FunctionRef<bool()> done,
                                       absl::Duration patience) {
-  uint64_t nudges;
+  uint64_t wakes;
   {
     MutexLock lock(&mu_);
     if (ended_ || waiting_) return Turn::kRefused;
-    if (holder_ == Holder::kNobody && !recalled_) {
-      holder_ = Holder::kAttendant;
-      ++attendances_;
+    if (holder_ == Holder::kNobody && !reclaimed_) {
+      holder_ = Holder::kLeader;
+      ++leaderships_;
       return Turn::kTaken;
     }
     waiting_ = wanted_ = true;
-    nudges = nudges_;
+    wakes = wakes_;
   }
   const absl::Duration until = Clock::Real()->Monotonic() + patience;
   bool over = done();
   MutexLock lock(&mu_);
-  while (!over && nudges_ == nudges && !ended_ &&
-         (holder_ != Holder::kNobody || recalled_)) {
+  while (!over && wakes_ == wakes && !ended_ &&
+         (holder_ != Holder::kNobody || reclaimed_)) {
     over = offered_.WaitWithTimeout(&mu_, until - Clock::Real()->Monotonic());
   }
   waiting_ = false;
   if (ended_) return Turn::kRefused;
-  if (over || holder_ != Holder::kNobody || recalled_) return Turn::kOver;
-  holder_ = Holder::kAttendant;
-  ++attendances_;
+  if (over || holder_ != Holder::kNobody || reclaimed_) return Turn::kOver;
+  holder_ = Holder::kLeader;
+  ++leaderships_;
   return Turn::kTaken;
 }
 
 void ReceiverRole::Leave() {
   MutexLock lock(&mu_);
   holder_ = Holder::kNobody;
-  if (resting_ || recalled_) turn_.Signal();
-  NudgeLocked();
+  if (resting_ || reclaimed_) turn_.Signal();
+  WakeLocked();
 }
 
 void ReceiverRole::Lend() {
   MutexLock lock(&mu_);
-  // The received message may be what a waiting attendant waits for.
-  NudgeLocked();
-  if ((wanted_ || waiting_) && !recalled_ && !ended_) {
+  // The received message may be what a waiting leader waits for.
+  WakeLocked();
+  if ((wanted_ || waiting_) && !reclaimed_ && !ended_) {
     wanted_ = false;
     holder_ = Holder::kNobody;
     AwaitTurn();
     holder_ = Holder::kThread;
   }
-  recalled_ = false;
+  reclaimed_ = false;
 }
 
 void ReceiverRole::AwaitTurn() {
-  for (uint64_t seen = attendances_;;) {
-    if (holder_ == Holder::kAttendant && attendances_ == seen) {
+  for (uint64_t seen = leaderships_;;) {
+    if (holder_ == Holder::kLeader && leaderships_ == seen) {
       resting_ = true;
       turn_.Wait(&mu_);
       resting_ = false;
       continue;
     }
-    if (holder_ == Holder::kNobody && (recalled_ || ended_)) return;
-    seen = attendances_;
+    if (holder_ == Holder::kNobody && (reclaimed_ || ended_)) return;
+    seen = leaderships_;
     const bool late = turn_.WaitWithTimeout(&mu_, kLent);
-    if (late && holder_ == Holder::kNobody && attendances_ == seen) return;
+    if (late && holder_ == Holder::kNobody && leaderships_ == seen) return;
   }
 }
 
 void ReceiverRole::Keep() {
   MutexLock lock(&mu_);
-  recalled_ = false;
+  reclaimed_ = false;
 }
 
-void ReceiverRole::NudgeLocked() {
-  ++nudges_;
+void ReceiverRole::WakeLocked() {
+  ++wakes_;
   if (waiting_) offered_.Signal();
 }
 
-ReceiverRole::Holder ReceiverRole::Nudge() {
+ReceiverRole::Holder ReceiverRole::Wake() {
   MutexLock lock(&mu_);
-  NudgeLocked();
+  WakeLocked();
   return holder_;
 }
 
-ReceiverRole::Holder ReceiverRole::Recall() {
+ReceiverRole::Holder ReceiverRole::Reclaim() {
   MutexLock lock(&mu_);
-  recalled_ = true;
+  reclaimed_ = true;
   if (holder_ == Holder::kNobody) turn_.Signal();
   return holder_;
 }

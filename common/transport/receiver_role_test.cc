@@ -58,9 +58,9 @@ class ReceiverRoleTest : public testing::Test {
 };
 
 TEST_F(ReceiverRoleTest, TheThreadHasItUntilItReceivedSomething) {
-  EXPECT_EQ(role_.Nudge(), Holder::kThread);
+  EXPECT_EQ(role_.Wake(), Holder::kThread);
   EXPECT_EQ(role_.Take(Never, absl::ZeroDuration()), Turn::kOver);
-  EXPECT_EQ(role_.Nudge(), Holder::kThread);
+  EXPECT_EQ(role_.Wake(), Holder::kThread);
 }
 
 TEST_F(ReceiverRoleTest, WhatIsDoneTakesNothing) {
@@ -70,32 +70,32 @@ TEST_F(ReceiverRoleTest, WhatIsDoneTakesNothing) {
 TEST_F(ReceiverRoleTest, WhoWaitsTakesOverWhenSomethingCame) {
   StartThread();
   TakeRole();
-  EXPECT_EQ(role_.Nudge(), Holder::kAttendant);
+  EXPECT_EQ(role_.Wake(), Holder::kLeader);
   const int received = received_;
   ++pending_;  // the thread does not check
   role_.Leave();
-  // The thread takes the role back when no thread attends.
+  // The thread takes the role back when no thread leads.
   for (Patience patience; received_ == received;) patience.Yield();
 }
 
 TEST_F(ReceiverRoleTest, ARecallBringsItBackAtOnce) {
   StartThread();
   TakeRole();
-  EXPECT_FALSE(role_.recalled());
-  EXPECT_EQ(role_.Recall(), Holder::kAttendant);
-  EXPECT_TRUE(role_.recalled());
+  EXPECT_FALSE(role_.reclaimed());
+  EXPECT_EQ(role_.Reclaim(), Holder::kLeader);
+  EXPECT_TRUE(role_.reclaimed());
   role_.Leave();
-  for (Patience patience; role_.Nudge() != Holder::kThread;) patience.Yield();
-  EXPECT_FALSE(role_.recalled());
+  for (Patience patience; role_.Wake() != Holder::kThread;) patience.Yield();
+  EXPECT_FALSE(role_.reclaimed());
 }
 
 TEST_F(ReceiverRoleTest, ARecallWhileTheThreadHasItForbidsToLendOnce) {
   // This makes the role wanted.
   EXPECT_EQ(role_.Take(Never, absl::ZeroDuration()), Turn::kOver);
-  EXPECT_EQ(role_.Recall(), Holder::kThread);
+  EXPECT_EQ(role_.Reclaim(), Holder::kThread);
   role_.Lend();  // returns
-  EXPECT_FALSE(role_.recalled());
-  EXPECT_EQ(role_.Nudge(), Holder::kThread);
+  EXPECT_FALSE(role_.reclaimed());
+  EXPECT_EQ(role_.Wake(), Holder::kThread);
 }
 
 TEST_F(ReceiverRoleTest, ANudgeEndsTheWait) {
@@ -104,7 +104,7 @@ TEST_F(ReceiverRoleTest, ANudgeEndsTheWait) {
       [&] {
         // Other threads are refused while this one waits.
         EXPECT_EQ(role_.Take(Never, kLong), Turn::kRefused);
-        other = std::thread([this] { role_.Nudge(); });
+        other = std::thread([this] { role_.Wake(); });
         return false;
       },
       kLong);
@@ -112,10 +112,10 @@ TEST_F(ReceiverRoleTest, ANudgeEndsTheWait) {
   other.join();
 }
 
-TEST_F(ReceiverRoleTest, NudgesAreCountedForAttendants) {
-  const uint64_t before = role_.nudges();
-  role_.Nudge();
-  EXPECT_NE(role_.nudges(), before);
+TEST_F(ReceiverRoleTest, WakesAreCountedForLeaders) {
+  const uint64_t before = role_.wakes();
+  role_.Wake();
+  EXPECT_NE(role_.wakes(), before);
 }
 
 TEST_F(ReceiverRoleTest, TheEndRefusesWhoWaitsAndWhoComes) {
@@ -150,7 +150,7 @@ TEST_F(ReceiverRoleTest, OneAtATime) {
       patience.Left();
     }
     ++unguarded;
-    if (++here % 7 == 0) role_.Recall();
+    if (++here % 7 == 0) role_.Reclaim();
     role_.Leave();
   }
   over = true;

@@ -70,21 +70,21 @@ class Attendable {
   // Calls the receiver's callbacks in this thread, or waits for the thread that
   // does so. Returns true when `done`, which is called without the stream's
   // locks, may be true, or about `patience` has passed; `patience` must be
-  // finite. Returns false when two other threads attend already or the stream
+  // finite. Returns false when two other threads lead already or the stream
   // ends; the caller then waits in another way.
   //
-  // After a thread attended, other threads may receive messages some
-  // milliseconds late, unless Recall() is called.
-  virtual bool Attend(absl::FunctionRef<bool()> done, absl::Duration patience) {
+  // After a thread led, other threads may receive messages some
+  // milliseconds late, unless Reclaim() is called.
+  virtual bool Lead(absl::FunctionRef<bool()> done, absl::Duration patience) {
     return false;
   }
-  // Returns whether an attending thread also receives chunks.
-  virtual bool AttendsBulk() const { return true; }
-  // Makes attending threads call `done`, because what they wait for may have
+  // Returns whether a leading thread also receives chunks.
+  virtual bool LeadsBulk() const { return true; }
+  // Makes leading threads call `done`, because what they wait for may have
   // come another way.
-  virtual void Nudge() {}
+  virtual void Wake() {}
   // Makes the stream's own thread receive at once.
-  virtual void Recall() {}
+  virtual void Reclaim() {}
 };
 
 using ClientStreamReceiver = StreamReceiver<v1::ControlResponse>;

@@ -50,10 +50,11 @@ void CollectWorker(const Worker& worker,
   out->Gauge(
       "djinn_worker_report_age_seconds", "Time since the worker's last report.",
       absl::ToDoubleSeconds(now - worker.last_report), {{"worker", worker.id}});
-  out->Gauge("djinn_worker_unreached_tenants",
-             "Tenants whose clients lately could not reach the worker; from 2 "
-             "on, all prefer other workers.",
-             static_cast<double>(unreached.tenants), {{"worker", worker.id}});
+  out->Gauge(
+      "djinn_worker_unreached_tenants",
+      "Number of tenants whose clients lately could not reach the worker. "
+      "From 2 on, all tenants prefer other workers.",
+      static_cast<double>(unreached.tenants), {{"worker", worker.id}});
 }
 
 void CollectQuota(const Tenant& tenant, const std::string& label,

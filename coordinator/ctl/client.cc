@@ -1,7 +1,9 @@
 #include "coordinator/ctl/client.h"
 
+#include <cerrno>
 #include <chrono>
 #include <cstdint>
+#include <cstring>
 #include <fstream>
 #include <memory>
 #include <string>
@@ -102,7 +104,12 @@ class Client {
     if (command.verb == "record") return Record();
     if (command.verb == "version") return Version();
     if (command.verb == "bundle") return WriteBundle(command);
-    return Cordon(command);
+    if (command.verb == "cordon" || command.verb == "uncordon" ||
+        command.verb == "drain") {
+      return Cordon(command);
+    }
+    return absl::InternalError("no function for the verb \"" + command.verb +
+                               "\"");
   }
 
  private:
@@ -161,12 +168,15 @@ class Client {
           &Stub::ListLeases, &v1::ListLeasesResponse::leases, &Stub::GetLease,
           [](const std::string& name, auto* get) { get->set_lease_id(name); }});
     }
-    return visit(Kind<v1::GraphInfo, v1::ListGraphsRequest,
-                      v1::ListGraphsResponse, v1::GetGraphRequest>{
-        &Stub::ListGraphs, &v1::ListGraphsResponse::graphs, &Stub::GetGraph,
-        [](const std::string& name, auto* get) {
-          get->set_fingerprint(name);
-        }});
+    if (kind == "graph") {
+      return visit(Kind<v1::GraphInfo, v1::ListGraphsRequest,
+                        v1::ListGraphsResponse, v1::GetGraphRequest>{
+          &Stub::ListGraphs, &v1::ListGraphsResponse::graphs, &Stub::GetGraph,
+          [](const std::string& name, auto* get) {
+            get->set_fingerprint(name);
+          }});
+    }
+    return absl::InternalError("no methods for the kind \"" + kind + "\"");
   }
 
   template <typename Request, typename Response>
@@ -454,8 +464,8 @@ class Client {
     std::string text = FormatTable(rows);
     if (changes.pending_settings_size() > 0) {
       absl::StrAppend(&text,
-                      "\nnot reloaded, counts when the coordinator starts "
-                      "again: ",
+                      "\nnot reloaded; takes effect when the coordinator "
+                      "restarts: ",
                       absl::StrJoin(changes.pending_settings(), " "), "\n");
     }
     Print(command, changes, text);
@@ -518,7 +528,8 @@ class Client {
     std::ofstream out(command.name, std::ios::binary | std::ios::trunc);
     out << TarOf(files, absl::Now());
     if (!out.flush()) {
-      return absl::InvalidArgumentError("cannot write " + command.name);
+      return absl::InvalidArgumentError(absl::StrCat(
+          "cannot write ", command.name, ": ", std::strerror(errno)));
     }
     for (const ArchivedFile& file : files) {
       terminal_.print(absl::StrCat(file.name, "\n"));

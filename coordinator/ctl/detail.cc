@@ -24,13 +24,13 @@ std::string Counted(uint64_t count, absl::string_view what, uint64_t bytes) {
                       FormatBytes(bytes));
 }
 
-// Formats a duration, also a short one.
+// Formats a duration with three significant digits.
 std::string Seconds(const google::protobuf::Duration& duration) {
   return absl::StrFormat("%.3gs", static_cast<double>(duration.seconds()) +
                                       1e-9 * duration.nanos());
 }
 
-// Formats a duration for comparison with others of its kind.
+// Formats a duration with three decimals, so that a column aligns.
 std::string Precisely(const google::protobuf::Duration& duration) {
   return absl::StrFormat("%.3fs", static_cast<double>(duration.seconds()) +
                                       1e-9 * duration.nanos());
@@ -359,12 +359,12 @@ std::string DescribeMigration(const v1::MigrationInfo& migration) {
   }
   if (migration.has_terms()) {
     const v1::MigrationTerms& terms = migration.terms();
-    absl::StrAppend(&text,
-                    absl::StrFormat("; to stay was put at %.3gs, to go at "
-                                    "%.3gs with %s in %.3gs",
-                                    terms.stay_seconds(), terms.go_seconds(),
-                                    FormatBytes(terms.state_bytes()),
-                                    terms.transfer_seconds()));
+    absl::StrAppend(
+        &text, absl::StrFormat(
+                   "; predicted %.3gs if it stays, %.3gs if it migrates, "
+                   "of which %.3gs to move %s",
+                   terms.stay_seconds(), terms.go_seconds(),
+                   terms.transfer_seconds(), FormatBytes(terms.state_bytes())));
   }
   return text;
 }

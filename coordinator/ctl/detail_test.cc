@@ -173,8 +173,8 @@ TEST(DetailTest, AMigrationIsALine) {
   )pb");
   EXPECT_EQ(DescribeMigration(done),
             "3.0s ago by drain, from w0 to w1: 7 storages, 3.0kB moved, 2.0MB "
-            "were there; calls waited for 0.04s; to stay was put at 60s, to go "
-            "at 30.5s with 3.0kB in 3e-06s");
+            "were there; calls waited for 0.04s; predicted 60s if it stays, "
+            "30.5s if it migrates, of which 3e-06s to move 3.0kB");
   const auto failed = Parse<v1::MigrationInfo>(R"pb(
     from_worker_id: "w0"
     to_worker_id: "w1"

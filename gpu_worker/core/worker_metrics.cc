@@ -62,7 +62,8 @@ void CollectDisk(const ContentStore::Stats& disk, const std::string& worker,
       {{"worker", worker}, {"cache", "content_disk"}, {"residency", "disk"}});
   const auto failures = [&](const char* kind, uint64_t count) {
     out->Counter("djinn_content_disk_failures_total",
-                 "Contents not kept on disk, and files found broken.",
+                 "Contents that could not be written to disk (kind=write), and "
+                 "corrupt files found (kind=corrupt).",
                  static_cast<double>(count), {{"kind", kind}});
   };
   failures("write", disk.failed_writes);

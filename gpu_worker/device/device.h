@@ -112,15 +112,15 @@ class Device {
   // call then fails with this status. Cheap.
   virtual absl::Status Health() const { return absl::OkStatus(); }
 
-  // Returns the device's own counters, for operators of a cluster. Their names
-  // are lower_snake_case and stay the same.
+  // Returns the device's own counters, for the people who run the cluster.
+  // Their names are lower_snake_case and stay the same.
   virtual std::vector<std::pair<std::string, uint64_t>> Counts() const {
     return {};
   }
 
-  // Sets the source of spare memory. Null, which is the initial value and is
-  // set again before the source is destroyed, means that there is none. `spare`
-  // outlives all that was reserved from it.
+  // Sets the source of spare memory; null means none. The initial source is
+  // null. The caller sets null before it destroys the source. `spare` outlives
+  // all that was reserved from it.
   virtual void SetSpareMemory(SpareMemory* /*spare*/) {}
   // Releases spare memory, the least recently used first, until `bytes` or a
   // little more are free. Memory in use stays. Returns the number of bytes

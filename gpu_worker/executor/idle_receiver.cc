@@ -23,7 +23,7 @@ void IdleReceiver::Receive(std::shared_ptr<WorkerStream> stream,
   stream_ = stream;
   thread_ = std::this_thread::get_id();
   mu->Unlock();
-  const bool received = stream->Attend(
+  const bool received = stream->Lead(
       [&] {
         MutexLock lock(mu);
         return ready();
@@ -33,7 +33,7 @@ void IdleReceiver::Receive(std::shared_ptr<WorkerStream> stream,
   stream_.reset();
   const bool idle = !ready();
   mu->Unlock();
-  if (received && idle) stream->Recall();
+  if (received && idle) stream->Reclaim();
   stream.reset();  // the last to hold it destroys the stream
   mu->Lock();
 }

@@ -105,7 +105,7 @@ void TurnQueue::UpdatePhase(uint64_t key) {
 
 void TurnQueue::MakeRunnable(uint64_t key) {
   const absl::Duration now = clock_.Monotonic();
-  std::shared_ptr<WorkerStream> attended;
+  std::shared_ptr<WorkerStream> led;
   bool own = false;
   {
     MutexLock lock(&mu_);
@@ -116,14 +116,14 @@ void TurnQueue::MakeRunnable(uint64_t key) {
         queue_.MakeRunnable(key, WorkOf(*found->second.session, options_));
     if (waits && queue_.in_service()) preemption_.NoteArrival();
     if (waits) NoteWaiting(key, now);
-    attended = idle_.stream();
+    led = idle_.stream();
     own = idle_.in_this_thread();
   }
   // Signals without the lock, which the thread that wakes takes first.
-  if (attended == nullptr) {
+  if (led == nullptr) {
     runnable_.Signal();
   } else if (!own) {
-    attended->Nudge();
+    led->Wake();
   }
 }
 

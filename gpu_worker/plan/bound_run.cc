@@ -17,7 +17,7 @@ absl::Status Violation(absl::string_view what) {
                    absl::StrCat("run: ", what));
 }
 
-bool IsBorn(const srg::Slot& slot) {
+bool IsCreated(const srg::Slot& slot) {
   return slot.kind == srg::Slot::Kind::kCreated ||
          slot.kind == srg::Slot::Kind::kResult;
 }
@@ -105,7 +105,7 @@ class Inherited {
 
   absl::Status Bind(size_t slot, const srg::Slot& kind,
                     BoundRun::Binding* binding) {
-    if (IsBorn(kind)) {
+    if (IsCreated(kind)) {
       if (next_ == 0 || next_ == std::numeric_limits<uint64_t>::max()) {
         return Violation("a repeat names no new storage for its results");
       }
@@ -218,13 +218,13 @@ Lifetimes LifetimesOf(const Plan& plan,
   // The bytes that each node creates, less the bytes that the node before
   // freed. The type is wide because a graph's sizes may add up to anything.
   std::vector<absl::int128> change(plan.steps().size() + 1, 0);
-  for (size_t slot = 0; slot < plan.birth_bytes().size(); ++slot) {
-    change[plan.facts().slots[slot].first_node] += plan.birth_bytes()[slot];
+  for (size_t slot = 0; slot < plan.created_bytes().size(); ++slot) {
+    change[plan.facts().slots[slot].first_node] += plan.created_bytes()[slot];
   }
   for (const uint32_t slot : final_slots) {
     const uint32_t last_node = plan.facts().slots[slot].last_node;
     lifetimes.ends.emplace_back(last_node, slot);
-    change[last_node + 1] -= plan.birth_bytes()[slot];
+    change[last_node + 1] -= plan.created_bytes()[slot];
   }
   std::sort(lifetimes.ends.begin(), lifetimes.ends.end());
   absl::int128 live = 0;

@@ -23,11 +23,12 @@ absl::Status CheckBinding(const BoundRun::Binding& binding,
   if (binding.base_version == 0) {
     if (storages.Used(binding.storage)) {
       return Violation(absl::StrCat("storage ", binding.storage,
-                                    " is born although its id was used"));
+                                    " is created although its id was used"));
     }
     if (binding.writes == 0 || binding.reads) {
-      return Violation(absl::StrCat("storage ", binding.storage,
-                                    " is born without a write or read before"));
+      return Violation(
+          absl::StrCat("storage ", binding.storage,
+                       " is created without a write or read before"));
     }
     return absl::OkStatus();
   }
@@ -87,11 +88,12 @@ absl::Status CheckRun(const Plan& plan, const BoundRun& run,
   for (size_t i = 0; i < run.bindings.size(); ++i) {
     const BoundRun::Binding& binding = run.bindings[i];
     const srg::Slot::Kind kind = graph.slots[i].kind;
-    const bool born =
+    const bool created =
         kind == srg::Slot::Kind::kCreated || kind == srg::Slot::Kind::kResult;
-    if (born != (binding.base_version == 0)) {
-      return Violation(absl::StrCat("slot ", i, " of storage ", binding.storage,
-                                    born ? " is not born" : " is born"));
+    if (created != (binding.base_version == 0)) {
+      return Violation(
+          absl::StrCat("slot ", i, " of storage ", binding.storage,
+                       created ? " is not created" : " is created"));
     }
     if (binding.writes != facts.slots[i].writes ||
         binding.reads != facts.slots[i].reads) {
@@ -102,7 +104,7 @@ absl::Status CheckRun(const Plan& plan, const BoundRun& run,
           facts.slots[i].reads ? " and a read" : " and no read",
           " in the graph"));
     }
-    if (!born &&
+    if (!created &&
         binding.existing->generator != (kind == srg::Slot::Kind::kGenerator)) {
       return Violation(absl::StrCat("slot ", i, " of storage ", binding.storage,
                                     ": generators and tensors differ"));
@@ -137,7 +139,7 @@ void PoisonRun(const Plan* plan, const BoundRun& run, const RootError& error,
     Storage* storage = binding.existing;
     if (storage == nullptr) {
       storage = storages->Create(binding.storage);
-      storage->size_bytes = plan == nullptr ? 0 : plan->birth_bytes()[i];
+      storage->size_bytes = plan == nullptr ? 0 : plan->created_bytes()[i];
       storage->size_known = storage->size_bytes > 0;
     }
     storage->version = binding.base_version + binding.writes;

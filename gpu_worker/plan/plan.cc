@@ -64,9 +64,9 @@ Plan::Kind Plan::KindTo(absl::string_view tenant) const {
 
 void Plan::FillSteps() {
   steps_.resize(graph_.nodes.size());
-  birth_bytes_.resize(graph_.slots.size());
+  created_bytes_.resize(graph_.slots.size());
   for (size_t i = 0; i < graph_.slots.size(); ++i) {
-    birth_bytes_[i] = graph_.slots[i].created_bytes;
+    created_bytes_[i] = graph_.slots[i].created_bytes;
   }
   estimated_bytes_ =
       graph_.slots.size() * (sizeof(srg::Slot) + sizeof(srg::SlotFacts));
@@ -87,7 +87,7 @@ void Plan::FillSteps() {
     for (const srg::Result& result : node.results) {
       if (const auto* view = std::get_if<srg::TensorView>(&result)) {
         // Cannot fail: Validate() computed it before.
-        birth_bytes_[view->slot] = srg::ExtentBytes(*view).value();
+        created_bytes_[view->slot] = srg::ExtentBytes(*view).value();
       }
     }
     // Counts each node twice: the compiled program holds about as much again.

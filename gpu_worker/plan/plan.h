@@ -62,7 +62,7 @@ class Plan {
   const std::vector<Step>& steps() const { return steps_; }
   // Returns the size of each result or created slot at its creation, by slot; 0
   // where it is unknown or the slot existed before.
-  const std::vector<uint64_t>& birth_bytes() const { return birth_bytes_; }
+  const std::vector<uint64_t>& created_bytes() const { return created_bytes_; }
   // Returns roughly what the plan takes in host memory; at least the bytes of
   // its message.
   uint64_t estimated_bytes() const { return estimated_bytes_; }
@@ -138,7 +138,7 @@ class Plan {
   const absl::Status refusal_;
   const std::unique_ptr<CompiledProgram> program_;
   std::vector<Step> steps_;
-  std::vector<uint64_t> birth_bytes_;
+  std::vector<uint64_t> created_bytes_;
   uint64_t estimated_bytes_ = 0;
   // Shared by the plans of all sizes.
   std::shared_ptr<Counters> counters_;

@@ -371,7 +371,7 @@ class RunExecution final : public OngoingRun {
     for (const srg::Result& result : call.results) {
       const auto* const view = std::get_if<srg::TensorView>(&result);
       if (view == nullptr) continue;
-      bytes = SaturatingSum(bytes, plan_.birth_bytes()[view->slot]);
+      bytes = SaturatingSum(bytes, plan_.created_bytes()[view->slot]);
     }
     return bytes;
   }

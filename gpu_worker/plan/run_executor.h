@@ -2,10 +2,11 @@
 //
 // Life of a run: CheckRun() first checks everything that the client said; a
 // contradiction ends the session's stream and changes nothing. Then nodes run
-// in order. A node that fails, or whose real result differs from the inferred
-// one, poisons its outputs with a root error. A node that reads poison is
-// skipped and passes the same error on. All other nodes run. Versions advance
-// as the client stamped them, even after failures.
+// in order, each through the device's program (operator_library.h). A node that
+// fails, or whose real result differs from the inferred one, poisons its
+// outputs with a root error. A node that reads poison is skipped and passes the
+// same error on. All other nodes run. Versions advance as the client stamped
+// them, even after failures.
 //
 // Generators are never poisoned: a failed or skipped draw leaves their state
 // unchanged.

@@ -95,7 +95,7 @@ TEST_F(ExecutorTest, OnlyAWholeOverwriteHeals) {
   EXPECT_EQ(Values(id), (Floats{8, 8}));
 }
 
-TEST_F(ExecutorTest, AFailedBirthHealsByOverwriteToo) {
+TEST_F(ExecutorTest, FailedCreationHealsByOverwriteToo) {
   FakeGraph s;
   const uint32_t x = s.Bound();
   const uint32_t y = s.Unary("fake::fail", x, 2);

@@ -58,7 +58,7 @@ void RunMemory::Bind() {
     } else {
       slot.storage = context_.storages->Create(id);
     }
-    slot.storage->size_bytes = plan_.birth_bytes()[i];
+    slot.storage->size_bytes = plan_.created_bytes()[i];
     slot.extents_fit =
         plan_.facts().slots[i].required_bytes <= slot.storage->size_bytes;
   }
@@ -72,7 +72,7 @@ void RunMemory::ReserveRoom() {
   for (uint32_t i = 0; i < slots_.size(); ++i) {
     if (run_.bindings[i].existing == nullptr &&
         ClassOf(i) == StorageClass::kCache) {
-      cache_bytes = SaturatingSum(cache_bytes, plan_.birth_bytes()[i]);
+      cache_bytes = SaturatingSum(cache_bytes, plan_.created_bytes()[i]);
     }
   }
   if (cache_bytes > lifetimes_.peak_bytes) return;  // exceeds any memory
@@ -176,7 +176,7 @@ absl::Status RunMemory::Reserve(const srg::Node& call) {
     if (view == nullptr) continue;
     room.storage_class = ClassOf(view->slot);
     if (IsPaid(view->slot)) continue;
-    const uint64_t bytes = plan_.birth_bytes()[view->slot];
+    const uint64_t bytes = plan_.created_bytes()[view->slot];
     DJINN_ASSIGN_OR_RETURN(room.quota,
                            context_.quota->Reserve(bytes, room.storage_class));
     DJINN_ASSIGN_OR_RETURN(room.memory,
@@ -188,7 +188,7 @@ absl::Status RunMemory::Reserve(const srg::Node& call) {
 
 bool RunMemory::TakePaid(uint32_t slot, std::shared_ptr<Buffer>* result) {
   const uint64_t bytes = (*result)->size_bytes();
-  if (!IsPaid(slot) || bytes > plan_.birth_bytes()[slot]) return false;
+  if (!IsPaid(slot) || bytes > plan_.created_bytes()[slot]) return false;
   Own(slot, std::move(*result), bytes);
   return true;
 }
@@ -235,7 +235,7 @@ void RunMemory::Drop(const srg::Node& call) {
 bool RunMemory::ListKept(std::vector<KeptResult>* kept) const {
   for (uint32_t i = 0; i < slots_.size(); ++i) {
     const Slot& slot = slots_[i];
-    const uint64_t bytes = plan_.birth_bytes()[i];
+    const uint64_t bytes = plan_.created_bytes()[i];
     if (slot.storage->poison != nullptr || !slot.extents_fit ||
         (bytes > 0 && !paid_)) {
       return false;

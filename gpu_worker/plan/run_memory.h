@@ -136,7 +136,7 @@ class RunMemory {
                                                  : room_.quota.Split(bytes);
   }
   bool IsPaid(uint32_t slot) const {
-    return paid_ && plan_.birth_bytes()[slot] > 0;
+    return paid_ && plan_.created_bytes()[slot] > 0;
   }
   absl::Status Fill(uint32_t slot);
   absl::Status CopyForWrite(uint32_t slot);

@@ -69,7 +69,7 @@ class SharedMemoryPeers::Connection : public SharedMemoryEnd::Handler {
       return over_;
     };
     while (!over()) {
-      if (end_.Attend(over, kLook)) continue;
+      if (end_.Lead(over, kLook)) continue;
       MutexLock lock(&mu_);
       if (!over_) changed_.WaitWithTimeout(&mu_, kLook);
     }
@@ -128,8 +128,9 @@ class SharedMemoryPeers::Connection : public SharedMemoryEnd::Handler {
       for (const absl::string_view piece : pieces) bytes += piece.size();
       if (transfer_id != number_ || offset != received_ || bytes == 0 ||
           bytes > size_ - received_) {
-        return End(BrokenByPeer(absl::StrCat(
-            bytes, " bytes at ", offset, " after ", received_, " of ", size_)));
+        return End(
+            BrokenByPeer(absl::StrCat("expected bytes at ", received_, " of ",
+                                      size_, ", got ", bytes, " at ", offset)));
       }
     }
     // Only this thread, which has the receiver's role, ends the call.

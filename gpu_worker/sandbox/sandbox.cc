@@ -402,8 +402,9 @@ absl::Status EnterSandbox(const SandboxOptions& options) {
                               SECCOMP_FILTER_FLAG_TSYNC, &program);
   if (result == 0) return absl::OkStatus();
   if (result > 0) {
-    return MakeError(absl::StatusCode::kInternal, "NO_SANDBOX",
-                     absl::StrCat("thread ", result, " has another filter"));
+    return MakeError(
+        absl::StatusCode::kInternal, "NO_SANDBOX",
+        absl::StrCat("thread ", result, " already has another seccomp filter"));
   }
   return MakeError(absl::StatusCode::kUnimplemented, "NO_SANDBOX",
                    absl::StrCat("seccomp: ", std::strerror(errno)));

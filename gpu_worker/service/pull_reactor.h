@@ -81,8 +81,8 @@ class PullReactor : public grpc::ServerWriteReactor<v1::PullResponse>,
   uint64_t sender_ ABSL_GUARDED_BY(mu_) = 0;
   // Tries again while other values precede this one.
   std::unique_ptr<grpc::Alarm> held_ ABSL_GUARDED_BY(mu_);
-  // Checks the caller. Replaced each time, because an alarm that goes off is
-  // still in use.
+  // The alarm at which the reactor checks the caller. Each check makes a new
+  // alarm, because gRPC still uses one that goes off.
   std::unique_ptr<grpc::Alarm> alarm_ ABSL_GUARDED_BY(mu_);
   // gRPC owns it while writing_.
   v1::PullResponse response_;

@@ -81,9 +81,10 @@ void SharedMemoryServer::Run() {
 absl::Status SharedMemoryServer::Serve(Descriptor socket) {
   DJINN_RETURN_IF_ERROR(CheckSameUser(socket.get()));
   if (permits_.use_count() > kMaxConnections) {
-    return MakeError(
-        absl::StatusCode::kResourceExhausted, "TOO_MANY_CONNECTIONS",
-        absl::StrCat("at most ", kMaxConnections, " over shared memory"));
+    return MakeError(absl::StatusCode::kResourceExhausted,
+                     "TOO_MANY_CONNECTIONS",
+                     absl::StrCat("the worker serves at most ", kMaxConnections,
+                                  " connections over shared memory"));
   }
   DJINN_ASSIGN_OR_RETURN(
       SharedConnection connection,

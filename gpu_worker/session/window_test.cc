@@ -55,17 +55,17 @@ TEST_F(WorkerCoreTest, StoragesOfNoBytesAreCountedToo) {
   refused.nodes[0].arguments.clear();
   client->Define(1, refused);
   constexpr uint64_t kEach = 65536;
-  uint64_t born = 0;
-  for (; born <= TenantAccount::kMaxStorages; born += kEach) {
+  uint64_t created = 0;
+  for (; created <= TenantAccount::kMaxStorages; created += kEach) {
     v1::Ordered message;
     message.mutable_run()->set_graph_id(1);
-    for (uint64_t id = born + 1; id <= born + kEach; ++id) {
+    for (uint64_t id = created + 1; id <= created + kEach; ++id) {
       v1::Binding* const binding = message.mutable_run()->add_bindings();
       binding->set_storage(id);
       binding->set_writes(1);
     }
     const uint64_t sequence = client->Send(std::move(message));
-    if (born + kEach <= TenantAccount::kMaxStorages) {
+    if (created + kEach <= TenantAccount::kMaxStorages) {
       ASSERT_TRUE(client->WaitCompleted(sequence));
     }
   }

@@ -221,7 +221,7 @@ absl::Status ContentStore::Prepare() {
                 : Key();
       if (!whole || PathOf(key) != path) {
         ++stats_.corrupt_files;
-        log::Warning("content file removed: it is not whole", {{"file", path}});
+        log::Warning("removed a corrupt content file", {{"file", path}});
         unlink(path.c_str());
         continue;
       }

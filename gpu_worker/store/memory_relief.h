@@ -1,6 +1,8 @@
-// Gives device memory back that no session uses: idle contents, and the
-// device's spare memory, such as prepacked weights. Also lends spare
-// memory to the device.
+// Decides what is evicted from device memory: idle contents (content_cache.h),
+// and the device's spare memory, such as prepacked weights. Also lends spare
+// memory to the device. Other stores evict for themselves: contents on disk
+// (content_store.h), plans (plan/graph_cache.h) and device graphs
+// (device/cuda/graph_store.h).
 //
 // The order depends on who asks:
 //   - An allocation that does not fit takes spare memory first, and evicts idle

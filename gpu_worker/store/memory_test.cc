@@ -317,9 +317,9 @@ TEST(SessionQuotaTest, WhatIsNotKeptIsAsItWasWhateverTheCapsAre) {
   QuotaShare share, none;
   EXPECT_TRUE(quota.Resize(&share, 60, kContent).ok());
   {
-    QuotaChange change(&quota, &share), birth(&quota, &none);
+    QuotaChange change(&quota, &share), creation(&quota, &none);
     EXPECT_TRUE(change.To(10, kOwn).ok());
-    EXPECT_TRUE(birth.To(80, kOwn).ok());
+    EXPECT_TRUE(creation.To(80, kOwn).ok());
     EXPECT_EQ(quota.used(kOwn).count, 2u);
     EXPECT_EQ(tenant.used(), 90u);
     quota.SetLimits({.all = 5, .contents = 5});

@@ -1,4 +1,5 @@
-// Starts and ends executor processes.
+// Starts and ends executor processes. process_launcher.cc implements it, and
+// gpu_worker/sandbox/sandbox.h says what an executor process may do.
 #ifndef GPU_WORKER_SUPERVISOR_LAUNCHER_H_
 #define GPU_WORKER_SUPERVISOR_LAUNCHER_H_
 

@@ -100,7 +100,7 @@ absl::Status CheckText(const FieldDescriptor& field, absl::string_view tenant,
 absl::Status CheckDuration(const FieldDescriptor& field,
                            google::protobuf::Duration* duration) {
   if (duration->seconds() > kMaxSeconds || duration->nanos() > 999'999'999) {
-    return Bad(field, "is no time");
+    return Bad(field, "is out of range");
   }
   if (duration->seconds() < 0 || duration->nanos() < 0) duration->Clear();
   return absl::OkStatus();
@@ -134,7 +134,7 @@ absl::Status CheckEntry(const FieldDescriptor& field, int index,
           repeated ? reflection.GetRepeatedEnumValue(*message, &field, index)
                    : reflection.GetEnumValue(*message, &field);
       if (field.enum_type()->FindValueByNumber(value) != nullptr) break;
-      return Bad(field, absl::StrCat("has no value ", value));
+      return Bad(field, absl::StrCat("has unknown enum value ", value));
     }
     case FieldDescriptor::CPPTYPE_DOUBLE: {
       const double value =

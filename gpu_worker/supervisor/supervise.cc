@@ -1,5 +1,5 @@
-// The thread that starts executors, exchanges messages with them, and buries
-// those that have ended.
+// Implements the thread that starts executors, exchanges messages with them,
+// and destroys those that have ended.
 #include <poll.h>
 
 #include <algorithm>
@@ -213,12 +213,12 @@ void Supervisor::Exchange(absl::Duration patience) {
       }
     }
   }
-  for (const auto& [executor, why] : dead) Bury(executor, why);
+  for (const auto& [executor, why] : dead) Destroy(executor, why);
   if (changed && dead.empty()) changed_();
 }
 
-void Supervisor::Bury(const std::shared_ptr<Executor>& executor,
-                      const absl::Status& why) {
+void Supervisor::Destroy(const std::shared_ptr<Executor>& executor,
+                         const absl::Status& why) {
   std::string end = "it was not started";
   if (executor->pid != 0) {
     // Its end of the socket closed, or it must end: either way it serves
@@ -292,7 +292,7 @@ void Supervisor::LaunchDue() {
         seat.ok() ? launcher_->Launch(executor->listeners, *seat)
                   : seat.status();
     if (!launched.ok()) {
-      Bury(executor, launched.status());
+      Destroy(executor, launched.status());
       continue;
     }
     if (options_.serve_fetching != nullptr) {

@@ -160,8 +160,8 @@ class Supervisor {
   absl::Status Overdue(const Executor& executor) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Kills and reaps the process, and ends its leases.
-  void Bury(const std::shared_ptr<Executor>& executor, const absl::Status& why)
-      ABSL_LOCKS_EXCLUDED(mu_);
+  void Destroy(const std::shared_ptr<Executor>& executor,
+               const absl::Status& why) ABSL_LOCKS_EXCLUDED(mu_);
 
   const SupervisorOptions options_;
   Launcher* const launcher_;

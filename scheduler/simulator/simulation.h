@@ -190,8 +190,8 @@ bool TryPlace(State& s, size_t job);
 // Adds the job to the wait queue if it is not there.
 void JoinLine(State& s, size_t job);
 void LeaveLine(State& s, size_t job);
-// Tries waiting jobs because capacity has become free: NoteFreed() with the
-// next tick, Retry() now.
+// NoteFreed() makes the next tick try waiting jobs, because capacity became
+// free. Retry() tries them now.
 void NoteFreed(State& s);
 void Retry(State& s);
 void RetrySome(State& s);

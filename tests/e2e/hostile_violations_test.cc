@@ -74,12 +74,12 @@ const std::vector<Violation>& Violations() {
       {"a version of the future",
        [](Client* c) { c->Send(RunOf(1, 1, 2, 3)); }},
       {"an unknown storage", [](Client* c) { c->Send(RunOf(1, 77, 1, 3)); }},
-      {"a bound storage that would be born",
+      {"a bound storage that would be created",
        [](Client* c) { c->Send(RunOf(1, 77, 0, 3)); }},
       {"storage 0", [](Client* c) { c->Send(RunOf(1, 1, 1, 0)); }},
-      {"a living storage born again",
+      {"a living storage created again",
        [](Client* c) { c->Send(RunOf(1, 1, 1, 2)); }},
-      {"a dead storage born again",
+      {"a dead storage created again",
        [](Client* c) {
          c->Send(Free({2}));
          c->Send(RunOf(1, 1, 1, 2));
@@ -254,7 +254,7 @@ const std::vector<Violation>& Violations() {
          c->Send(Install(1, 1, Values()));
          c->Send(Install(1, 1, Values()));
        }},
-      {"an install that gives birth again",
+      {"an install that creates it again",
        [](Client* c) { c->Send(Install(1, 0, Values())); }},
       {"a seed for a tensor", [](Client* c) { c->Send(Seed(1, 1)); }},
       {"a generator resized",

@@ -104,7 +104,7 @@ inline v1::Ordered Define(uint64_t id, v1::Graph graph) {
   return message;
 }
 inline v1::Ordered RunOf(uint64_t graph, uint64_t bound, uint64_t bound_version,
-                         uint64_t born) {
+                         uint64_t created) {
   v1::Ordered message;
   v1::Run* run = message.mutable_run();
   run->set_graph_id(graph);
@@ -113,7 +113,7 @@ inline v1::Ordered RunOf(uint64_t graph, uint64_t bound, uint64_t bound_version,
   binding->set_base_version(bound_version);
   binding->set_reads(true);
   binding = run->add_bindings();
-  binding->set_storage(born);
+  binding->set_storage(created);
   binding->set_writes(1);
   return message;
 }

@@ -237,10 +237,10 @@ int Main(const std::string& coordinator, const std::string& token) {
     for (uint64_t storage = 1; storage <= 5; ++storage) {
       v1::Binding* const binding = run.mutable_run()->add_bindings();
       binding->set_storage(storage);
-      const bool born = storage > 3;
-      binding->set_base_version(born ? 0 : 1);
-      binding->set_writes(born ? 1 : 0);
-      binding->set_reads(!born);
+      const bool created = storage > 3;
+      binding->set_base_version(created ? 0 : 1);
+      binding->set_writes(created ? 1 : 0);
+      binding->set_reads(!created);
     }
     worker.Send(std::move(run));
     const std::vector<float> y = worker.Read(5, View(0, {2, 4}));

@@ -52,8 +52,8 @@ class PhasesTest(unittest.TestCase):
                 self.until_it_decodes_there()
             sent[count] = djinn.statistics()["bytes_up"]
 
-        # Nothing is known of the program when it begins, so both workers would
-        # be suitable; this excludes one.
+        # The coordinator knows nothing of the program yet and could place it on either
+        # worker. The cordon excludes `decodes`.
         self.cluster.said("cordon", "worker", "decodes")
         remote = model.to(djinn.device())
         self.assertEqual(djinn.where_is().worker_id, "reads")

@@ -50,12 +50,14 @@ class Cluster:
     With `tls`, the folder holds the certificates that the document makes. `extra` goes
     into the configurations of all of them, `coordinator_extra` into the coordinator's,
     `worker_extra` into the workers', `extra_of` into those of single workers, by name. `log`
-    is the file that gets what they log, the test's own log if there is none.
+    is the file that gets what they log, the test's own log if there is none. `programs` is the
+    folder that has the folders of their programs.
     """
 
     def __init__(self, folder, worker_ids, tls=False, extra="", coordinator_extra="",
-                 worker_extra="", extra_of=None, tenants=_TENANTS, log=None):
+                 worker_extra="", extra_of=None, tenants=_TENANTS, log=None, programs=""):
         self._folder = folder
+        self._programs = programs
         self._log = log
         self._processes = {}
         self.monitoring = {}
@@ -102,7 +104,7 @@ device: {memory: 1GiB, threads: 1}
             if os.path.exists(file):
                 os.remove(file)
         process = subprocess.Popen([
-            _PROGRAMS[role], "--config=" + self.path(name + ".yaml"),
+            os.path.join(self._programs, _PROGRAMS[role]), "--config=" + self.path(name + ".yaml"),
             "--address_file=" + address, "--monitoring_address_file=" + monitoring],
             stderr=self._log)
         self._processes[name] = process

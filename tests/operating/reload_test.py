@@ -67,7 +67,7 @@ class ReloadTest(unittest.TestCase):
         self.cluster.configure("127.0.0.1:0", "session_timeout: 77s\n" + _DEV)
         status, out, _ = self.ctl("reload")
         self.assertEqual((status, out), (
-            0, "TENANT  CHANGE\n\nnot reloaded, counts when the coordinator starts again: "
+            0, "TENANT  CHANGE\n\nnot reloaded; takes effect when the coordinator restarts: "
                "session_timeout\n"))
         # The answer is the same at every reload.
         self.assertIn("session_timeout", self.ctl("reload")[1])

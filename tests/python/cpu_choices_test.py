@@ -46,7 +46,8 @@ class _Choices(RemoteCase):
     def vary(self, function, operands, requires=None):
         """Compares `function` of the operands, each of which requires a gradient or does not.
 
-        `requires` lists the choices; all by default.
+        `requires` lists tuples that say which floating operands require a gradient; None
+        stands for all combinations.
         """
         floating = [i for i, t in enumerate(operands) if t is not None and t.is_floating_point()]
         choices = requires or list(itertools.product((False, True), repeat=len(floating)))

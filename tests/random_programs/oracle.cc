@@ -710,9 +710,9 @@ Expectation Oracle::ApplyHere(const Step& step) {
                                         "modified by an inplace operation")) ||
           absl::StrContains(expected.message, "zerotensors are immutable") ||
           absl::StrContains(expected.message, "does not have a device")) {
-        // The CPU cannot add to a gradient that it made without memory, and
-        // some of its formulas ask a gradient that is not needed for its
-        // device. A remote device has no gradients without memory.
+        // The CPU cannot add to a gradient that is a zero tensor, which has no
+        // memory, and some of its formulas ask for the device of an undefined
+        // gradient. A remote device has no zero tensors.
         expected.outcome = Expectation::Outcome::kSkipped;
         Forget([](const at::Tensor&) { return true; }, &expected);
       }

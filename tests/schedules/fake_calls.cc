@@ -71,7 +71,7 @@ FakeCall& FakeCall::Generator(RemoteStorage* storage) {
 }
 
 FakeCall& FakeCall::Result(RemoteStorage* storage, int64_t count) {
-  WithOperand(storage, count, kBirth, 0,
+  WithOperand(storage, count, kCreates, 0,
               [this](const Operand& operand) { call_.AddResult(operand); });
   return *this;
 }

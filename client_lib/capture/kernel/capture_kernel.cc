@@ -277,7 +277,7 @@ class Capture {
         NewRemoteTensor(device_, meta.sizes, meta.strides, meta.dtype);
     Operand result;
     result.storage = StorageOf(tensor);
-    result.access = kBirth;
+    result.access = kCreates;
     result.data_type = DataTypeOf(tensor);
     result.sizes = {meta.sizes.data(), meta.sizes.size()};
     result.strides = {meta.strides.data(), meta.strides.size()};

@@ -244,12 +244,12 @@ bool IsAlias(const at::Tensor& written, const c10::IValue& other) {
 
 }  // namespace
 
-HostWrite::HostWrite(const at::Tensor& written, bool is_birth,
+HostWrite::HostWrite(const at::Tensor& written, bool creates,
                      VirtualDevice* device)
     : device_(*device) {
   const RemoteStorage* const storage = OwnStorageOf(written);
   const uint64_t now = device->VersionOf(*storage);
-  written_ = {storage, now + (now == 0 && !is_birth ? 2 : 1)};
+  written_ = {storage, now + (now == 0 && !creates ? 2 : 1)};
 }
 
 std::optional<HostWrite> HostWrite::OfCall(const OperatorInfo& info,
@@ -271,7 +271,7 @@ std::optional<HostWrite> HostWrite::OfCall(const OperatorInfo& info,
     if (overwrites && IsAlias(result, argument)) return std::nullopt;
     if (!collector.Add(argument)) return std::nullopt;
   }
-  HostWrite write(result, /*is_birth=*/!overwrites, device);
+  HostWrite write(result, /*creates=*/!overwrites, device);
   write.operands_ = std::move(operands);
   write.value_ = std::move(value);
   write.readable_ = true;
@@ -282,7 +282,7 @@ std::optional<HostWrite> HostWrite::OfUpload(const at::Tensor& bytes,
                                              const at::Tensor& destination,
                                              VirtualDevice* device) {
   if (!IsWhole(destination) || !IsSmall(destination)) return std::nullopt;
-  HostWrite write(destination, /*is_birth=*/true, device);
+  HostWrite write(destination, /*creates=*/true, device);
   write.value_ = std::make_shared<Uploaded>(bytes);
   return write;
 }

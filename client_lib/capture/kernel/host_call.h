@@ -47,7 +47,7 @@ class HostWrite {
   }
 
  private:
-  HostWrite(const at::Tensor& written, bool is_birth, VirtualDevice* device);
+  HostWrite(const at::Tensor& written, bool creates, VirtualDevice* device);
 
   VirtualDevice& device_;
   StorageAt written_;

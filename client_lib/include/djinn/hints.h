@@ -1,5 +1,5 @@
-// Hints: facts about a program's calls that Djinn cannot see. A hint may
-// improve a decision and never changes a result.
+// Declares hints: facts about a program's calls that Djinn cannot see. A hint
+// may improve a decision and never changes a result.
 //
 //   const djinn::PhaseScope phase(djinn::Phase::kLlmDecode);
 //   token = Decode(model, token);

@@ -145,7 +145,7 @@ absl::Status CallRecorder::Resize(uint32_t lane, RemoteStorage* storage,
   MutexLock lock(&mu_);
   DJINN_RETURN_IF_ERROR(Enter());
   storage->set_size_bytes(size_bytes);
-  if (!storage->born_) return absl::OkStatus();
+  if (!storage->created_) return absl::OkStatus();
   work_.SealUsers(storage, /*writers_only=*/false);
   queue_->Push({lane, StoragePtr(storage), 0,
                 CreateWork{work_.segments().StampWrite(storage), size_bytes}},
@@ -296,7 +296,7 @@ absl::Status CallRecorder::Replay(
     // A value that the program will read is requested before the parts that
     // follow.
     for (const CapturedPart::Slot& slot : captured_graph->parts[part].slots) {
-      if (!slot.born || slot.output == CapturedPart::kNoOutput) continue;
+      if (!slot.created || slot.output == CapturedPart::kNoOutput) continue;
       RemoteStorage* const output = (*outputs)[slot.output].get();
       const ReadPredictor::Prediction* const prediction = predictor_.OnOutput(
           lane, captured_graph->number, slot.output, output->id());
@@ -361,9 +361,9 @@ void CallRecorder::DropOpenSegments() {
   for (Segment* const segment : sealed) segment->Clear();
 }
 
-bool CallRecorder::IsBorn(const RemoteStorage& storage) const {
+bool CallRecorder::IsCreated(const RemoteStorage& storage) const {
   MutexLock lock(&mu_);
-  return storage.born_;
+  return storage.created_;
 }
 
 uint64_t CallRecorder::VersionOf(const RemoteStorage& storage) const {

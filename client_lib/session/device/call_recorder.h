@@ -142,7 +142,7 @@ class CallRecorder {
   // Clears the calls that were not queued. Allowed after Close().
   void DropOpenSegments();
 
-  bool IsBorn(const RemoteStorage& storage) const;
+  bool IsCreated(const RemoteStorage& storage) const;
   uint64_t VersionOf(const RemoteStorage& storage) const;
   // See VirtualDevice.
   HostValuePtr FindHostValue(const StorageAt& storage);

@@ -204,7 +204,7 @@ TEST_F(CheckpointTest, AReadValueOutlivesTheRunThatIsGivenUp) {
   // the value of `known`.
   const StoragePtr known = device_->NewStorage(8);
   const StoragePtr unknown = device_->NewStorage(0);
-  Call call = MakeCall(7, {{data_, kReads}, {known, kBirth}});
+  Call call = MakeCall(7, {{data_, kReads}, {known, kCreates}});
   call.AddUnknownResult(unknown.get());
   ASSERT_TRUE(device_->RecordAndWait(0, &call).ok());
   const std::string value = *ReadAll(known);

@@ -64,7 +64,7 @@ TEST(CloseTest, WhatIsLostIsCountedPerDevice) {
     for (int lane = 0; lane < 3; ++lane) {
       const StoragePtr out = device->NewStorage(8);
       ASSERT_TRUE(
-          Record(*device, lane, MakeCall(1, {{value, kReads}, {out, kBirth}}))
+          Record(*device, lane, MakeCall(1, {{value, kReads}, {out, kCreates}}))
               .ok());
       storages.push_back(out);
     }

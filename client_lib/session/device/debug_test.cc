@@ -169,7 +169,7 @@ TEST_F(ExecutionLogTest, SaysWhatIsSentAndWhyAGraphIsNew) {
            "unlike graph 1: call 1 is test::op3 instead of test::op2",
            "ends after 1 of its 2 calls",
            "unlike graph 1: goes on after its 2 calls",
-           "the same calls, on storages that are shared or born otherwise",
+           "the same calls, on storages that are shared or created differently",
            "what=\"graph 1 of 2 nodes\"",
            "what=\"run of graph 1 on 1 storages\"",
            "graph 1: plan hit",

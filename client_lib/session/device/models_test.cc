@@ -53,7 +53,7 @@ TEST_F(ModelsTest, TheWorkerIsToldBeforeTheCallReturns) {
 // The storage is in another lane's open segment.
 TEST_F(ModelsTest, WhatIsNotSentYetIsSentFirst) {
   const StoragePtr made = device_->NewStorage(4);
-  EXPECT_TRUE(Record(*device_, 9, MakeCall(1, {{made, kBirth}})).ok());
+  EXPECT_TRUE(Record(*device_, 9, MakeCall(1, {{made, kCreates}})).ok());
   EXPECT_TRUE(Register(1, {made}).ok());
   EXPECT_EQ(cluster_.worker().models().at(1).storages(0), made->id());
 }
@@ -150,7 +150,7 @@ TEST(QueuedModelTest, OneThatWaitsToBeToldIsForgotten) {
   for (uint32_t lane = 0; lane < 8; ++lane) {
     storages.push_back(device->NewStorage(4));
     ASSERT_TRUE(
-        Record(*device, lane, MakeCall(lane + 1, {{storages.back(), kBirth}}))
+        Record(*device, lane, MakeCall(lane + 1, {{storages.back(), kCreates}}))
             .ok());
   }
   std::thread registering([&] {

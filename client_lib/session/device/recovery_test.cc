@@ -47,7 +47,7 @@ class RecoveryTest : public testing::Test {
     std::vector<Use> uses;
     for (const StoragePtr& operand : operands)
       uses.push_back({operand, kReads});
-    uses.push_back({result, kBirth});
+    uses.push_back({result, kCreates});
     EXPECT_TRUE(Record(*device_, 0, MakeCall(op, uses)).ok());
     return result;
   }
@@ -103,6 +103,22 @@ TEST_F(RecoveryTest, UnfinishedWorkFollows) {
   cluster_.worker().Resume();
   reader.join();
   EXPECT_EQ(*ReadAll(x), "12345678");
+}
+
+TEST_F(RecoveryTest, QuestionsWithoutAnAnswerAreAskedAgain) {
+  const StoragePtr x = Uploaded("12345678");
+  ASSERT_TRUE(ReadAll(x).ok());
+  cluster_.worker().Pause();
+  const auto cost = session_->AskCost(0);
+  ASSERT_TRUE(cost.ok());
+  std::thread registration(
+      [&] { EXPECT_TRUE(device_->RegisterModel(0, 5, "net", {x}).ok()); });
+  cluster_.worker().WaitWaiting(2);
+  Lose();
+  cluster_.worker().Resume();
+  EXPECT_TRUE((*cost)->Wait().ok());
+  registration.join();
+  EXPECT_EQ(cluster_.worker().models().count(5), 1u);
 }
 
 TEST_F(RecoveryTest, LargeUploadsAreSentAgainAlthoughTheProgramWroteToThem) {
@@ -199,7 +215,7 @@ TEST_F(RecoveryTest, ResultsOfAnotherSizeThanTheProgramKnowsAreNotShown) {
   const StoragePtr x = Uploaded("12345678");
   const StoragePtr y = device_->NewStorage(8), z = device_->NewStorage(0);
   cluster_.worker().Set(&FakeScript::metadata, MetadataOf(2));
-  Call call = MakeCall(1, {{x, kReads}, {y, kBirth}});
+  Call call = MakeCall(1, {{x, kReads}, {y, kCreates}});
   call.AddUnknownResult(z.get());
   ASSERT_TRUE(device_->RecordAndWait(0, &call).ok());
   Lose();

@@ -240,7 +240,7 @@ void RemoteDevice::Ship(uint32_t lane) {
 }
 
 absl::Status RemoteDevice::Discard(uint32_t lane, RemoteStorage* storage) {
-  if (!state_.recorder.IsBorn(*storage)) return failure();
+  if (!state_.recorder.IsCreated(*storage)) return failure();
   DJINN_RETURN_IF_ERROR(state_.recorder.Write(lane, storage, CreateWork{0, 0},
                                               /*needs_lease=*/false));
   state_.sender.wakeup.Set();

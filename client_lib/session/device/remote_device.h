@@ -118,8 +118,8 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice> {
   // not.
   absl::Status CatchUp();
   // Returns whether a recorded call or message created the storage.
-  bool IsBorn(const RemoteStorage& storage) const {
-    return state_.recorder.IsBorn(storage);
+  bool IsCreated(const RemoteStorage& storage) const {
+    return state_.recorder.IsCreated(storage);
   }
   uint64_t memory_bytes() const { return state_.uploader.memory_bytes(); }
   // Declines migrations from now on, because the virtual device has several

@@ -34,7 +34,7 @@ bool SegmentQueue::SealUsers(RemoteStorage* storage, bool writers_only) {
 
 void SegmentQueue::Create(uint32_t lane, RemoteStorage* storage,
                           bool needs_lease) {
-  if (storage->born_) return;
+  if (storage->created_) return;
   const uint64_t size = storage->size_bytes();
   queue_->Push({lane, StoragePtr(storage), 0,
                 CreateWork{segments_.StampWrite(storage), size}},
@@ -77,7 +77,7 @@ ReplayWork SegmentQueue::StampReplay(
     RunBinding& binding = work.bindings.emplace_back();
     binding.writes = slot.writes;
     binding.reads = slot.reads;
-    binding.born = slot.born;
+    binding.created = slot.created;
     binding.dies = slot.dies;
     if (slot.source == Source::kMade) {
       binding.id = first_made + slot.index;
@@ -88,7 +88,7 @@ ReplayWork SegmentQueue::StampReplay(
         RemoteStorage* const storage = outputs[slot.output].get();
         binding.storage = storage;
         storage->id_ = binding.id;
-        storage->born_ = true;
+        storage->created_ = true;
         storage->version_ = version;
       }
     } else {

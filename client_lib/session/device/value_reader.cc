@@ -101,7 +101,7 @@ class ValueReader::Handle final : public PendingRead {
     }
     if (callback != nullptr) return callback();
     // No waiting thread receives, so the stream's own thread must.
-    answers_->receiver->Recall();
+    answers_->receiver->Reclaim();
   }
 
  private:

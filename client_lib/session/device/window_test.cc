@@ -196,7 +196,7 @@ TEST(WindowTest, RandomSchedulesOfSeveralThreadsKeepTheOrder) {
           default: {
             const StoragePtr fresh = device->NewStorage(8);
             ASSERT_TRUE(Record(*device, lane,
-                               MakeCall(1, {{a, kReads}, {fresh, kBirth}}))
+                               MakeCall(1, {{a, kReads}, {fresh, kCreates}}))
                             .ok());
             const uint8_t access = random() % 2 == 0 ? kWrites : kOverwrites;
             ASSERT_TRUE(Record(*device, lane,
@@ -230,9 +230,10 @@ TEST(WindowTest, OneMessageAtATimeIsEnoughForEverything) {
     threads.emplace_back([&, lane] {
       for (int i = 0; i < 40; ++i) {
         const StoragePtr fresh = device->NewStorage(8);
-        ASSERT_TRUE(Record(*device, lane,
-                           MakeCall(i % 5, {{shared, kReads}, {fresh, kBirth}}))
-                        .ok());
+        ASSERT_TRUE(
+            Record(*device, lane,
+                   MakeCall(i % 5, {{shared, kReads}, {fresh, kCreates}}))
+                .ok());
         ASSERT_TRUE(ReadByte(*device, lane, i % 8 == 0 ? shared : fresh).ok());
         if (i % 4 == 0) cluster.worker().EvictPlans();
         Drop(fresh);
@@ -246,7 +247,7 @@ TEST(WindowTest, OneMessageAtATimeIsEnoughForEverything) {
   for (int i = 0; i < 2; ++i) {
     const StoragePtr fresh = device->NewStorage(8);
     ASSERT_TRUE(
-        Record(*device, 0, MakeCall(1, {{shared, kReads}, {fresh, kBirth}}))
+        Record(*device, 0, MakeCall(1, {{shared, kReads}, {fresh, kCreates}}))
             .ok());
     ASSERT_TRUE(ReadByte(*device, 0, fresh).ok());
     cluster.worker().EvictPlans();

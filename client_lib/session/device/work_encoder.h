@@ -1,9 +1,7 @@
 // Turns work into the messages of one worker: graphs, runs, message numbers,
-// and the frees that go with them. The sender owns all of it, so that it needs
-// no lock. Information that other threads need about a message comes with it,
-// and is registered when the message is appended.
-//
-// Used by the sender only.
+// and the frees that go with them. The sender alone uses it, so it needs no
+// lock. An encoded message carries what other threads must know of it; Append()
+// registers that.
 #ifndef CLIENT_LIB_SESSION_DEVICE_WORK_ENCODER_H_
 #define CLIENT_LIB_SESSION_DEVICE_WORK_ENCODER_H_
 

@@ -395,7 +395,7 @@ void Call::SetImplicitGenerator(RemoteStorage* generator) {
 }
 
 void Call::AddResult(const Operand& result) {
-  assert(result.access == kBirth);
+  assert(result.access == kCreates);
   PutView(kResult, result);
 }
 
@@ -403,7 +403,7 @@ void Call::AddUndefinedResult() { PutTag(kUndefinedResult); }
 
 void Call::AddUnknownResult(RemoteStorage* storage) {
   PutTag(kUnknownResult);
-  Put(TouchIndex(storage, kBirth));
+  Put(TouchIndex(storage, kCreates));
   ++unknown_results_;
 }
 

@@ -35,7 +35,7 @@ enum Access : uint8_t {
   // Writes the whole storage through an argument without reading it.
   kOverwrites = 4,
   // Creates the storage as a result.
-  kBirth = 8,
+  kCreates = 8,
   // Draws from a generator, which reads and writes its state.
   kDraws = 16,
 };
@@ -43,7 +43,7 @@ enum Access : uint8_t {
 // Returns whether a call with this combined access changes the storage's
 // version.
 inline bool ChangesVersion(uint8_t access) {
-  return (access & (kWrites | kOverwrites | kBirth | kDraws)) != 0;
+  return (access & (kWrites | kOverwrites | kCreates | kDraws)) != 0;
 }
 // Returns whether the call ignores the storage's contents before it.
 inline bool IgnoresContents(uint8_t access) {
@@ -111,7 +111,7 @@ class Call {
 
   // Adds a newly created result tensor. The caller adds results in order, after
   // the arguments.
-  void AddResult(const Operand& result);  // access must be kBirth
+  void AddResult(const Operand& result);  // access must be kCreates
   void AddUndefinedResult();
   void AddUnknownResult(RemoteStorage* storage);
 

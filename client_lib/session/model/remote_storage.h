@@ -87,7 +87,7 @@ class RemoteStorage {
     bool writes;
   };
 
-  // The id is set under the recorder's lock, before a message names the
+  // The recorder sets the id, under its lock, before a message names the
   // storage.
   uint64_t id_;
   const std::shared_ptr<VirtualDevice> device_;
@@ -100,7 +100,7 @@ class RemoteStorage {
 
   // Guarded by the recorder's lock (the annotation cannot name it from here).
   uint64_t version_ = 0;
-  bool born_ = false;
+  bool created_ = false;
   absl::InlinedVector<OpenUse, 1> open_uses_;
 
   // Used by the device's sender thread only.

@@ -33,7 +33,7 @@ class CallOf {
   }
   CallOf& Makes(const std::vector<int64_t>& sizes,
                 const std::vector<int64_t>& strides) {
-    call_.AddResult(View(sizes, strides, kBirth));
+    call_.AddResult(View(sizes, strides, kCreates));
     return *this;
   }
   double Seconds() const { return SecondsOf(call_, Speed()); }

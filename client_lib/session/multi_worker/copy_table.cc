@@ -17,7 +17,7 @@ StorageCopies& CopyTable::CopiesOf(RemoteStorage* storage) {
   if (StorageCopies* const known = StorageCopies::Of(*storage)) return *known;
   // The storage was made while the device had one worker.
   auto copies = std::make_unique<StorageCopies>();
-  if (workers_->first().IsBorn(*storage)) {
+  if (workers_->first().IsCreated(*storage)) {
     copies->at_home = true;
     copies->holders = copies->counted = 1;
   } else {

@@ -64,7 +64,7 @@ void DeviceRouter::MarkDead(RemoteStorage* storage) {
 absl::Status DeviceRouter::RecordOnFirst(uint32_t lane, Call* call) {
   if (ABSL_PREDICT_FALSE(captures_.any())) {
     captures_.Add(lane, *call, [this](RemoteStorage* storage) {
-      return first().IsBorn(*storage);
+      return first().IsCreated(*storage);
     });
     absl::Status status = first().Record(lane, call);
     if (!status.ok()) captures_.Retract(lane);
@@ -96,13 +96,13 @@ absl::StatusOr<std::vector<ResultMetadata>> DeviceRouter::RecordAndWait(
   }
   if (const Pass pass(&several_.gate()); pass) {
     // The sizes of the results are counted once they are known.
-    std::vector<std::pair<StoragePtr, uint64_t>> births;
+    std::vector<std::pair<StoragePtr, uint64_t>> creations;
     for (const Touch& touch : call->touches()) {
-      if ((touch.access & kBirth) == 0) continue;
-      births.emplace_back(touch.storage, touch.storage->size_bytes());
+      if ((touch.access & kCreates) == 0) continue;
+      creations.emplace_back(touch.storage, touch.storage->size_bytes());
     }
     auto results = first().RecordAndWait(lane, call);
-    for (const auto& [storage, before] : births) {
+    for (const auto& [storage, before] : creations) {
       workers_.AddUsed(0, Difference(storage->size_bytes(), before));
     }
     return results;
@@ -178,7 +178,7 @@ absl::Status DeviceRouter::Resize(uint32_t lane, RemoteStorage* storage,
   if (const Pass pass(&several_.gate()); pass) {
     const uint64_t before = storage->size_bytes();
     // A storage that does not exist yet is created with its new size.
-    if (captures_.any() && first().IsBorn(*storage)) {
+    if (captures_.any() && first().IsCreated(*storage)) {
       captures_.Refuse(lane, "RESIZES", "it resizes a tensor");
     }
     absl::Status status = first().Resize(lane, storage, size_bytes);

@@ -29,17 +29,18 @@ class MicroBatchesTest : public SharedRowsFixture {
     StoragePtr between = device_->NewStorage(kRows);
     const StoragePtr output = device_->NewStorage(kRows);
     EXPECT_EQ(
-        Record(*device_, kLane,
-               MakeCall(
-                   1, {{weights_, kReads}, {input, kReads}, {between, kBirth}},
-                   {factor})),
+        Record(
+            *device_, kLane,
+            MakeCall(1,
+                     {{weights_, kReads}, {input, kReads}, {between, kCreates}},
+                     {factor})),
         absl::OkStatus());
     Call(2, {{between, kReads | kWrites}, {second_, kReads}});
     EXPECT_EQ(
         Record(
             *device_, kLane,
             MakeCall(last_op,
-                     {{second_, kReads}, {between, kReads}, {output, kBirth}},
+                     {{second_, kReads}, {between, kReads}, {output, kCreates}},
                      {factor + 1})),
         absl::OkStatus());
     Drop(std::move(between));

@@ -117,7 +117,7 @@ absl::StatusOr<std::vector<ResultMetadata>> MultiWorkerDevice::RecordAndWait(
   if (!results.ok() && !IsRootError(results.status())) return results;
   for (size_t i = 0; i < routed.named.size(); ++i) {
     const NamedStorage& use = routed.named[i];
-    if ((use.access & kBirth) == 0) continue;
+    if ((use.access & kCreates) == 0) continue;
     use.storage->set_size_bytes(copies[i]->size_bytes());
   }
   DJINN_RETURN_IF_ERROR(Settle(lane, routed));

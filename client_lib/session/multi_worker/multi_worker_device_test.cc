@@ -46,7 +46,7 @@ TEST_F(MultiWorkerDeviceTest, AnOperandThatDoesNotArriveIsStillThere) {
                  {{storages[0], kReads}, {input, kReads}, {result, access}}));
   };
   cluster_.worker(0).Set(&FakeScript::fail_next_pull, kErrorId);
-  ASSERT_TRUE(call(kBirth).ok());
+  ASSERT_TRUE(call(kCreates).ok());
   EXPECT_EQ(ErrorMetadataValue(ReadByte(*device_, 0, result), "error_id"),
             kErrorText);
   EXPECT_EQ(ReadByte(*device_, 0, input), absl::OkStatus());
@@ -65,7 +65,7 @@ TEST_F(MultiWorkerDeviceTest, WhatCannotMoveAwayIsStillThere) {
                   MakeCall(1, {{storages[0], kReads}, {result, access}}));
   };
   // The results are poisoned, as after any failure.
-  ASSERT_TRUE(call(kBirth).ok());
+  ASSERT_TRUE(call(kCreates).ok());
   EXPECT_EQ(ErrorMetadataValue(ReadByte(*device_, 0, result), "error_id"),
             kErrorText);
   EXPECT_EQ(ReadByte(*device_, 0, storages[0]), absl::OkStatus());
@@ -78,11 +78,11 @@ TEST_F(MultiWorkerDeviceTest, WhatDidNotMoveIsKnownAfterACallThatIsNotTaken) {
   const StoragePtr result = device_->NewStorage(kSize);
   cluster_.coordinator().LetSpan(3);
   cluster_.worker(2).Set(&FakeScript::fail_next_pull, kErrorId);
-  Call call = MakeCall(1, {{storages[0], kReads}, {result, kBirth}});
+  Call call = MakeCall(1, {{storages[0], kReads}, {result, kCreates}});
   EXPECT_EQ(ErrorReason(device_->RecordAndWait(0, &call).status()),
             "UNKNOWN_RESULT");
   ASSERT_TRUE(Record(*device_, 0,
-                     MakeCall(1, {{storages[0], kReads}, {result, kBirth}}))
+                     MakeCall(1, {{storages[0], kReads}, {result, kCreates}}))
                   .ok());
   EXPECT_EQ(ReadByte(*device_, 0, result), absl::OkStatus());
   EXPECT_EQ(cluster_.worker(2).seen().runs.size(), 1u);
@@ -98,9 +98,9 @@ TEST_F(MultiWorkerDeviceTest, WhatDidNotArriveOnOneWorkerIsKnownAfterAnother) {
   const auto use = [&](const StoragePtr& place) {
     const StoragePtr result = device_->NewStorage(8);
     EXPECT_EQ(
-        Record(
-            *device_, 0,
-            MakeCall(1, {{place, kReads}, {input, kReads}, {result, kBirth}})),
+        Record(*device_, 0,
+               MakeCall(
+                   1, {{place, kReads}, {input, kReads}, {result, kCreates}})),
         absl::OkStatus());
     return ReadByte(*device_, 0, result);
   };
@@ -211,16 +211,16 @@ TEST_F(MultiWorkerDeviceTest, ACallGoesWhereMostOfItsOperandsAre) {
   ASSERT_EQ(Upload(input), absl::OkStatus());
   const StoragePtr first = device_->NewStorage(8),
                    second = device_->NewStorage(8);
-  ASSERT_TRUE(
-      Record(*device_, 0,
-             MakeCall(
-                 1, {{storages[0], kReads}, {input, kReads}, {first, kBirth}}))
-          .ok());
-  ASSERT_TRUE(
-      Record(*device_, 0,
-             MakeCall(
-                 2, {{storages[2], kReads}, {first, kReads}, {second, kBirth}}))
-          .ok());
+  ASSERT_TRUE(Record(*device_, 0,
+                     MakeCall(1, {{storages[0], kReads},
+                                  {input, kReads},
+                                  {first, kCreates}}))
+                  .ok());
+  ASSERT_TRUE(Record(*device_, 0,
+                     MakeCall(2, {{storages[2], kReads},
+                                  {first, kReads},
+                                  {second, kCreates}}))
+                  .ok());
   EXPECT_EQ(ReadByte(*device_, 0, second), absl::OkStatus());
   EXPECT_EQ(Count(0, v1::Ordered::kRun), 1);
   EXPECT_EQ(Count(1, v1::Ordered::kRun), 1);
@@ -268,9 +268,10 @@ TEST_F(MultiWorkerDeviceTest, ResultsThatWouldNotFitGoToAnotherWorker) {
   std::vector<StoragePtr> results;
   for (int i = 0; i < 4; ++i) {
     results.push_back(device_->NewStorage(kSize));
-    ASSERT_TRUE(Record(*device_, 0,
-                       MakeCall(1, {{small, kReads}, {results.back(), kBirth}}))
-                    .ok());
+    ASSERT_TRUE(
+        Record(*device_, 0,
+               MakeCall(1, {{small, kReads}, {results.back(), kCreates}}))
+            .ok());
   }
   EXPECT_GT(Count(0, v1::Ordered::kRun), 0);
   EXPECT_GT(Count(1, v1::Ordered::kRun), 0);
@@ -284,7 +285,7 @@ TEST_F(MultiWorkerDeviceTest, WhereResultsDoNotFitTheirOperandsMoveAway) {
                    second = device_->NewStorage(kSize);
   const auto call = [&](const StoragePtr& operand, const StoragePtr& result) {
     return Record(*device_, 0,
-                  MakeCall(1, {{operand, kReads}, {result, kBirth}}));
+                  MakeCall(1, {{operand, kReads}, {result, kCreates}}));
   };
   // The second worker has room for the result, but not for both.
   cluster_.coordinator().LetSpan(3);

@@ -32,11 +32,11 @@ TEST_F(RematerializationsTest, AMaskIsRematerializedAndNotFetched) {
   const StoragePtr row = device_->NewStorage(kSize / 10),
                    mask = device_->NewStorage(kSize / 10);
   ASSERT_TRUE(
-      Record(*device_, 0, MakeCallOf(Op("aten::arange"), {{row, kBirth}}))
+      Record(*device_, 0, MakeCallOf(Op("aten::arange"), {{row, kCreates}}))
           .ok());
   ASSERT_TRUE(
       Record(*device_, 0,
-             MakeCallOf(Op("aten::ge"), {{row, kReads}, {mask, kBirth}}))
+             MakeCallOf(Op("aten::ge"), {{row, kReads}, {mask, kCreates}}))
           .ok());
   ASSERT_TRUE(
       Record(*device_, 0, MakeCallOf(Op("aten::mul_"), {{mask, kWrites}}))
@@ -65,7 +65,7 @@ TEST_F(RematerializationsTest, AMaskIsRematerializedAndNotFetched) {
 TEST_F(RematerializationsTest, NewVersionIsRematerialized) {
   const StoragePtr value = device_->NewStorage(8);
   ASSERT_TRUE(
-      Record(*device_, 0, MakeCallOf(Op("aten::zeros"), {{value, kBirth}}))
+      Record(*device_, 0, MakeCallOf(Op("aten::zeros"), {{value, kCreates}}))
           .ok());
   for (int i = 0; i < 3; ++i) {
     ASSERT_EQ(Use(0, value), absl::OkStatus());
@@ -82,7 +82,7 @@ TEST_F(RematerializationsTest, WhatCannotBeMadeIsFetched) {
   ASSERT_EQ(Use(0, storages_[1]), absl::OkStatus());
   const StoragePtr value = device_->NewStorage(8);
   ASSERT_TRUE(
-      Record(*device_, 0, MakeCallOf(Op("aten::zeros"), {{value, kBirth}}))
+      Record(*device_, 0, MakeCallOf(Op("aten::zeros"), {{value, kCreates}}))
           .ok());
   ASSERT_EQ(ReadByte(*device_, 0, value), absl::OkStatus());
   // The failing run is the rematerialization.
@@ -117,22 +117,22 @@ TEST_F(RematerializationsTest, WhatIsNotCheapOrNotMadeFromNothingIsFetched) {
                    overwritten = device_->NewStorage(8),
                    much = device_->NewStorage(8);
   ASSERT_TRUE(
-      Record(*device_, 0, MakeCallOf(Op("aten::mm"), {{product, kBirth}}))
+      Record(*device_, 0, MakeCallOf(Op("aten::mm"), {{product, kCreates}}))
           .ok());
   expect_fetched(product);
   ASSERT_TRUE(Record(*device_, 0,
                      MakeCallOf(Op("aten::add"),
-                                {{storages_[0], kReads}, {sum, kBirth}}))
+                                {{storages_[0], kReads}, {sum, kCreates}}))
                   .ok());
   expect_fetched(sum);
   ASSERT_TRUE(Record(*device_, 0,
-                     MakeCallOf(Op("aten::zeros"), {{overwritten, kBirth}}))
+                     MakeCallOf(Op("aten::zeros"), {{overwritten, kCreates}}))
                   .ok());
   ASSERT_EQ(Upload(overwritten), absl::OkStatus());
   expect_fetched(overwritten);
   // The value takes more calls than the limit.
   ASSERT_TRUE(
-      Record(*device_, 0, MakeCallOf(Op("aten::zeros"), {{much, kBirth}}))
+      Record(*device_, 0, MakeCallOf(Op("aten::zeros"), {{much, kCreates}}))
           .ok());
   for (uint32_t i = 0; i < Rematerialization::kMaxCalls; ++i) {
     ASSERT_TRUE(

@@ -35,10 +35,12 @@ class StagesTest : public MultiWorkerDeviceTest {
     StoragePtr result = device_->NewStorage(8);
     DJINN_RETURN_IF_ERROR(Record(
         *device_, 0,
-        MakeCall(1, {{first_, kReads}, {input_, kReads}, {between, kBirth}})));
+        MakeCall(1,
+                 {{first_, kReads}, {input_, kReads}, {between, kCreates}})));
     DJINN_RETURN_IF_ERROR(Record(
         *device_, 0,
-        MakeCall(2, {{second_, kReads}, {between, kReads}, {result, kBirth}})));
+        MakeCall(2,
+                 {{second_, kReads}, {between, kReads}, {result, kCreates}})));
     const absl::Status status = ReadByte(*device_, 0, result);
     Drop(std::move(between));
     Drop(std::move(result));
@@ -196,7 +198,7 @@ TEST_F(StagesTest, AWeightThatIsPoisonedMovesWithItsError) {
   Answer(asked, {1, 0, 0, 2, 0});
   const StoragePtr result = device_->NewStorage(8);
   ASSERT_TRUE(
-      Record(*device_, 0, MakeCall(2, {{second_, kReads}, {result, kBirth}}))
+      Record(*device_, 0, MakeCall(2, {{second_, kReads}, {result, kCreates}}))
           .ok());
   // No call has returned the error yet.
   EXPECT_EQ(ErrorMetadataValue(device_->Synchronize(), "error_id"), kErrorText);
@@ -210,14 +212,14 @@ TEST_F(StagesTest, WhatHasNoBytesIsThereAlthoughAPlanIsDropped) {
   ASSERT_EQ(Step(), absl::OkStatus());
   ASSERT_EQ(Step(), absl::OkStatus());
   EXPECT_EQ(Count(0, v1::Ordered::kRun), 2);
-  ASSERT_TRUE(Record(*device_, 0, MakeCall(3, {{nothing, kBirth}})).ok());
+  ASSERT_TRUE(Record(*device_, 0, MakeCall(3, {{nothing, kCreates}})).ok());
   cluster_.worker(1).Set(&FakeScript::fail_next_pull, kErrorId);
   Answer(cluster_.coordinator().WaitStagesAsked(), {1, 0, 0, 2, 0});
-  ASSERT_TRUE(
-      Record(*device_, 0,
-             MakeCall(
-                 4, {{second_, kReads}, {nothing, kWrites}, {result, kBirth}}))
-          .ok());
+  ASSERT_TRUE(Record(*device_, 0,
+                     MakeCall(4, {{second_, kReads},
+                                  {nothing, kWrites},
+                                  {result, kCreates}}))
+                  .ok());
   EXPECT_EQ(ReadByte(*device_, 0, result), absl::OkStatus());
   EXPECT_EQ(Count(1, v1::Ordered::kRun), 0);
 }
@@ -239,14 +241,14 @@ class BranchesTest : public StagesTest {
       return Record(*device_, 0, std::move(call));
     };
     DJINN_RETURN_IF_ERROR(record(
-        MakeCall(1, {{trunk_, kReads}, {input_, kReads}, {middle, kBirth}})));
+        MakeCall(1, {{trunk_, kReads}, {input_, kReads}, {middle, kCreates}})));
     DJINN_RETURN_IF_ERROR(record(
-        MakeCall(2, {{short_, kReads}, {middle, kReads}, {one, kBirth}})));
+        MakeCall(2, {{short_, kReads}, {middle, kReads}, {one, kCreates}})));
     DJINN_RETURN_IF_ERROR(record(
-        MakeCall(3, {{long_, kReads}, {middle, kReads}, {other, kBirth}})));
+        MakeCall(3, {{long_, kReads}, {middle, kReads}, {other, kCreates}})));
     // The second branch ends here, because it needs the first one's result.
-    DJINN_RETURN_IF_ERROR(
-        record(MakeCall(4, {{other, kReads}, {one, kReads}, {both, kBirth}})));
+    DJINN_RETURN_IF_ERROR(record(
+        MakeCall(4, {{other, kReads}, {one, kReads}, {both, kCreates}})));
     const absl::Status status = ReadByte(*device_, 0, both);
     for (StoragePtr* each : {&middle, &one, &other, &both}) {
       Drop(std::move(*each));

@@ -102,7 +102,7 @@ std::shared_ptr<Rematerialization> Compose(
       rematerialization->made = i;
       rematerialization->size_bytes = touch.storage->size_bytes();
     }
-    if ((touch.access & kBirth) != 0) {
+    if ((touch.access & kCreates) != 0) {
       before[i] = nullptr;
     } else if (before[i] != nullptr) {
       rematerialization->calls += before[i]->calls;
@@ -139,7 +139,7 @@ std::shared_ptr<Rematerialization> RematerializationOf(
     std::vector<std::shared_ptr<const Rematerialization>> before) {
   if (!IsCheap(call.operator_id())) return nullptr;
   for (size_t i = 0; i < before.size(); ++i) {
-    if ((call.touches()[i].access & kBirth) != 0) continue;
+    if ((call.touches()[i].access & kCreates) != 0) continue;
     if (before[i] == nullptr || !before[i]->cheap()) return nullptr;
   }
   std::shared_ptr<Rematerialization> rematerialization =
@@ -163,7 +163,7 @@ std::shared_ptr<Rematerialization> WeighedRematerializationOf(
     calls += rematerialization ? rematerialization->calls : 0;
   for (size_t i = 0; i < before.size(); ++i) {
     const uint8_t access = call.touches()[i].access;
-    if ((access & kBirth) != 0) {
+    if ((access & kCreates) != 0) {
       held[i] = nullptr;
       continue;
     }

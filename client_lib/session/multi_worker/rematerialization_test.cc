@@ -39,7 +39,7 @@ RematerializationPtr Of(const char* name, const std::vector<Use>& uses,
 
 // Describes a call without operands.
 RematerializationPtr Made(const char* name, const StoragePtr& value) {
-  return Of(name, {{value, kBirth}}, {nullptr});
+  return Of(name, {{value, kCreates}}, {nullptr});
 }
 
 // Describes a call that computes elements of `type` from `before`, or from
@@ -63,7 +63,7 @@ RematerializationPtr OfType(const char* name, srg::DataType type,
     all.push_back(std::move(before));
   }
   tensor.storage = result.get();
-  tensor.access = kBirth;
+  tensor.access = kCreates;
   call.AddResult(tensor);
   all.push_back(nullptr);
   return RematerializationOf(call, std::move(all));
@@ -85,7 +85,7 @@ TEST(RematerializationTest, WhatIsMadeFromNothing) {
   const StoragePtr value = Storage(100);
   const uint32_t zeros = Op("aten::zeros");
   const RematerializationPtr rematerialization =
-      RematerializationOf(MakeCallOf(zeros, {{value, kBirth}}), {nullptr});
+      RematerializationOf(MakeCallOf(zeros, {{value, kCreates}}), {nullptr});
   ASSERT_NE(rematerialization, nullptr);
   EXPECT_EQ(rematerialization->calls, 1u);
   EXPECT_EQ(rematerialization->size_bytes, 100u);
@@ -102,7 +102,7 @@ TEST(RematerializationTest, WhatIsMadeFromWhatWasMadeSo) {
   const StoragePtr row = Storage(10), mask = Storage(40);
   const RematerializationPtr arange = Made("aten::arange", row);
   const RematerializationPtr compared =
-      Of("aten::ge", {{row, kReads}, {mask, kBirth}}, {arange, nullptr});
+      Of("aten::ge", {{row, kReads}, {mask, kCreates}}, {arange, nullptr});
   ASSERT_NE(compared, nullptr);
   EXPECT_EQ(compared->made, 1u);
   EXPECT_EQ(compared->before[0], arange);
@@ -123,19 +123,20 @@ TEST(RematerializationTest, WhatIsMadeFromWhatWasMadeSo) {
 
 TEST(RematerializationTest, WhatWasMadeOtherwiseHasNone) {
   const StoragePtr row = Storage(10), mask = Storage(40);
-  EXPECT_EQ(Of("aten::ge", {{row, kReads}, {mask, kBirth}}, {nullptr, nullptr}),
-            nullptr);
+  EXPECT_EQ(
+      Of("aten::ge", {{row, kReads}, {mask, kCreates}}, {nullptr, nullptr}),
+      nullptr);
   EXPECT_EQ(Of("aten::mul_", {{mask, kWrites}}, {nullptr}), nullptr);
   EXPECT_EQ(Made("aten::mm", mask), nullptr);
 }
 
 TEST(RematerializationTest, OneCallMakesOneKnownValueAndDrawsNothing) {
   const StoragePtr one = Storage(8), other = Storage(8), generator = Storage(8);
-  EXPECT_EQ(
-      Of("aten::zeros", {{one, kBirth}, {other, kBirth}}, {nullptr, nullptr}),
-      nullptr);
+  EXPECT_EQ(Of("aten::zeros", {{one, kCreates}, {other, kCreates}},
+               {nullptr, nullptr}),
+            nullptr);
   EXPECT_EQ(Of("aten::eq", {{one, kReads}}, {Zeros(8)}), nullptr);
-  EXPECT_EQ(Of("aten::full", {{generator, kDraws}, {one, kBirth}},
+  EXPECT_EQ(Of("aten::full", {{generator, kDraws}, {one, kCreates}},
                {Zeros(8), nullptr}),
             nullptr);
   Call call;
@@ -160,14 +161,14 @@ TEST(RematerializationTest, NorIsMuchMoreMemory) {
   constexpr uint64_t kLarge = 1 << 20;
   const auto from = [](uint64_t size_bytes) {
     const StoragePtr operand = Storage(size_bytes), result = Storage(kLarge);
-    return Of("aten::ge", {{operand, kReads}, {result, kBirth}},
+    return Of("aten::ge", {{operand, kReads}, {result, kCreates}},
               {Made("aten::zeros", operand), nullptr});
   };
   EXPECT_NE(from(3 * kLarge + (64 << 10)), nullptr);
   EXPECT_EQ(from(3 * kLarge + (64 << 10) + 1), nullptr);
   // A small operand is always allowed.
   const StoragePtr operand = Storage(60'000), result = Storage(8);
-  EXPECT_NE(Of("aten::ge", {{operand, kReads}, {result, kBirth}},
+  EXPECT_NE(Of("aten::ge", {{operand, kReads}, {result, kCreates}},
                {Made("aten::zeros", operand), nullptr}),
             nullptr);
 }

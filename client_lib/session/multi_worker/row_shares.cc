@@ -360,7 +360,7 @@ absl::StatusOr<std::vector<StageGraph>> CutIntoStages(
         stage.given.push_back(slot);
       } else {
         out.index = piece->made++;
-        out.born = true;
+        out.created = true;
         const bool leaves = spans[slot].last > number ||
                             of_whole.output != CapturedPart::kNoOutput;
         out.dies = !leaves;

@@ -24,10 +24,10 @@ class SharedRowsTest : public SharedRowsFixture {
     EXPECT_EQ(device_->graphs().Start(kLane), absl::OkStatus());
     const StoragePtr output = device_->NewStorage(kRows);
     EXPECT_EQ(
-        Record(
-            *device_, kLane,
-            MakeCall(1, {{weights_, kReads}, {input, kReads}, {output, kBirth}},
-                     {factor})),
+        Record(*device_, kLane,
+               MakeCall(
+                   1, {{weights_, kReads}, {input, kReads}, {output, kCreates}},
+                   {factor})),
         absl::OkStatus());
     return Finish(input, output);
   }
@@ -156,7 +156,7 @@ TEST_F(SharedRowsTest, APlanThatMakesNoSenseIsNone) {
       const StoragePtr input = Uploaded(kRows);
       EXPECT_EQ(device_->graphs().Start(kLane), absl::OkStatus());
       const StoragePtr output = device_->NewStorage(kRows);
-      Call(op, {{weights_, kReads}, {input, kReads}, {output, kBirth}});
+      Call(op, {{weights_, kReads}, {input, kReads}, {output, kCreates}});
       return Finish(input, output).status();
     };
     EXPECT_EQ(record(), absl::OkStatus());
@@ -192,12 +192,12 @@ TEST_F(SharedRowsTest, WhatCannotBeSharedIsRefusedAtOnce) {
   ASSERT_EQ(device_->graphs().Start(kLane), absl::OkStatus());
   EXPECT_EQ(ErrorReason(device_->graphs().Start(kLane)), "ALREADY_RECORDING");
   StoragePtr output = device_->NewStorage(kRows);
-  Call(1, {{weights_, kWrites}, {input, kReads}, {output, kBirth}});
+  Call(1, {{weights_, kWrites}, {input, kReads}, {output, kCreates}});
   EXPECT_THAT(Finish(input, output).status().message(),
               HasSubstr("it writes what was there before"));
   ASSERT_EQ(device_->graphs().Start(kLane), absl::OkStatus());
   output = device_->NewStorage(kRows);
-  Call(1, {{weights_, kReads}, {input, kReads}, {output, kBirth}});
+  Call(1, {{weights_, kReads}, {input, kReads}, {output, kCreates}});
   EXPECT_EQ(ReadByte(*device_, kLane, output), absl::OkStatus());
   EXPECT_EQ(ErrorReason(Finish(input, output).status()), "READS_VALUE");
   EXPECT_EQ(cluster_.coordinator().stages_asked(), 0u);

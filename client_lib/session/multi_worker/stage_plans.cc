@@ -96,9 +96,10 @@ std::vector<int8_t> StagePlans::ReadMembers(const v1::StageAnswer& answer,
                                             size_t slots) const {
   std::vector<int8_t> members;
   if (static_cast<size_t>(answer.member_of_slot_size()) != slots) {
-    log::Warning("a plan of stages is not of what it was asked about",
-                 {{"device", workers_->index()},
-                  {"graph", answer.plan().fingerprint().substr(0, 12)}});
+    log::Warning(
+        "ignored a stage plan: it has another number of slots than the graph",
+        {{"device", workers_->index()},
+         {"graph", answer.plan().fingerprint().substr(0, 12)}});
     return members;
   }
   for (const uint32_t member : answer.member_of_slot()) {

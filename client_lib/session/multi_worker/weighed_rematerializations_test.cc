@@ -69,7 +69,7 @@ class WeighedRematerializationsTest : private WithClock,
   StoragePtr Made(const char* name, const StoragePtr& from) {
     StoragePtr value = device_->NewStorage(kValue);
     EXPECT_EQ(Record(*device_, 0,
-                     MakeCallOf(Op(name), {{from, kReads}, {value, kBirth}})),
+                     MakeCallOf(Op(name), {{from, kReads}, {value, kCreates}})),
               absl::OkStatus());
     return value;
   }
@@ -170,9 +170,9 @@ TEST_F(WeighedRematerializationsTest, WhatItWasMadeOfIsBroughtIfThatPays) {
   // The operand is only on the first worker. Moving it takes 0.04 s, and moving
   // the value takes 1.2 s.
   const StoragePtr small = device_->NewStorage(2'000);
-  ASSERT_EQ(
-      Record(*device_, 0, MakeCall(2, {{large_[0], kReads}, {small, kBirth}})),
-      absl::OkStatus());
+  ASSERT_EQ(Record(*device_, 0,
+                   MakeCall(2, {{large_[0], kReads}, {small, kCreates}})),
+            absl::OkStatus());
   const StoragePtr value = Made("aten::mm", small);
   EXPECT_EQ(Use(2, value), absl::OkStatus());
   EXPECT_EQ(statistics().values_rematerialized, 1u);
@@ -184,7 +184,7 @@ TEST_F(WeighedRematerializationsTest, AnOperandThatIsGoneIsRematerializedToo) {
   StoragePtr between = device_->NewStorage(kOperand);
   ASSERT_EQ(Record(*device_, 0,
                    MakeCallOf(Op("aten::exp"),
-                              {{operand_, kReads}, {between, kBirth}})),
+                              {{operand_, kReads}, {between, kCreates}})),
             absl::OkStatus());
   const StoragePtr value = Made("aten::mm", between);
   Drop(std::move(between));
@@ -273,7 +273,7 @@ TEST_F(WeighedRematerializationsTest, SoItIsWhereItGoesForWantOfRoom) {
   // The result takes more than the first worker has left.
   const StoragePtr result = device_->NewStorage(kLarge / 2);
   ASSERT_EQ(
-      Record(*device_, 0, MakeCall(2, {{value, kReads}, {result, kBirth}})),
+      Record(*device_, 0, MakeCall(2, {{value, kReads}, {result, kCreates}})),
       absl::OkStatus());
   EXPECT_EQ(statistics().values_rematerialized, 1u);
   EXPECT_EQ(ErrorId(ReadByte(*device_, 0, result)), kErrorText);
@@ -286,12 +286,13 @@ TEST_F(WeighedRematerializationsTest, SoIsWhatIsCheap) {
   cluster_.worker(0).Set(&FakeScript::fail_next_run, kErrorId);
   const StoragePtr ones = device_->NewStorage(64),
                    more = device_->NewStorage(64);
-  ASSERT_EQ(Record(*device_, 0, MakeCallOf(Op("aten::ones"), {{ones, kBirth}})),
-            absl::OkStatus());
+  ASSERT_EQ(
+      Record(*device_, 0, MakeCallOf(Op("aten::ones"), {{ones, kCreates}})),
+      absl::OkStatus());
   EXPECT_EQ(ErrorId(device_->Synchronize()), kErrorText);
   ASSERT_EQ(Record(*device_, 0,
                    MakeCallOf(Op("aten::ones_like"),
-                              {{ones, kReads}, {more, kBirth}})),
+                              {{ones, kReads}, {more, kCreates}})),
             absl::OkStatus());
   for (const StoragePtr& value : {ones, more}) {
     const int before = Pulls();
@@ -307,12 +308,12 @@ TEST_F(WeighedRematerializationsTest, WhereThereIsNoRoomItIsFetched) {
   StoragePtr between = device_->NewStorage(2 * kValue);
   ASSERT_EQ(Record(*device_, 0,
                    MakeCallOf(Op("aten::exp"),
-                              {{operand_, kReads}, {between, kBirth}})),
+                              {{operand_, kReads}, {between, kCreates}})),
             absl::OkStatus());
   const StoragePtr value = device_->NewStorage(kValue);
   ASSERT_EQ(Record(*device_, 0,
                    MakeCallOf(Op("aten::relu"),
-                              {{between, kReads}, {value, kBirth}})),
+                              {{between, kReads}, {value, kCreates}})),
             absl::OkStatus());
   Drop(std::move(between));
   const StoragePtr filling = Uploaded(kLarge + 10'000);

@@ -25,7 +25,7 @@ absl::Status Refusal(absl::string_view reason, absl::string_view what) {
 
 bool IsMadeBy(const Touch& touch, size_t index,
               const std::vector<std::pair<size_t, uint64_t>>& creations) {
-  if ((touch.access & kBirth) != 0) return true;
+  if ((touch.access & kCreates) != 0) return true;
   return std::any_of(
       creations.begin(), creations.end(),
       [index](const auto& creation) { return creation.first == index; });
@@ -52,7 +52,7 @@ constexpr size_t kTouchBytes = sizeof(uint32_t) + sizeof(uint8_t);
 }  // namespace
 
 void Recorder::Add(const Call& call,
-                   absl::FunctionRef<bool(RemoteStorage*)> is_born) {
+                   absl::FunctionRef<bool(RemoteStorage*)> is_created) {
   if (!refusal_.ok()) return;
   if (steps_.size() >= kMaxCalls) {
     Refuse("TOO_LONG", absl::StrCat("it makes more than ", kMaxCalls,
@@ -64,7 +64,7 @@ void Recorder::Add(const Call& call,
   const absl::Span<Touch> touches = step.call.touches();
   for (size_t i = 0; i < touches.size(); ++i) {
     RemoteStorage* const storage = touches[i].storage.get();
-    if ((touches[i].access & kBirth) == 0 && !is_born(storage)) {
+    if ((touches[i].access & kCreates) == 0 && !is_created(storage)) {
       step.creations.emplace_back(i, storage->size_bytes());
     }
   }
@@ -214,8 +214,8 @@ CapturedPart Recorder::BuildPart(size_t begin, size_t end,
                             .output = role.output,
                             .writes = created ? 1u : 0u,
                             .reads = ReadsBefore(kind, touch.access),
-                            .born = kind.kind == srg::Slot::Kind::kCreated ||
-                                    kind.kind == srg::Slot::Kind::kResult,
+                            .created = kind.kind == srg::Slot::Kind::kCreated ||
+                                       kind.kind == srg::Slot::Kind::kResult,
                             .dies = role.source == Source::kMade &&
                                     role.output == CapturedPart::kNoOutput &&
                                     role.last < end});
@@ -326,7 +326,7 @@ srg::Slot KindOfFirstTouch(uint8_t access, const uint64_t* created_bytes) {
   if (created_bytes != nullptr) {
     return {srg::Slot::Kind::kCreated, *created_bytes};
   }
-  if ((access & kBirth) != 0) return {srg::Slot::Kind::kResult, 0};
+  if ((access & kCreates) != 0) return {srg::Slot::Kind::kResult, 0};
   if ((access & kDraws) != 0) return {srg::Slot::Kind::kGenerator, 0};
   return {srg::Slot::Kind::kBound, 0};
 }
@@ -361,10 +361,10 @@ std::unique_ptr<Recorder> GraphCaptures::Take(uint32_t lane) {
 }
 
 void GraphCaptures::Add(uint32_t lane, const Call& call,
-                        absl::FunctionRef<bool(RemoteStorage*)> is_born) {
+                        absl::FunctionRef<bool(RemoteStorage*)> is_created) {
   MutexLock lock(&mu_);
   const auto found = by_lane_.find(lane);
-  if (found != by_lane_.end()) found->second->Add(call, is_born);
+  if (found != by_lane_.end()) found->second->Add(call, is_created);
 }
 
 void GraphCaptures::Retract(uint32_t lane) {

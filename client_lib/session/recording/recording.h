@@ -52,7 +52,7 @@ struct CapturedPart {
     uint32_t output = kNoOutput;
     uint32_t writes = 0;
     bool reads = false;
-    bool born = false;
+    bool created = false;
     // A temporary that no later part names.
     bool dies = false;
   };
@@ -97,9 +97,10 @@ class Recorder {
   // own if there are at least this many.
   static constexpr size_t kMinRest = 4;
 
-  // Adds a call before the device takes it. `is_born` returns whether an
+  // Adds a call before the device takes it. `is_created` returns whether an
   // earlier message wrote to a storage or named it.
-  void Add(const Call& call, absl::FunctionRef<bool(RemoteStorage*)> is_born);
+  void Add(const Call& call,
+           absl::FunctionRef<bool(RemoteStorage*)> is_created);
   // Removes the call that was added last, because the device did not take it.
   void Retract();
   // Notes that the lane did something that cannot be executed a second time.
@@ -182,7 +183,7 @@ inline constexpr char kSpansWorkers[] = "SPANS_WORKERS";
 // lane's graph stays here, independently of which worker takes the lane's
 // calls.
 //
-// Thread-safe. Only the `is_born` callback of Add() runs under its lock.
+// Thread-safe. Only the `is_created` callback of Add() runs under its lock.
 class GraphCaptures {
  public:
   // Starts to capture the lane's calls. Returns FailedPrecondition
@@ -195,10 +196,10 @@ class GraphCaptures {
   // which costs a call one load.
   bool any() const { return count_.load(std::memory_order_relaxed) > 0; }
 
-  // Adds a call that a worker is about to take. `is_born` is as for
+  // Adds a call that a worker is about to take. `is_created` is as for
   // Recorder::Add().
   void Add(uint32_t lane, const Call& call,
-           absl::FunctionRef<bool(RemoteStorage*)> is_born);
+           absl::FunctionRef<bool(RemoteStorage*)> is_created);
   // Removes the last call, because no worker took it.
   void Retract(uint32_t lane);
 

@@ -29,10 +29,10 @@ class CapturedGraphTest : public DeviceTest {
   // loss = op1(input, weights); gradient = op2(loss); weights += gradient.
   StoragePtr Step(const StoragePtr& input) {
     StoragePtr loss = device_->NewStorage(4);
-    Call(1, {{input, kReads}, {weights_, kReads}, {loss, kBirth}});
+    Call(1, {{input, kReads}, {weights_, kReads}, {loss, kCreates}});
     for (int i = 0; i < 2; ++i) {
       const StoragePtr gradient = device_->NewStorage(8);
-      Call(2, {{loss, kReads}, {gradient, kBirth}});
+      Call(2, {{loss, kReads}, {gradient, kCreates}});
       Call(3, {{weights_, kWrites}, {gradient, kReads}});
       Drop(gradient);
     }
@@ -104,7 +104,7 @@ TEST_F(CapturedGraphTest, OutputsThatAreNotAwaitedDoNotHoldTheOthersUp) {
     EXPECT_TRUE(device_->graphs().Start(kLane).ok());
     const StoragePtr loss = Step(input);
     const StoragePtr gradient = device_->NewStorage(4);
-    Call(7, {{weights_, kReads}, {gradient, kBirth}});
+    Call(7, {{weights_, kReads}, {gradient, kCreates}});
     const auto captured_graph = Finish({input}, {loss, gradient}, awaited);
     EXPECT_TRUE(captured_graph.ok()) << captured_graph.status();
     return (*captured_graph)->parts.size();
@@ -158,7 +158,7 @@ TEST_F(CapturedGraphTest, ReplayRebindsTemporariesAndGenerators) {
   const StoragePtr buffer = device_->NewStorage(8),
                    out = device_->NewStorage(8);
   Call(1, {{buffer, kWrites}, {input, kReads}, {generator, kDraws}});
-  Call(2, {{buffer, kReads}, {out, kBirth}});
+  Call(2, {{buffer, kReads}, {out, kCreates}});
   Drop(buffer);
   const auto captured_graph = Finish({input}, {out});
   ASSERT_TRUE(captured_graph.ok()) << captured_graph.status();

@@ -16,11 +16,12 @@ absl::Status SegmentRecorder::Check(Call* call,
       return MakeError(absl::StatusCode::kInvalidArgument, "MIXED_DEVICES",
                        "the call names storages of two virtual devices");
     }
-    if (ABSL_PREDICT_FALSE((touch.access & kBirth) != 0 && storage.born_)) {
-      return MakeError(absl::StatusCode::kInternal, "BORN_TWICE",
+    if (ABSL_PREDICT_FALSE((touch.access & kCreates) != 0 &&
+                           storage.created_)) {
+      return MakeError(absl::StatusCode::kInternal, "CREATED_TWICE",
                        "a result's storage exists already");
     }
-    if (ABSL_PREDICT_FALSE((touch.access & kDraws) != 0 && !storage.born_)) {
+    if (ABSL_PREDICT_FALSE((touch.access & kDraws) != 0 && !storage.created_)) {
       return MakeError(absl::StatusCode::kFailedPrecondition,
                        "GENERATOR_NOT_SEEDED",
                        "the call draws from a generator that was not seeded");
@@ -48,12 +49,12 @@ const Segment* SegmentRecorder::Record(uint32_t lane, Call* call,
     Touch& touch = touches[i];
     RemoteStorage& storage = *touch.storage.get();
     const bool changes = ChangesVersion(touch.access);
-    Name(&storage, own, changes || !storage.born_, sealed);
+    Name(&storage, own, changes || !storage.created_, sealed);
     touch.base_version = storage.version_;
     touch.size_bytes = storage.size_bytes();
-    if (ABSL_PREDICT_FALSE(!storage.born_)) {
-      GiveBirth(&storage);
-      if ((touch.access & kBirth) == 0) {
+    if (ABSL_PREDICT_FALSE(!storage.created_)) {
+      MarkCreated(&storage);
+      if ((touch.access & kCreates) == 0) {
         own->AddCreation(i, storage.size_bytes());
         ++storage.version_;
       }
@@ -96,8 +97,8 @@ void SegmentRecorder::Continue(uint32_t lane) {
   continued_.insert(lane);
 }
 
-void SegmentRecorder::GiveBirth(RemoteStorage* storage) {
-  storage->born_ = true;
+void SegmentRecorder::MarkCreated(RemoteStorage* storage) {
+  storage->created_ = true;
   if (storage->id_ == 0) storage->id_ = next_storage_id_++;
 }
 
@@ -155,7 +156,7 @@ void SegmentRecorder::SealAll(SealedSegments* sealed) {
 }
 
 uint64_t SegmentRecorder::StampWrite(RemoteStorage* storage) {
-  if (!storage->born_) GiveBirth(storage);
+  if (!storage->created_) MarkCreated(storage);
   storage->unsent_uses_.fetch_add(1, std::memory_order_relaxed);
   return storage->version_++;
 }

@@ -96,7 +96,7 @@ class SegmentRecorder {
   void Seal(Segment* segment, SealedSegments* sealed);
   // Makes the lane's next segment continue the stretch of the one just sealed.
   void Continue(uint32_t lane);
-  void GiveBirth(RemoteStorage* storage);
+  void MarkCreated(RemoteStorage* storage);
   // Notes that `own` names the storage, and seals conflicting segments.
   void Name(RemoteStorage* storage, Segment* own, bool writes,
             SealedSegments* sealed);

@@ -21,7 +21,7 @@ class SegmentRecorderTest : public testing::Test {
     return StoragePtr(new RemoteStorage(++last_id_, nullptr, size));
   }
   // Returns a storage that exists on the worker.
-  StoragePtr NewBorn() {
+  StoragePtr NewCreated() {
     StoragePtr storage = New();
     recorder_.StampWrite(storage.get());
     return storage;
@@ -39,13 +39,13 @@ class SegmentRecorderTest : public testing::Test {
 };
 
 TEST_F(SegmentRecorderTest, LanesThatOnlyReadTheSameSealNothing) {
-  const StoragePtr a = NewBorn(), b = NewBorn(), c = NewBorn();
+  const StoragePtr a = NewCreated(), b = NewCreated(), c = NewCreated();
   EXPECT_TRUE(Record(1, MakeCall(0, {{a, kReads}, {b, kWrites}})).empty());
   EXPECT_TRUE(Record(2, MakeCall(0, {{a, kReads}, {c, kWrites}})).empty());
 }
 
 TEST_F(SegmentRecorderTest, AWriteSealsOtherLanesReadersFirst) {
-  const StoragePtr a = NewBorn(), b = NewBorn();
+  const StoragePtr a = NewCreated(), b = NewCreated();
   Record(1, MakeCall(0, {{a, kReads}, {b, kWrites}}));
   const SealedSegments sealed = Record(2, MakeCall(0, {{a, kWrites}}));
   ASSERT_EQ(sealed.size(), 1u);
@@ -53,7 +53,7 @@ TEST_F(SegmentRecorderTest, AWriteSealsOtherLanesReadersFirst) {
 }
 
 TEST_F(SegmentRecorderTest, AnotherThreadInALaneBeginsASegment) {
-  const StoragePtr a = NewBorn();
+  const StoragePtr a = NewCreated();
   const auto record = [&](uint64_t thread) {
     SealedSegments sealed;
     Call call = MakeCall(0, {{a, kWrites}});
@@ -75,7 +75,7 @@ TEST_F(SegmentRecorderTest, AnotherThreadInALaneBeginsASegment) {
 }
 
 TEST_F(SegmentRecorderTest, AReadSealsAnotherLanesWriterButNotItsOwn) {
-  const StoragePtr a = NewBorn();
+  const StoragePtr a = NewCreated();
   Record(1, MakeCall(0, {{a, kWrites}}));
   EXPECT_TRUE(Record(1, MakeCall(0, {{a, kReads}})).empty());
   EXPECT_EQ(Record(2, MakeCall(0, {{a, kReads}})).size(), 1u);
@@ -90,7 +90,8 @@ TEST_F(SegmentRecorderTest, TheFirstUseOfAnEmptyTensorIsAWrite) {
 }
 
 TEST_F(SegmentRecorderTest, TwoLanesOverFourStoragesAlternate) {
-  const StoragePtr s[] = {NewBorn(), NewBorn(), NewBorn(), NewBorn()};
+  const StoragePtr s[] = {NewCreated(), NewCreated(), NewCreated(),
+                          NewCreated()};
   // Each call reads the storage that the other lane wrote last.
   for (int i = 0; i < 40; ++i) {
     const uint32_t lane = i % 2;
@@ -106,7 +107,7 @@ TEST_F(SegmentRecorderTest, TwoLanesOverFourStoragesAlternate) {
 }
 
 TEST_F(SegmentRecorderTest, StampsVersionsInTheOrderOfTheCalls) {
-  const StoragePtr a = NewBorn();
+  const StoragePtr a = NewCreated();
   Record(1, MakeCall(0, {{a, kReads}}));
   Record(1, MakeCall(0, {{a, kWrites}}));
   Record(1, MakeCall(0, {{a, kReads}}));
@@ -122,9 +123,9 @@ TEST_F(SegmentRecorderTest, StampsVersionsInTheOrderOfTheCalls) {
 }
 
 TEST_F(SegmentRecorderTest, RefusesWhatCannotBe) {
-  const StoragePtr a = NewBorn(), generator = New();
-  Call birth = MakeCall(0, {{a, kBirth}});
-  EXPECT_EQ(ErrorReason(recorder_.Check(&birth, nullptr)), "BORN_TWICE");
+  const StoragePtr a = NewCreated(), generator = New();
+  Call creation = MakeCall(0, {{a, kCreates}});
+  EXPECT_EQ(ErrorReason(recorder_.Check(&creation, nullptr)), "CREATED_TWICE");
   Call draw = MakeCall(0, {{generator, kDraws}});
   EXPECT_EQ(ErrorReason(recorder_.Check(&draw, nullptr)),
             "GENERATOR_NOT_SEEDED");
@@ -132,10 +133,10 @@ TEST_F(SegmentRecorderTest, RefusesWhatCannotBe) {
 
 TEST_F(SegmentRecorderTest, TooManyOpenSegmentsSealTheOldest) {
   for (uint32_t lane = 0; lane < SegmentRecorder::kMaxOpenSegments; ++lane) {
-    EXPECT_TRUE(Record(lane, MakeCall(0, {{NewBorn(), kReads}})).empty());
+    EXPECT_TRUE(Record(lane, MakeCall(0, {{NewCreated(), kReads}})).empty());
   }
   const SealedSegments sealed =
-      Record(9999, MakeCall(0, {{NewBorn(), kReads}}));
+      Record(9999, MakeCall(0, {{NewCreated(), kReads}}));
   ASSERT_EQ(sealed.size(), 1u);
   EXPECT_EQ(sealed[0]->lane(), 0u);
 }
@@ -147,12 +148,12 @@ class RepeatCutTest : public SegmentRecorderTest,
   // Records iterations that execute fresh = op_i(weight, previous) and then
   // release `previous`.
   void RunLoop(int length, int iterations) {
-    const StoragePtr weight = NewBorn();
-    StoragePtr previous = NewBorn();
+    const StoragePtr weight = NewCreated();
+    StoragePtr previous = NewCreated();
     for (int i = 0; i < length * iterations; ++i) {
       const StoragePtr fresh = New();
       Call call = MakeCall(
-          i % length, {{weight, kReads}, {previous, kReads}, {fresh, kBirth}},
+          i % length, {{weight, kReads}, {previous, kReads}, {fresh, kCreates}},
           {static_cast<double>(i)});
       SealedSegments sealed;
       recorder_.Record(1, &call, &sealed);
@@ -200,7 +201,7 @@ INSTANTIATE_TEST_SUITE_P(Lengths, RepeatCutTest,
                          testing::Values(7, 64, 175, 900));
 
 TEST_F(RepeatCutTest, WithoutRepeatsASegmentEndsAtItsCapWhichGrows) {
-  const StoragePtr a = NewBorn();
+  const StoragePtr a = NewCreated();
   for (int i = 0; lengths_.size() < 2; ++i) {
     Encode(Record(1, MakeCall(i % 1000, {{a, kReads}})));
   }
@@ -209,7 +210,7 @@ TEST_F(RepeatCutTest, WithoutRepeatsASegmentEndsAtItsCapWhichGrows) {
 }
 
 TEST_F(RepeatCutTest, AfterAReadSegmentsBeginShortAgain) {
-  const StoragePtr a = NewBorn();
+  const StoragePtr a = NewCreated();
   uint32_t operator_id = 0;
   const auto record = [&](int calls) {
     for (int i = 0; i < calls; ++i) {
@@ -231,11 +232,11 @@ TEST_F(RepeatCutTest, AfterAReadSegmentsBeginShortAgain) {
 }
 
 TEST_F(RepeatCutTest, TheTailOfACutStillConflicts) {
-  const StoragePtr a = NewBorn();
+  const StoragePtr a = NewCreated();
   SealedSegments sealed;
   for (int cuts = 0; cuts < 2; cuts += sealed.empty() ? 0 : 1) {
     const StoragePtr fresh = New();
-    sealed = Record(1, MakeCall(0, {{a, kReads}, {fresh, kBirth}}));
+    sealed = Record(1, MakeCall(0, {{a, kReads}, {fresh, kCreates}}));
   }
   EXPECT_EQ(sealed[0]->calls().size(), Segment::kMinCallsBeforeRepeat);
   sealed = Record(2, MakeCall(0, {{a, kWrites}}));
@@ -259,7 +260,7 @@ TEST_F(RepeatCutTest, CreationsInTheTailStayWithIt) {
 }
 
 TEST_F(RepeatCutTest, TheAliasPartitionIsPartOfTheGraph) {
-  const StoragePtr a = NewBorn(), b = NewBorn();
+  const StoragePtr a = NewCreated(), b = NewCreated();
   const auto record = [&](const StoragePtr& x, const StoragePtr& y) {
     SealedSegments sealed;
     Call first = MakeCall(0, {{x, kReads}});

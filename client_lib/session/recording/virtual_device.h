@@ -195,9 +195,9 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
       uint32_t lane, RemoteStorage* storage, const srg::TensorView& view,
       void* destination, uint64_t bytes) = 0;
 
-  // Returns the number of writes to the storage so far. If the first message
-  // that writes the storage neither uploads nor creates it, zero-filling the
-  // storage counts as a write as well.
+  // Returns the number of writes to the storage so far. Zero-filling counts as
+  // a write if the first message that writes the storage neither uploads nor
+  // creates it.
   virtual uint64_t VersionOf(const RemoteStorage& storage) = 0;
   // Returns the value that KeepHostValue() stored for this storage and version,
   // if it is still kept, or null. A multi-worker device always returns null.

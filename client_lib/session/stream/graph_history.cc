@@ -24,7 +24,7 @@ std::string NameOf(const Segment::Mark& call) {
 std::string Difference(absl::Span<const Segment::Mark> own,
                        absl::Span<const Segment::Mark> other, size_t same) {
   if (same == own.size() && same == other.size()) {
-    return "the same calls, on storages that are shared or born otherwise";
+    return "the same calls, on storages that are shared or created differently";
   }
   if (same == own.size()) {
     return absl::StrCat("ends after ", same, " of its ", other.size(),

@@ -1,4 +1,5 @@
-// Defines what the runs of a captured graph are made of besides the graph.
+// Defines the storage that each slot of a run is bound to, and the sized graph
+// of a captured run.
 #ifndef CLIENT_LIB_SESSION_STREAM_RUN_BINDING_H_
 #define CLIENT_LIB_SESSION_STREAM_RUN_BINDING_H_
 
@@ -28,7 +29,7 @@ struct RunBinding {
   // Number of times that the storage was counted as used by the run.
   uint32_t uses = 0;
   bool reads = false;
-  bool born = false;
+  bool created = false;
   // The storage is a temporary that nothing names after this run.
   bool dies = false;
 };

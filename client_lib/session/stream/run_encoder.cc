@@ -35,7 +35,7 @@ size_t CountChanged(absl::Span<const RunBinding> bindings,
   size_t changed = 0;
   for (size_t slot = 0; slot < bindings.size() && changed <= most; ++slot) {
     changed +=
-        !bindings[slot].born && bindings[slot].id != before.storages[slot];
+        !bindings[slot].created && bindings[slot].id != before.storages[slot];
   }
   return changed;
 }
@@ -198,13 +198,14 @@ void RunEncoder::AssignSlots(const Segment& segment) {
       const srg::Slot& kind = kinds_.emplace_back(
           KindOfFirstTouch(touch.access, created ? &creation->bytes : nullptr));
       // A storage that the run creates has version 0 before it, as stamped.
-      bindings_.push_back({.storage = storage,
-                           .id = storage->id(),
-                           .base_version = touch.base_version,
-                           .size_bytes = touch.size_bytes,
-                           .writes = created ? 1u : 0u,
-                           .reads = ReadsBefore(kind, touch.access),
-                           .born = created || (touch.access & kBirth) != 0});
+      bindings_.push_back(
+          {.storage = storage,
+           .id = storage->id(),
+           .base_version = touch.base_version,
+           .size_bytes = touch.size_bytes,
+           .writes = created ? 1u : 0u,
+           .reads = ReadsBefore(kind, touch.access),
+           .created = created || (touch.access & kCreates) != 0});
       if (created) ++creation;
     }
     RunBinding& binding = bindings_[storage->slot_];
@@ -298,7 +299,7 @@ void RunEncoder::FillRepeat(absl::Span<const RunBinding> bindings,
   for (uint32_t slot = 0; slot < bindings.size(); ++slot) {
     const RunBinding& binding = bindings[slot];
     if (binding.writes > 0) encoded->written.push_back(binding.id);
-    if (binding.born) {
+    if (binding.created) {
       if (next_new == 0) {
         next_new = binding.id;
         repeat->set_first_new_storage(next_new);

@@ -64,7 +64,7 @@ class SizeFamiliesTest : public testing::Test {
     call.AddDevice();
     call.AddScalars({int64_t{4}, true, 2.5, std::complex<double>(0, 1), at[4]});
     operand.storage = y.get();
-    operand.access = kBirth;
+    operand.access = kCreates;
     call.AddResult(operand);
     call.AddUndefinedResult();
 
@@ -230,7 +230,7 @@ TEST_F(SizeFamiliesTest, AGrowingLoopIsOneGraph) {
   for (int64_t n = 0; n < 8; ++n) {
     StoragePtr x(new RemoteStorage(++last_id_, nullptr, 100 + n));
     StoragePtr y(new RemoteStorage(++last_id_, nullptr, 100 + n));
-    Call call = MakeCall(1, {{x, kReads}, {y, kBirth}});
+    Call call = MakeCall(1, {{x, kReads}, {y, kCreates}});
     Segment segment;
     segment.Open(1, 1, Segment::kMaxCalls);
     segment.Append(&call);
@@ -268,7 +268,7 @@ TEST_F(SizeFamiliesTest, CapturedGraphsThatDifferInSizesAreOneGraph) {
       bindings.push_back({.storage = storages.back().get(),
                           .id = storages.back()->id(),
                           .writes = slot == 0 ? 0u : 1u,
-                          .born = slot != 0});
+                          .created = slot != 0});
     }
     const RunEncoder::Encoded encoded =
         encoder.Encode(part, /*fast=*/false, bindings);

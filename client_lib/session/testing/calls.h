@@ -59,7 +59,7 @@ inline Call MakeCallOf(uint32_t operator_id, const std::vector<Use>& uses,
     add(out);
   };
   for (const Use& use : uses) {
-    if ((use.access & (kBirth | kDraws)) != 0) continue;
+    if ((use.access & (kCreates | kDraws)) != 0) continue;
     operand(use, [&](const Operand& o) { call.AddTensor(o); });
   }
   for (const double value : floats) call.AddReal(value);
@@ -67,7 +67,7 @@ inline Call MakeCallOf(uint32_t operator_id, const std::vector<Use>& uses,
     if (use.access == kDraws) call.SetImplicitGenerator(use.storage.get());
   }
   for (const Use& use : uses) {
-    if (use.access != kBirth) continue;
+    if (use.access != kCreates) continue;
     operand(use, [&](const Operand& o) { call.AddResult(o); });
   }
   return call;

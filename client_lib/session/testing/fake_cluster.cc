@@ -149,8 +149,8 @@ class GroupingStream : public ClientStream {
     return stream_->SendAll(messages);
   }
   bool SendsTogether() const override { return true; }
-  bool AttendsBulk() const override { return false; }
-  void Recall() override { groups_->AddRecall(); }
+  bool LeadsBulk() const override { return false; }
+  void Reclaim() override { groups_->AddReclaim(); }
   absl::Status SendBulk(uint64_t transfer_id, uint64_t offset,
                         SharedBytes payload) override {
     return stream_->SendBulk(transfer_id, offset, std::move(payload));
@@ -466,14 +466,14 @@ void MessageGroups::Add(size_t messages) {
   sizes_.push_back(messages);
 }
 
-void MessageGroups::AddRecall() {
+void MessageGroups::AddReclaim() {
   MutexLock lock(&mu_);
-  ++recalls_;
+  ++reclaims_;
 }
 
-int MessageGroups::recalls() const {
+int MessageGroups::reclaims() const {
   MutexLock lock(&mu_);
-  return recalls_;
+  return reclaims_;
 }
 
 std::vector<size_t> MessageGroups::sizes() const {

@@ -111,14 +111,14 @@ class MessageGroups {
   bool near() const { return near_; }
   void Add(size_t messages);
   std::vector<size_t> sizes() const;
-  void AddRecall();
-  int recalls() const;
+  void AddReclaim();
+  int reclaims() const;
 
  private:
   mutable Mutex mu_;
   bool begun_ ABSL_GUARDED_BY(mu_) = false;
   std::vector<size_t> sizes_ ABSL_GUARDED_BY(mu_);
-  int recalls_ ABSL_GUARDED_BY(mu_) = 0;
+  int reclaims_ ABSL_GUARDED_BY(mu_) = 0;
   std::atomic<bool> near_{false};
 };
 
@@ -159,8 +159,8 @@ class FakeCluster {
   StreamHooks& HookStreams();
   // Returns the number of messages in each group sent since then.
   std::vector<size_t> groups() const { return groups_->sizes(); }
-  // Returns how often Recall() was called on a stream since then.
-  int recalls() const { return groups_->recalls(); }
+  // Returns how often Reclaim() was called on a stream since then.
+  int reclaims() const { return groups_->reclaims(); }
 
   FakeCoordinator& coordinator() { return *coordinator_; }
   // Returns the device's worker, which exists before the lease does. Only the

@@ -21,7 +21,7 @@ FakeExecutor::FakeExecutor(const v1::SessionLimits& limits, FakeScript* script,
 void FakeExecutor::Reset() {
   last_graph_ = session_runs_ = 0;
   storages_.clear();
-  ever_born_.clear();
+  ever_created_.clear();
   models_.clear();
   defined_.clear();
   evicted_.clear();
@@ -35,7 +35,7 @@ void FakeExecutor::EvictPlans() {
 
 bool FakeExecutor::HandOver(const v1::Pull& state, FakeExecutor* to) const {
   to->storages_ = storages_;
-  to->ever_born_ = ever_born_;
+  to->ever_created_ = ever_created_;
   to->models_ = models_;
   return left_ && state.ticket() == ticket_ && state.size_bytes() == 100;
 }
@@ -207,8 +207,8 @@ void FakeExecutor::CarryProfile(const v1::Ordered& message) {
 }
 
 FakeStorage& FakeExecutor::Written(uint64_t id, uint64_t base_version) {
-  if (base_version == 0 && !ever_born_.insert(id).second) {
-    Violation(absl::StrCat("storage ", id, " is born twice"));
+  if (base_version == 0 && !ever_created_.insert(id).second) {
+    Violation(absl::StrCat("storage ", id, " is created twice"));
   }
   if (base_version != 0 && storages_.count(id) == 0) {
     Violation(absl::StrCat("storage ", id, " does not exist"));

@@ -179,7 +179,7 @@ class FakeExecutor {
   const Respond respond_;
 
   std::map<uint64_t, FakeStorage> storages_;
-  std::set<uint64_t> ever_born_;
+  std::set<uint64_t> ever_created_;
   std::map<uint64_t, FakeWorkerGraph> defined_;
   uint64_t last_graph_ = 0;
   std::set<uint64_t> evicted_;

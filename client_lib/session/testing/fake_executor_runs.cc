@@ -197,8 +197,8 @@ bool FakeExecutor::CarryRun(const v1::Ordered& message) {
     const v1::Binding& binding = run.bindings(static_cast<int>(i));
     const srg::Slot& slot = graph->slots[i];
     const srg::SlotFacts& slot_facts = facts->slots[i];
-    const bool born_here = slot.kind == srg::Slot::Kind::kCreated ||
-                           slot.kind == srg::Slot::Kind::kResult;
+    const bool created_here = slot.kind == srg::Slot::Kind::kCreated ||
+                              slot.kind == srg::Slot::Kind::kResult;
     if (!bound.insert(binding.storage()).second) Violation("bound twice");
     if (binding.writes() != slot_facts.writes ||
         binding.reads() != slot_facts.reads) {
@@ -206,12 +206,12 @@ bool FakeExecutor::CarryRun(const v1::Ordered& message) {
                              " reads ", binding.reads(), " instead of ",
                              slot_facts.writes, ", ", slot_facts.reads));
     }
-    if (born_here != (binding.base_version() == 0)) {
-      Violation(absl::StrCat("slot ", i, ": wrong birth"));
+    if (created_here != (binding.base_version() == 0)) {
+      Violation(absl::StrCat("slot ", i, ": wrong creation"));
     }
     FakeStorage& storage = Written(binding.storage(), binding.base_version());
     storage.version = binding.base_version() + binding.writes();
-    if (born_here) {
+    if (created_here) {
       storage.bytes.assign(slot.kind == srg::Slot::Kind::kCreated
                                ? slot.created_bytes
                                : slot_facts.required_bytes,

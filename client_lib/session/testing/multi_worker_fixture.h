@@ -82,7 +82,7 @@ class MultiWorkerDeviceTest : public testing::Test {
     StoragePtr result = device_->NewStorage(8);
     DJINN_RETURN_IF_ERROR(Record(
         *device_, 0,
-        MakeCall(1, {{storage, kReads}, {value, kReads}, {result, kBirth}})));
+        MakeCall(1, {{storage, kReads}, {value, kReads}, {result, kCreates}})));
     const absl::Status status = ReadByte(*device_, 0, result);
     Drop(std::move(result));
     return status;

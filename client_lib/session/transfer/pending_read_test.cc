@@ -160,14 +160,14 @@ TEST(PendingReadBulkTest, ThreadThatWaitsForBulkDoesNotLead) {
   const StoragePtr storage = device->NewStorage(bytes.size());
   ASSERT_TRUE(device->Upload(0, storage.get(), {bytes, nullptr}).ok());
   ASSERT_TRUE(device->Synchronize().ok());
-  const int before = cluster.recalls();
+  const int before = cluster.reclaims();
   cluster.worker().Pause();
   std::string value(bytes.size(), '?');
   const auto read = device->StartRead(
       0, storage.get(), WholeView(*storage.get()), value.data(), value.size());
   ASSERT_TRUE(read.ok());
   EXPECT_FALSE((*read)->Wait(absl::Milliseconds(1)).ok());
-  EXPECT_GT(cluster.recalls(), before);
+  EXPECT_GT(cluster.reclaims(), before);
   cluster.worker().Resume();
   ASSERT_TRUE((*read)->Wait(kLong).ok());
   EXPECT_EQ(value, bytes);

@@ -17,7 +17,7 @@ class PrefetchedReadTest : public DeviceTest {
   StoragePtr Forward(int op = 1) {
     StoragePtr loss = device_->NewStorage(4);
     EXPECT_TRUE(Record(*device_, kLane,
-                       MakeCall(op, {{weights_, kReads}, {loss, kBirth}}))
+                       MakeCall(op, {{weights_, kReads}, {loss, kCreates}}))
                     .ok());
     return loss;
   }
@@ -107,7 +107,7 @@ TEST_F(PrefetchedReadTest, HandsOnTheErrorOfTheCall) {
 TEST_F(PrefetchedReadTest, LargeValuesAreNotAskedForInAdvance) {
   const auto step = [&](bool read) {
     const StoragePtr large = device_->NewStorage(4096);
-    ASSERT_TRUE(Record(*device_, kLane, MakeCall(1, {{large, kBirth}})).ok());
+    ASSERT_TRUE(Record(*device_, kLane, MakeCall(1, {{large, kCreates}})).ok());
     if (read) {
       ASSERT_TRUE(ReadByte(*device_, kLane, large).ok());
     }

@@ -1,9 +1,9 @@
 // Finds a device's reads that were sent, by the numbers of their answers, and
 // collects the callbacks to run when values arrive.
 //
-// Not thread-safe: the lock of the answers (device/answers.h) guards the table
-// and the fields of the waits. No method runs a callback: the caller runs the
-// collected callbacks after unlocking.
+// Not thread-safe: the lock of the answers (device/answers/answers.h) guards
+// the table and the fields of the waits. No method runs a callback: the caller
+// runs the collected callbacks after unlocking.
 #ifndef CLIENT_LIB_SESSION_TRANSFER_READ_TABLE_H_
 #define CLIENT_LIB_SESSION_TRANSFER_READ_TABLE_H_
 

@@ -207,7 +207,7 @@ TEST_F(TransferTest, AResizeKeepsThePrefix) {
   EXPECT_EQ(*ReadAll(storage), std::string("abcd\0\0", 6));
 }
 
-TEST_F(TransferTest, AResizeBeforeBirthNeedsNoMessage) {
+TEST_F(TransferTest, ResizeBeforeCreationNeedsNoMessage) {
   const StoragePtr storage = device_->NewStorage(0);
   ASSERT_TRUE(device_->Resize(1, storage.get(), 6).ok());
   EXPECT_EQ(*ReadAll(storage), std::string(6, '\0'));

@@ -38,7 +38,7 @@ struct StorageVersion {
 };
 
 // A thread that waits for the worker. The lock of the answers
-// (device/answers.h) guards the fields of waits.
+// (device/answers/answers.h) guards the fields of waits.
 struct Waiter {
   CondVar changed;
 };
@@ -119,6 +119,7 @@ struct ProfileWait : Waiter {
 struct ModelWait : Waiter {
   bool done = false;
   absl::Status refusal;
+  uint64_t model_id = 0;
 };
 
 struct RunWork {

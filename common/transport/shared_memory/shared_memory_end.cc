@@ -143,7 +143,7 @@ bool SharedMemoryEnd::SendBulk(uint64_t transfer_id, uint64_t offset,
   bulk_.stalled |= bulk_.queue.size() >= options_.bulk_queue_limit;
   if (++burst_ >= options_.bulk_burst && !bulk_.stalled) {
     bulk_.stalled = true;
-    Recall();
+    Reclaim();
   }
   return !bulk_.stalled;
 }
@@ -170,7 +170,7 @@ absl::Status SharedMemoryEnd::SendBulkAndWait(uint64_t transfer_id,
   return WaitUntilGone(ticket, &bulk_);
 }
 
-absl::Status SharedMemoryEnd::WaitUntilGone(uint64_t ticket, Lane* lane) {
+absl::Status SharedMemoryEnd::WaitUntilGone(uint64_t ticket, Outgoing* lane) {
   uint64_t gone = lane->gone;
   absl::Duration patience = Now() + options_.stuck_write;
   while (lane->gone < ticket && !ended_) {
@@ -193,13 +193,14 @@ absl::Status SharedMemoryEnd::WaitUntilGone(uint64_t ticket, Lane* lane) {
   return absl::OkStatus();
 }
 
-uint64_t SharedMemoryEnd::AddLocked(Pending pending, bool owned, Lane* lane) {
+uint64_t SharedMemoryEnd::AddLocked(Pending pending, bool owned,
+                                    Outgoing* lane) {
   lane->queue.push_back(std::move(pending));
   const uint64_t ticket = ++lane->added;
   WriteLocked(lane);
   // The thread writes the rest. While the role has no holder, no thread would
   // notice that there is room. A holder checks for room itself.
-  if (!lane->queue.empty()) role_.Recall();
+  if (!lane->queue.empty()) role_.Reclaim();
   if (!owned && lane->gone < ticket) {
     // The caller's bytes do not outlive the call.
     SharedBytes* const payload = &lane->queue.back().payload;
@@ -210,7 +211,7 @@ uint64_t SharedMemoryEnd::AddLocked(Pending pending, bool owned, Lane* lane) {
   return ticket;
 }
 
-void SharedMemoryEnd::WriteLocked(Lane* lane) {
+void SharedMemoryEnd::WriteLocked(Outgoing* lane) {
   if (!lane->ring.has_value()) return;
   while (!lane->queue.empty()) {
     Pending& pending = lane->queue.front();
@@ -288,11 +289,11 @@ void SharedMemoryEnd::CloseLocked(absl::Status status) {
   WriteAllLocked();
   WakePeerLocked();
   role_.End();
-  Recall();
+  Reclaim();
 }
 
 void SharedMemoryEnd::DropQueuesLocked() {
-  for (Lane* const lane : {&control_, &bulk_}) {
+  for (Outgoing* const lane : {&control_, &bulk_}) {
     lane->queue.clear();
     lane->gone = lane->added;
   }
@@ -317,7 +318,7 @@ void SharedMemoryEnd::Run() {
     if (any && !ThreadNeeded()) {
       role_.Lend();
     } else {
-      if (any) role_.Nudge();
+      if (any) role_.Wake();
       role_.Keep();
     }
     if (!any) SleepAtSocket();
@@ -350,15 +351,15 @@ void SharedMemoryEnd::Run() {
 }
 
 bool SharedMemoryEnd::ThreadNeeded() {
-  if (role_.recalled()) return true;
+  if (role_.reclaimed()) return true;
   // The thread writes queued data when there is room.
   MutexLock lock(&mu_);
   return !broken_.ok() || goodbye_.has_value() || OverLocked() ||
          !control_.queue.empty() || !bulk_.queue.empty();
 }
 
-bool SharedMemoryEnd::Attend(absl::FunctionRef<bool()> done,
-                             absl::Duration patience) {
+bool SharedMemoryEnd::Lead(absl::FunctionRef<bool()> done,
+                           absl::Duration patience) {
   const absl::Duration until = Now() + patience;
   switch (role_.Take(done, patience)) {
     case ReceiverRole::Turn::kRefused:
@@ -370,11 +371,11 @@ bool SharedMemoryEnd::Attend(absl::FunctionRef<bool()> done,
   }
   bool needed = false;
   spin_.Begin();
-  for (uint64_t nudges = role_.nudges(); !needed && !done();
-       nudges = role_.nudges()) {
+  for (uint64_t wakes = role_.wakes(); !needed && !done();
+       wakes = role_.wakes()) {
     const bool any = Advance();
     needed = ThreadNeeded();
-    if (any) role_.Nudge();
+    if (any) role_.Wake();
     if (any || needed) continue;
     const absl::Duration now = Now();
     if (spin_.Nothing(now)) {
@@ -382,7 +383,7 @@ bool SharedMemoryEnd::Attend(absl::FunctionRef<bool()> done,
       continue;
     }
     if (now < until) {
-      SleepAtWord(nudges, until - now);
+      SleepAtWord(wakes, until - now);
       continue;
     }
     hung_up_ = HasHungUp(socket_);
@@ -390,28 +391,28 @@ bool SharedMemoryEnd::Attend(absl::FunctionRef<bool()> done,
   }
   spin_.End(Now());
   needed = ThreadNeeded() || hung_up_;
-  if (needed) role_.Recall();
+  if (needed) role_.Reclaim();
   role_.Leave();
   return !needed;
 }
 
-void SharedMemoryEnd::Nudge() {
-  if (role_.Nudge() == ReceiverRole::Holder::kAttendant) WakeOwn();
+void SharedMemoryEnd::Wake() {
+  if (role_.Wake() == ReceiverRole::Holder::kLeader) WakeOwn();
 }
 
 void SharedMemoryEnd::WakeOwn() {
-  // Only attendants sleep at the word. The exchange fails if the attendant has
+  // Only leaders sleep at the word. The exchange fails if the leader has
   // left meanwhile.
   std::atomic<uint32_t>* const sleep = region_->sleep(side_);
   uint32_t asleep = kAsleepAtWord;
   if (sleep->compare_exchange_strong(asleep, kAwake)) WakeAtWord(sleep);
 }
 
-void SharedMemoryEnd::Recall() {
-  switch (role_.Recall()) {
+void SharedMemoryEnd::Reclaim() {
+  switch (role_.Reclaim()) {
     case ReceiverRole::Holder::kThread:
       return RaiseEvent(wake_.get());
-    case ReceiverRole::Holder::kAttendant:
+    case ReceiverRole::Holder::kLeader:
       return WakeOwn();
     case ReceiverRole::Holder::kNobody:
       return;
@@ -577,10 +578,10 @@ void SharedMemoryEnd::SleepAtSocket() {
   region_->sleep(side_)->store(kAwake);
 }
 
-void SharedMemoryEnd::SleepAtWord(uint64_t nudges, absl::Duration patience) {
-  // A nudge that came before the sleep word was set did not wake this thread,
-  // so the number of nudges is checked after setting it.
-  if (GoToSleep(kAsleepAtWord) && role_.nudges() == nudges && !ThreadNeeded()) {
+void SharedMemoryEnd::SleepAtWord(uint64_t wakes, absl::Duration patience) {
+  // A wake that came before the sleep word was set did not wake this thread,
+  // so the number of wakes is checked after setting it.
+  if (GoToSleep(kAsleepAtWord) && role_.wakes() == wakes && !ThreadNeeded()) {
     WaitAtWord(region_->sleep(side_), kAsleepAtWord, patience);
   }
   region_->sleep(side_)->store(kAwake);

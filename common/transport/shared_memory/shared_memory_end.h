@@ -9,7 +9,7 @@
 // when there is nothing to do.
 //
 // Receiving is a role (receiver_role.h), which the thread lends to threads in
-// Attend(). While no thread has the role, the peer wakes none.
+// Lead(). While no thread has the role, the peer wakes none.
 //
 // An end closes with a status and waits a short time for the peer's. A socket
 // that ends without one means that the peer's process is gone. The end then
@@ -39,7 +39,7 @@ namespace djinn {
 
 class SharedMemoryEnd {
  public:
-  // Receives the events of an end. The end's thread calls it, and attendants
+  // Receives the events of an end. The end's thread calls it, and leaders
   // call everything but OnClosed(). One call runs at a time. It may call the
   // end, but must not destroy it.
   class Handler {
@@ -104,9 +104,9 @@ class SharedMemoryEnd {
   void Close(absl::Status status);
 
   // See Attendable.
-  bool Attend(absl::FunctionRef<bool()> done, absl::Duration patience);
-  void Recall();
-  void Nudge();
+  bool Lead(absl::FunctionRef<bool()> done, absl::Duration patience);
+  void Reclaim();
+  void Wake();
 
  private:
   struct Pending {
@@ -118,7 +118,7 @@ class SharedMemoryEnd {
     size_t written = 0;
   };
   // Data that waits to be sent over one ring.
-  struct Lane {
+  struct Outgoing {
     std::optional<FrameRingWriter> ring;
     std::deque<Pending> queue;
     // Items queued and items sent since the beginning. A sender knows from them
@@ -133,15 +133,15 @@ class SharedMemoryEnd {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Adds to the queue, or writes at once. Returns the number of the item, to
   // wait for.
-  uint64_t AddLocked(Pending pending, bool owned, Lane* lane)
+  uint64_t AddLocked(Pending pending, bool owned, Outgoing* lane)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Writes the queued data that fits.
-  void WriteLocked(Lane* lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void WriteLocked(Outgoing* lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void WriteAllLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CloseLocked(absl::Status status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void DropQueuesLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool OverLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  absl::Status WaitUntilGone(uint64_t ticket, Lane* lane)
+  absl::Status WaitUntilGone(uint64_t ticket, Outgoing* lane)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Wakes the peer if it sleeps and something was written for it.
   void WakePeerLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -149,10 +149,10 @@ class SharedMemoryEnd {
   // The functions of the end's thread.
   void Run();
   absl::Status Establish();
-  // Returns whether an attendant must leave and the thread must not lend.
+  // Returns whether a leader must leave and the thread must not lend.
   bool ThreadNeeded();
 
-  // Wakes the attendant.
+  // Wakes the leader.
   void WakeOwn();
 
   // The functions of the role's holder follow.
@@ -167,13 +167,13 @@ class SharedMemoryEnd {
   void Flush();
   // Publishes that this side sleeps, unless there is something to do.
   bool GoToSleep(SharedSleep how);
-  // Sleeps until something comes or the thread is recalled. The end's own
+  // Sleeps until something comes or the thread is reclaimed. The end's own
   // thread sleeps this way, so that it notices the end of the peer's process.
   void SleepAtSocket();
-  // Sleeps unless there was a nudge since `nudges`. Attendants sleep this way:
+  // Sleeps unless there was a wake since `wakes`. Leaders sleep this way:
   // it costs less, and the thread wakes on a processor of its own. A byte on a
   // socket would make Linux pull the woken thread to the sender's processor.
-  void SleepAtWord(uint64_t nudges, absl::Duration patience);
+  void SleepAtWord(uint64_t wakes, absl::Duration patience);
 
   const SharedSide side_;
   const Options options_;
@@ -185,8 +185,8 @@ class SharedMemoryEnd {
   CondVar room_;
   // Set once. What it points to is used without the lock.
   std::optional<SharedConnection> connection_ ABSL_GUARDED_BY(mu_);
-  Lane control_ ABSL_GUARDED_BY(mu_);
-  Lane bulk_ ABSL_GUARDED_BY(mu_);
+  Outgoing control_ ABSL_GUARDED_BY(mu_);
+  Outgoing bulk_ ABSL_GUARDED_BY(mu_);
   bool wrote_ ABSL_GUARDED_BY(mu_) = false;
   // Chunks that senders wrote since the thread last looked.
   int burst_ ABSL_GUARDED_BY(mu_) = 0;
@@ -210,7 +210,7 @@ class SharedMemoryEnd {
   int socket_ = -1;
   const SharedRegion* region_ = nullptr;
   bool hung_up_ = false;
-  SpinWait spin_;  // used by attendants
+  SpinWait spin_;  // used by leaders
 
   std::thread thread_;
 };

@@ -92,12 +92,11 @@ class SharedMemoryClient : public ClientStream {
     return end_.SendBulkAndWait(transfer_id, offset, std::move(payload));
   }
   void Close(absl::Status status) override { end_.Close(std::move(status)); }
-  bool Attend(absl::FunctionRef<bool()> done,
-              absl::Duration patience) override {
-    return end_.Attend(done, patience);
+  bool Lead(absl::FunctionRef<bool()> done, absl::Duration patience) override {
+    return end_.Lead(done, patience);
   }
-  void Recall() override { end_.Recall(); }
-  void Nudge() override { end_.Nudge(); }
+  void Reclaim() override { end_.Reclaim(); }
+  void Wake() override { end_.Wake(); }
 
  private:
   SharedMemoryEnd::OpenFunction open_;
@@ -123,12 +122,11 @@ class SharedMemoryWorker : public WorkerStream {
     return end_.SendBulk(transfer_id, offset, std::move(payload));
   }
   void Close(absl::Status status) override { end_.Close(std::move(status)); }
-  bool Attend(absl::FunctionRef<bool()> done,
-              absl::Duration patience) override {
-    return end_.Attend(done, patience);
+  bool Lead(absl::FunctionRef<bool()> done, absl::Duration patience) override {
+    return end_.Lead(done, patience);
   }
-  void Recall() override { end_.Recall(); }
-  void Nudge() override { end_.Nudge(); }
+  void Reclaim() override { end_.Reclaim(); }
+  void Wake() override { end_.Wake(); }
 
  private:
   std::unique_ptr<SharedMemoryEnd::Handler> handler_;

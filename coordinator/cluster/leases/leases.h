@@ -1,4 +1,5 @@
-// Makes, signs, grants and ends leases.
+// Makes, signs, grants and ends leases. placement.h decides which lease a
+// request gets.
 //
 // While a virtual device migrates it has two leases: the one in use, and the
 // one that it migrates to, whose migrates_from names the one in use. The client

@@ -330,7 +330,7 @@ RunGraph::Variant& RunGraph::VariantOf(const Shape& shape,
   return variants_.front();
 }
 
-void RunGraph::Look(Variant* variant, Shape shape, Addresses addresses) {
+void RunGraph::NoteRun(Variant* variant, Shape shape, Addresses addresses) {
   if (Same(variant->last, shape)) {
     for (size_t i = 0; i < addresses.size(); ++i) {
       if (addresses[i] != variant->addresses[i]) variant->moves[i] = true;
@@ -340,16 +340,16 @@ void RunGraph::Look(Variant* variant, Shape shape, Addresses addresses) {
   }
   variant->last = std::move(shape);
   variant->addresses = std::move(addresses);
-  looked_ = variant->id;
+  noted_variant_ = variant->id;
 }
 
 void RunGraph::Observe(bool plain) {
   MutexLock lock(&mu_);
   for (Variant& variant : variants_) {
-    if (variant.id != looked_) continue;
+    if (variant.id != noted_variant_) continue;
     variant.alike = plain ? variant.alike + 1 : std::min(variant.alike, 0);
   }
-  looked_ = 0;
+  noted_variant_ = 0;
 }
 
 void RunGraph::NoteRefusal(Variant* variant, const absl::Status& why) {
@@ -393,7 +393,7 @@ std::shared_ptr<HeldGraph> RunGraph::Execute(
           variant.alike = 0;
         }
       }
-      Look(&variant, shape, std::move(addresses));
+      NoteRun(&variant, shape, std::move(addresses));
       record = other == nullptr &&
                variant.alike >= environment_.store->options().runs_before;
       if (!record) return nullptr;
@@ -437,13 +437,14 @@ std::shared_ptr<HeldGraph> RunGraph::Execute(
     variant.misses = 0;
     variant.refusals = 0;
   }
-  if (graph != nullptr) looked_ = 0;
+  if (graph != nullptr) noted_variant_ = 0;
   return graph;
 }
 
 GraphBody RunGraph::MakeBody(const HeldGraph& graph) const {
-  // Captures everything by value: the body may be called as long as the graph
-  // lives.
+  // Copies the graph's fields, because the body may be called as long as the
+  // graph lives. `this` must outlive the body: the destructor drops the graphs
+  // from the store.
   return [this, operands = graph.operands, floats = graph.floats,
           scalar_tensors = graph.scalar_tensors, fast = graph.fast,
           kept = graph.kept, flags = graph.flags](

@@ -107,7 +107,7 @@ class RunGraph {
     std::weak_ptr<HeldGraph> graph;
     // Successive runs that the graph did not fit.
     int misses = 0;
-    // The last run that Look() noted.
+    // The last run that NoteRun() noted.
     Shape last;
     Addresses addresses;
     // Marks the slots whose address has changed between runs.
@@ -142,7 +142,7 @@ class RunGraph {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Notes a run that is about to be executed node by node, unless it is
   // recorded.
-  void Look(Variant* variant, Shape shape, Addresses addresses)
+  void NoteRun(Variant* variant, Shape shape, Addresses addresses)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Notes that recording failed. Lack of memory is not final.
   void NoteRefusal(Variant* variant, const absl::Status& why)
@@ -172,7 +172,7 @@ class RunGraph {
   uint64_t next_id_ ABSL_GUARDED_BY(mu_) = 1;
   // The id of the variant whose run is executed node by node; 0 if there is
   // none.
-  uint64_t looked_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t noted_variant_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
 }  // namespace djinn::worker

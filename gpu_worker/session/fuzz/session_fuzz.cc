@@ -153,7 +153,7 @@ class Client {
     std::vector<std::vector<uint64_t>> remembered;
   };
 
-  static bool IsBorn(const srg::Slot& slot) {
+  static bool IsCreated(const srg::Slot& slot) {
     return slot.kind == srg::Slot::Kind::kCreated ||
            slot.kind == srg::Slot::Kind::kResult;
   }
@@ -184,8 +184,8 @@ class Client {
           bound.push_back(storage);
           gap = 0;
         } else {
-          bound.push_back(IsBorn(defined.srg_graph.slots[i]) ? next++
-                                                             : before[i]);
+          bound.push_back(IsCreated(defined.srg_graph.slots[i]) ? next++
+                                                                : before[i]);
         }
         versions_[bound.back()] += defined.facts.slots[i].writes;
       }
@@ -227,18 +227,18 @@ class Client {
       repeat->add_base_versions(versions_[storage]);
     }
     run->clear_bindings();
-    bool born = false;
+    bool created = false;
     uint64_t versions = 0;
     for (uint32_t i = 0; i < before.size(); ++i) {
       if (slots.contains(i)) continue;
-      if (IsBorn(defined.srg_graph.slots[i])) {
-        born = true;
+      if (IsCreated(defined.srg_graph.slots[i])) {
+        created = true;
       } else {
         versions += versions_[before[i]];
       }
     }
-    if (!born) repeat->clear_first_new_storage();
-    if (born && repeat->first_new_storage() == 0) {
+    if (!created) repeat->clear_first_new_storage();
+    if (created && repeat->first_new_storage() == 0) {
       repeat->set_first_new_storage(3000);
     }
     repeat->set_version_sum(versions);

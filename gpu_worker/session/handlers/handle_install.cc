@@ -83,7 +83,7 @@ void DecideUpload(SessionState& s, ParkedUpload upload,
     // keeps its bytes.
     const RootError error = s.errors.Make(room, {.sequence = upload.sequence});
     *decision->mutable_refused() = *error;
-    if (upload.birth) {
+    if (upload.creation) {
       storage->poison = error;
       storage->size_bytes = upload.size_bytes;
     }
@@ -137,14 +137,14 @@ void FinishUpload(SessionState& s, const ParkedUpload& upload) {
 
 absl::Status HandleInstall(SessionState& s, uint64_t sequence,
                            const v1::Install& install) {
-  const bool birth = install.base_version() == 0;
+  const bool creation = install.base_version() == 0;
   const Storage* const existing = s.storages.Find(install.storage());
   const bool seeds = install.source_case() == v1::Install::kSeed;
   if (install.source_case() == v1::Install::SOURCE_NOT_SET) {
     return Violation("install without a source");
   }
   // Bytes may replace a generator's state, but a seed may not replace bytes.
-  if (!birth && existing != nullptr && seeds && !existing->generator) {
+  if (!creation && existing != nullptr && seeds && !existing->generator) {
     return Violation(
         absl::StrCat("installs a seed in storage ", install.storage()));
   }
@@ -181,7 +181,7 @@ absl::Status HandleInstall(SessionState& s, uint64_t sequence,
       NextVersion(s, install.storage(), install.base_version()));
   if (install.has_transfer()) {
     s.transfer_ids.Insert(transfer.transfer_id());
-    const ParkedUpload upload{sequence, install.storage(), birth,
+    const ParkedUpload upload{sequence, install.storage(), creation,
                               transfer.transfer_id(), transfer.size_bytes()};
     TakeFound(s, upload, s.uploads.Find(transfer, MayHave(s, upload)));
     return absl::OkStatus();
@@ -194,7 +194,7 @@ absl::Status HandleInstall(SessionState& s, uint64_t sequence,
           : s.storage_memory.Install(install.inline_value(), storage);
   if (!status.ok()) {
     RootError error = s.errors.MakePoison(status, {.sequence = sequence});
-    if (birth) {
+    if (creation) {
       storage->size_bytes = install.has_pull() ? install.pull().size_bytes()
                             : install.has_content()
                                 ? install.content().size()

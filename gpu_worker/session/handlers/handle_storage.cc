@@ -13,7 +13,7 @@ namespace djinn::worker {
 
 absl::Status HandleCreate(SessionState& s, uint64_t sequence,
                           const v1::CreateStorage& create) {
-  const bool birth = create.base_version() == 0;
+  const bool creation = create.base_version() == 0;
   Storage* const existing = s.storages.Find(create.storage());
   if (create.version() != 0) {
     if (create.version() <= create.base_version()) {
@@ -21,7 +21,7 @@ absl::Status HandleCreate(SessionState& s, uint64_t sequence,
                                     " from version ", create.base_version(),
                                     " to ", create.version()));
     }
-    if (!birth) {
+    if (!creation) {
       if (existing == nullptr || existing->version != create.base_version()) {
         return Violation(absl::StrCat("leaves versions of storage ",
                                       create.storage(), " out from ",
@@ -33,7 +33,7 @@ absl::Status HandleCreate(SessionState& s, uint64_t sequence,
       }
     }
   }
-  if (!birth && existing != nullptr && existing->generator) {
+  if (!creation && existing != nullptr && existing->generator) {
     return Violation(absl::StrCat("resizes generator ", create.storage()));
   }
   DJINN_ASSIGN_OR_RETURN(Storage * storage, NextVersion(s, create.storage(),
@@ -46,7 +46,7 @@ absl::Status HandleCreate(SessionState& s, uint64_t sequence,
         s.errors.MakePoison(buffer.status(), {.sequence = sequence});
     // A failed resize keeps the old memory and size, so views of the new size
     // are rejected.
-    if (birth) storage->size_bytes = create.size_bytes();
+    if (creation) storage->size_bytes = create.size_bytes();
     return absl::OkStatus();
   }
   // A poisoned storage stays poisoned, because its prefix is bad.

@@ -24,7 +24,7 @@ namespace djinn::worker {
 struct ParkedUpload {
   uint64_t sequence = 0;
   uint64_t storage = 0;
-  bool birth = false;
+  bool creation = false;
   uint64_t transfer_id = 0;
   uint64_t size_bytes = 0;
   // True when the bytes arrive, because no equal content was found.

@@ -83,7 +83,7 @@ absl::StatusOr<Storage*> NextVersion(SessionState& s, uint64_t id,
   Storage* storage = s.storages.Find(id);
   if (base_version == 0) {
     if (s.storages.Used(id)) {
-      return Violation(absl::StrCat("storage ", id, " is born twice"));
+      return Violation(absl::StrCat("storage ", id, " is created twice"));
     }
     storage = s.storages.Create(id);
   } else if (storage == nullptr) {

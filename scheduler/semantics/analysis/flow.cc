@@ -118,11 +118,11 @@ std::vector<Stage> FindStages(const Frame& frame,
 uint64_t PeakBytes(const Frame& frame, const std::vector<SlotMeaning>& slots) {
   const size_t count = static_cast<size_t>(frame.node_count());
   if (count == 0) return 0;
-  std::vector<uint64_t> born(count, 0), gone(count, 0);
+  std::vector<uint64_t> created(count, 0), gone(count, 0);
   for (size_t i = 0; i < slots.size(); ++i) {
     const SlotMeaning& slot = slots[i];
     const bool result = frame.graph().slots[i].kind == srg::Slot::Kind::kResult;
-    born[result ? slot.first_node : 0] += slot.size_bytes;
+    created[result ? slot.first_node : 0] += slot.size_bytes;
     const bool stays = slot.residency == Residency::kPersistentWeight ||
                        slot.residency == Residency::kStatefulKvCache ||
                        (result && slot.first_node == slot.last_node);
@@ -130,7 +130,7 @@ uint64_t PeakBytes(const Frame& frame, const std::vector<SlotMeaning>& slots) {
   }
   uint64_t now = 0, peak = 0;
   for (size_t i = 0; i < count; ++i) {
-    now += born[i];
+    now += created[i];
     peak = std::max(peak, now);
     now -= gone[i];
   }
@@ -280,8 +280,8 @@ void MarkGradients(const Frame& frame, const Regions& regions,
     for (size_t k = first; k < frame.outputs(i).size(); ++k) {
       (*gradients)[frame.value(frame.outputs(i)[k].value).slot] = true;
     }
-    // A bias's gradient is a sum over rows that no other node of the pass
-    // reads.
+    // A sum over rows is a bias's gradient if no other node of the pass reads
+    // the sum.
     if (frame.op(i) == "sum" && !frame.outputs(i).empty() &&
         frame.Consumers(i).empty()) {
       (*gradients)[frame.value(frame.outputs(i)[0].value).slot] = true;

@@ -93,7 +93,7 @@ class Finder {
                         : 1 + *std::max_element(towers_.begin(), towers_.end());
     evidence_.resize(count);
     for (int i = 0; i < frame_.node_count(); ++i) {
-      if (towers_[i] >= 0) Look(i, &evidence_[towers_[i]]);
+      if (towers_[i] >= 0) AddEvidence(i, &evidence_[towers_[i]]);
     }
     judged_.resize(count);
     for (int i = 0; i < count; ++i) judged_[i] = Judge(evidence_[i]);
@@ -111,9 +111,9 @@ class Finder {
     origins_[node].modality = origin.modality;
   }
 
-  void Look(int node, Evidence* evidence) const {
+  void AddEvidence(int node, Evidence* evidence) const {
     const int index = regions_.region_of(node);
-    if (index >= 0) LookAtRegion(regions_.all()[index], node, evidence);
+    if (index >= 0) AddRegionEvidence(regions_.all()[index], evidence);
     switch (frame_.op_class(node)) {
       case OpClass::kEmbedding: {
         if (frame_.op(node) != "embedding") {
@@ -190,8 +190,7 @@ class Finder {
     }
   }
 
-  static void LookAtRegion(const Region& region, int node, Evidence* evidence) {
-    (void)node;
+  static void AddRegionEvidence(const Region& region, Evidence* evidence) {
     if (region.pattern == "attention") {
       // Projections alone do not show whether a cache follows.
       evidence->attention |= !region.HasTrait("piece");

@@ -6,7 +6,6 @@
 // in the next piece, or only the output's projection. Unlike an MLP's, such
 // projections have no activation beside them.
 #include <algorithm>
-#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +13,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "scheduler/semantics/patterns/attention_pieces.h"
 #include "scheduler/semantics/patterns/patterns.h"
 #include "scheduler/semantics/patterns/products.h"
 #include "scheduler/semantics/patterns/rotation.h"
@@ -28,15 +28,10 @@ struct Core {
   int values = -1;
 };
 
-bool IsComparison(absl::string_view op) {
-  return op == "le" || op == "ge" || op == "lt" || op == "gt" || op == "tril" ||
-         op == "triu";
-}
-
 class Finder {
  public:
   Finder(const Frame& frame, Regions* regions)
-      : frame_(frame), regions_(regions) {}
+      : frame_(frame), regions_(regions), pieces_(frame, regions) {}
 
   void Find() {
     for (int i = 0; i < frame_.node_count(); ++i) {
@@ -49,26 +44,23 @@ class Finder {
       }
     }
     AddLoneScores();
-    AddLoneOutputs();
-    AddLoneProjections();
-    AddLastProjections();
+    pieces_.AddOutputs();
+    pieces_.AddProjections();
+    pieces_.AddLastProjections();
     AddLoneRotations();
-    AddLoneDistances();
+    pieces_.AddDistances();
   }
 
  private:
-  bool Passes(int node) const {
-    return regions_->IsFree(node) && IsElementwise(frame_, node);
-  }
-
   // Returns whether the node may stand between the products and their softmax:
   // it scales, masks or caps them.
   bool Bounds(int node) const {
-    return Passes(node) || (regions_->IsFree(node) && IsSoftCap(frame_, node));
+    return pieces_.Passes(node) ||
+           (regions_->IsFree(node) && IsSoftCap(frame_, node));
   }
 
   Core CoreAround(int softmax) const {
-    const auto passes = [this](int node) { return Passes(node); };
+    const auto passes = [this](int node) { return pieces_.Passes(node); };
     const auto product = [this](int node) {
       return IsBatchedProduct(frame_, node);
     };
@@ -82,23 +74,24 @@ class Finder {
     if (taken_.insert(node).second) region_.members.push_back({node, role});
   }
 
-  void AddRegion(const Core& core) {
-    region_ = {"attention", {}, {}, -1};
+  void Begin(const char* trait) {
+    region_ = {"attention", {}, {trait}, -1};
     taken_.clear();
     carries_.clear();
+  }
+
+  void AddRegion(const Core& core) {
+    Begin(core.softmax < 0 ? "fused" : "explicit");
     if (core.softmax < 0) {
-      region_.traits.push_back("fused");
       Take(core.scores, "attention.fused");
       AddMaskConversion(core.scores, 3);
       for (size_t k = 0; k < 3; ++k) GrowUp(core.scores, k);
     } else {
-      region_.traits.push_back("explicit");
       Take(core.softmax, "attention.softmax");
       AddExplicit(core);
     }
     AddTraits(core);
-    const int last = core.values >= 0 ? core.values : core.softmax;
-    if (core.values >= 0) GrowDown(last);
+    if (core.values >= 0) GrowDown(core.values);
     regions_->Add(std::move(region_));
   }
 
@@ -163,7 +156,7 @@ class Finder {
     GrowUp(core.values, 1);
   }
 
-  // Takes the lower bound of the scores.
+  // Takes the constant with which the node bounds the scores.
   void TakeBound(int node) {
     if (frame_.op(node) != "maximum" && frame_.op(node) != "minimum") return;
     for (const int number : frame_.Producers(node)) {
@@ -182,7 +175,7 @@ class Finder {
       if (made >= 0 && frame_.op(made) == "clone" && regions_->IsFree(made)) {
         const int before = frame_.Producer(made, 0);
         if (before < 0 || frame_.op(before) == "where" ||
-            IsTableLookUp(before)) {
+            pieces_.IsTableLookUp(before)) {
           Take(made, "attention.mask");
         }
         made = before;
@@ -200,29 +193,17 @@ class Finder {
     }
   }
 
-  // Returns whether the node looks up rows, with one number per head, by
-  // integers.
-  bool IsTableLookUp(int node) const {
-    return frame_.op(node) == "embedding" || IsTableIndex(frame_, node);
-  }
-
-  bool MeasuresDistance(int node) const {
-    return regions_->IsFree(node) &&
-           (IsElementwise(frame_, node) ||
-            frame_.op_class(node) == OpClass::kFactory);
-  }
-
   // Takes the bias that is added to the products by distance, from the
   // distances on. `node` computes it from rows of a table. Takes nothing when
   // there is no such table.
   void AddPositionBias(int node) {
     const auto leads = [this](int next) {
-      return Passes(next) && !taken_.contains(next);
+      return pieces_.Passes(next) && !taken_.contains(next);
     };
     if (taken_.contains(node)) return;
     std::vector<int> tables;
     const auto look_up = [&](int next) {
-      if (IsTableLookUp(next)) tables.push_back(next);
+      if (pieces_.IsTableLookUp(next)) tables.push_back(next);
       return leads(next);
     };
     std::vector<int> path;
@@ -237,7 +218,7 @@ class Finder {
         Take(table, "attention.bias");
       }
       for (const int next : Upstream(frame_, table, [this](int before) {
-             return MeasuresDistance(before);
+             return pieces_.MeasuresDistance(before);
            })) {
         Take(next, "attention.bias");
       }
@@ -266,7 +247,7 @@ class Finder {
     if (free && IsProjection(frame_, node)) {
       Take(node, "attention.projection");
       carries = true;
-    } else if (!free || IsElementwise(frame_, node) || IsNorm(node) ||
+    } else if (!free || IsElementwise(frame_, node) || pieces_.IsNorm(node) ||
                TakesHeads(node)) {
       for (const int producer : frame_.Producers(node)) {
         carries |= Carries(producer, depth + 1);
@@ -281,15 +262,11 @@ class Finder {
           Take(turned, "attention.heads");
         }
       }
-      if (carries && free && !IsNorm(node)) Take(node, "attention.heads");
+      if (carries && free && !pieces_.IsNorm(node))
+        Take(node, "attention.heads");
     }
     carries_[node] = carries;
     return carries;
-  }
-
-  bool IsNorm(int node) const {
-    return frame_.op_class(node) == OpClass::kNormalization ||
-           regions_->pattern(node) == "norm";
   }
 
   // Returns whether the node picks some of the heads that one projection made.
@@ -331,8 +308,8 @@ class Finder {
   int Source(int node, int k) const {
     int producer = frame_.Producer(node, k);
     const auto passes = [this](int next) {
-      return IsElementwise(frame_, next) || IsNorm(next) || TakesHeads(next) ||
-             regions_->pattern(next) == "kv_cache";
+      return IsElementwise(frame_, next) || pieces_.IsNorm(next) ||
+             TakesHeads(next) || regions_->pattern(next) == "kv_cache";
     };
     const auto projection = [this](int next) {
       return IsProjection(frame_, next);
@@ -356,7 +333,7 @@ class Finder {
       region_.traits.push_back("one_query");
     }
     if (core.softmax < 0) AddFusedTraits(product);
-    if (core.softmax >= 0) AddMaskTraits(core.softmax);
+    if (core.softmax >= 0) AddMaskTraits();
     if (IsGrouped(product, left + 1, query, key, core.softmax < 0)) {
       region_.traits.push_back("grouped_query");
     }
@@ -365,7 +342,7 @@ class Finder {
         maker >= 0 &&
         (regions_->pattern(maker) == "kv_cache" ||
          FindUpstream(
-             frame_, maker, [this](int node) { return Passes(node); },
+             frame_, maker, [this](int node) { return pieces_.Passes(node); },
              [this](int node) {
                return regions_->pattern(node) == "kv_cache";
              }) >= 0);
@@ -432,14 +409,13 @@ class Finder {
     AddCausalMask(frame_.Producer(node, 3));
   }
 
-  void AddMaskTraits(int softmax) {
+  void AddMaskTraits() {
     for (const Member& member : region_.members) {
       if (member.role != "attention.mask") continue;
       for (const int producer : frame_.Producers(member.node)) {
         if (!taken_.contains(producer)) AddCausalMask(producer);
       }
     }
-    (void)softmax;
   }
 
   // Adds the trait "causal" if the mask compares positions.
@@ -450,9 +426,7 @@ class Finder {
       return IsElementwise(frame_, node) || op_class == OpClass::kIndexing ||
              op_class == OpClass::kFactory;
     };
-    const auto compares = [this](int node) {
-      return IsComparison(frame_.op(node));
-    };
+    const auto compares = [this](int node) { return pieces_.Compares(node); };
     if (compares(mask) || FindUpstream(frame_, mask, through, compares) >= 0) {
       region_.traits.push_back("causal");
     }
@@ -506,9 +480,7 @@ class Finder {
         return bounds;
       });
       if (others) continue;
-      region_ = {"attention", {}, {"explicit"}, -1};
-      taken_.clear();
-      carries_.clear();
+      Begin("explicit");
       Take(i, "attention.scores");
       for (const int next : behind) {
         Take(next, "attention.mask");
@@ -529,74 +501,11 @@ class Finder {
       if (member.role != "attention.projection") continue;
       const int value = ProjectedValue(frame_, member.node);
       for (const int other : ProjectionsOf(frame_, value)) {
-        if (regions_->IsFree(other) && !HasActivation(other)) {
+        if (regions_->IsFree(other) && !pieces_.HasActivation(other)) {
           Take(other, "attention.projection");
         }
       }
     }
-  }
-
-  // Adds a projection of a value from before the run, followed by a sum and a
-  // norm, and then by an MLP.
-  void AddLoneOutputs() {
-    const auto onward = [this](int node) {
-      return IsNorm(node) || Passes(node) ||
-             (regions_->IsFree(node) &&
-              frame_.op_class(node) == OpClass::kReduction);
-    };
-    const auto projection = [this](int node) {
-      return IsProjection(frame_, node);
-    };
-    for (int i = 0; i < frame_.node_count(); ++i) {
-      if (!regions_->IsFree(i) || !projection(i)) continue;
-      const int before = frame_.Producer(i, RowsOperand(frame_, i));
-      const bool joined = before >= 0 && JoinsHeads(before);
-      const bool made = frame_.value(ProjectedValue(frame_, i)).producer >= 0;
-      if ((made && !joined) || HasActivation(i)) continue;
-      const auto sums = frame_.Consumers(i);
-      if (sums.empty()) continue;
-      const int next = FindDownstream(frame_, i, onward, projection);
-      if (next < 0 || !regions_->IsFree(next) || !HasActivation(next)) continue;
-      // A pooler keeps the width; an MLP does not.
-      const auto out = frame_.OutputSizes(i), wide = frame_.OutputSizes(next);
-      if (out.empty() || wide.empty() || out.back() == wide.back()) continue;
-      Region region{"attention", {{i, "attention.output"}}, {"piece"}};
-      if (joined) region.members.push_back({before, "attention.heads"});
-      for (const int dropped : DropoutBehind(frame_, *regions_, i)) {
-        region.members.push_back({dropped, "attention.dropout"});
-      }
-      regions_->Add(std::move(region));
-    }
-  }
-
-  // Returns whether the node, with which a piece begins, puts the results of
-  // all heads for a token side by side.
-  bool JoinsHeads(int node) const {
-    if (frame_.op(node) != "clone" || !regions_->IsFree(node) ||
-        !frame_.IsFromElsewhere(frame_.operands(node)[0])) {
-      return false;
-    }
-    const srg::TensorView& heads = *frame_.operands(node)[0].view;
-    return heads.sizes.size() == 4 && heads.sizes[2] > 1 &&
-           heads.strides[1] == heads.sizes[3] &&
-           heads.strides[2] == heads.sizes[1] * heads.sizes[3];
-  }
-
-  bool HasActivation(int node) const {
-    // A sum with a value that was made before the node is the one around a
-    // block; other sums belong to an activation.
-    const auto passes = [this, node](int next) {
-      if (!regions_->IsFree(next) || !IsElementwise(frame_, next)) return false;
-      return frame_.op(next) != "add" ||
-             absl::c_all_of(frame_.operands(next),
-                            [this, node](const Frame::Operand& operand) {
-                              return frame_.value(operand.value).producer >=
-                                     node;
-                            });
-    };
-    return FindDownstream(frame_, node, passes, [this](int next) {
-             return frame_.op_class(next) == OpClass::kActivation;
-           }) >= 0;
   }
 
   // Adds rotated heads, up to the projection that made them, with the other
@@ -604,12 +513,10 @@ class Finder {
   void AddLoneRotations() {
     for (int i = 0; i < frame_.node_count(); ++i) {
       if (!regions_->IsFree(i) || !TurnsHeads(frame_, i)) continue;
-      region_ = {"attention", {}, {"piece"}, -1};
-      taken_.clear();
-      carries_.clear();
+      Begin("piece");
       Carries(i, 0);
       for (const int next : Downstream(frame_, i, [this](int other) {
-             return Passes(other) && IsOfHeads(other);
+             return pieces_.Passes(other) && IsOfHeads(other);
            })) {
         Carries(next, 0);
       }
@@ -623,7 +530,8 @@ class Finder {
   void TakeHeadsOf(int projection) {
     const std::vector<int> behind =
         Downstream(frame_, projection, [this](int node) {
-          return Passes(node) || (regions_->IsFree(node) && TakesHeads(node));
+          return pieces_.Passes(node) ||
+                 (regions_->IsFree(node) && TakesHeads(node));
         });
     for (const int node : behind) {
       if (IsOfHeads(node)) Take(node, "attention.heads");
@@ -635,137 +543,9 @@ class Finder {
            IsFloating(frame_.outputs(node)[0].view->data_type);
   }
 
-  // Adds the distances between keys and queries. The table that turns them into
-  // a bias, or the products, are in the next piece.
-  void AddLoneDistances() {
-    for (int i = 0; i < frame_.node_count(); ++i) {
-      if (!regions_->IsFree(i) || !IsDistance(i)) continue;
-      Region region{"attention", {{i, "attention.bias"}}, {"piece"}};
-      const auto measures = [this](int next) {
-        return MeasuresDistance(next) ||
-               (regions_->IsFree(next) && frame_.op(next) == "index" &&
-                IsTableLookUp(next));
-      };
-      for (const int next : Upstream(frame_, i, measures)) {
-        region.members.push_back({next, "attention.bias"});
-      }
-      for (const int next : Downstream(frame_, i, measures)) {
-        region.members.push_back({next, "attention.bias"});
-      }
-      regions_->Add(std::move(region));
-    }
-  }
-
-  // Returns whether the node subtracts columns of integers from rows of
-  // integers, and the size of the difference matters. A mask only compares it.
-  bool IsDistance(int node) const {
-    if (frame_.op(node) != "sub" || frame_.operands(node).size() != 2) {
-      return false;
-    }
-    const auto left = frame_.Sizes(node, 0), right = frame_.Sizes(node, 1);
-    if (left.size() < 2 || left.size() != right.size() ||
-        frame_.operands(node)[0].view->data_type != srg::DataType::kInt64) {
-      return false;
-    }
-    const bool across = (left[left.size() - 2] == 1 && right.back() == 1) ||
-                        (right[right.size() - 2] == 1 && left.back() == 1);
-    const std::vector<int> next = frame_.Consumers(node);
-    return across && absl::c_any_of(next, [this](int reader) {
-             const absl::string_view op = frame_.op(reader);
-             return (op == "abs" && !IsOnlyCompared(reader)) || op == "neg" ||
-                    op == "minimum";
-           });
-  }
-
-  // Returns whether the distances are only compared, as for a mask's window.
-  bool IsOnlyCompared(int node) const {
-    const std::vector<int> readers = frame_.Consumers(node);
-    return !readers.empty() && absl::c_all_of(readers, [this](int reader) {
-      return IsComparison(frame_.op(reader));
-    });
-  }
-
-  // Adds several projections of one value into heads.
-  void AddLoneProjections() {
-    std::map<int, std::vector<int>> by_input;
-    for (int i = 0; i < frame_.node_count(); ++i) {
-      if (!regions_->IsFree(i) || !IsProjection(frame_, i)) continue;
-      by_input[ProjectedValue(frame_, i)].push_back(i);
-    }
-    for (const auto& [value, nodes] : by_input) {
-      if (nodes.size() < 2 ||
-          std::any_of(nodes.begin(), nodes.end(),
-                      [this](int node) { return HasActivation(node); })) {
-        continue;
-      }
-      Region region{"attention", {}, {"piece"}};
-      for (const int node : nodes) {
-        region.members.push_back({node, "attention.projection"});
-        AddScale(node, &region);
-        for (const int next : Downstream(
-                 frame_, node, [this](int other) { return Passes(other); },
-                 32)) {
-          if (frame_.OutputSizes(next).size() == 4) {
-            region.members.push_back({next, "attention.heads"});
-          }
-        }
-      }
-      regions_->Add(std::move(region));
-    }
-  }
-
-  // Adds the scaling of queries before they become heads.
-  void AddScale(int projection, Region* region) const {
-    for (const int next : frame_.Consumers(projection)) {
-      if (regions_->IsFree(next) && IsScaling(frame_, next)) {
-        region->members.push_back({next, "attention.projection"});
-      }
-    }
-  }
-
-  // Adds a projection of a whole norm output with which the piece ends, and
-  // which keeps its width or makes queries, keys and values at once. An MLP
-  // widens by another factor. A projection to scores has as many columns as
-  // there are classes or tokens.
-  void AddLastProjections() {
-    for (int i = 0; i < frame_.node_count(); ++i) {
-      if (!regions_->IsFree(i) || !IsProjection(frame_, i)) continue;
-      const int norm = frame_.value(ProjectedValue(frame_, i)).producer;
-      const srg::TensorView* const in =
-          frame_.operands(i)[RowsOperand(frame_, i)].view;
-      const auto out = frame_.OutputSizes(i);
-      if (norm < 0 || in->sizes.empty() || out.empty() || !EndsNorm(norm) ||
-          Elements(in) != Elements(frame_.outputs(norm)[0].view)) {
-        continue;
-      }
-      const int64_t width = in->sizes.back();
-      // Computes no multiple of the width, which could overflow.
-      if (out.back() != width &&
-          (out.back() % 3 != 0 || out.back() / 3 != width)) {
-        continue;
-      }
-      Region region{"attention", {{i, "attention.projection"}}, {"piece"}};
-      AddScale(i, &region);
-      const std::vector<int> next = frame_.Consumers(i);
-      const bool last = absl::c_all_of(next, [&](int consumer) {
-        return IsScaling(frame_, consumer) &&
-               frame_.Consumers(consumer).empty();
-      });
-      if (last) regions_->Add(std::move(region));
-    }
-  }
-
-  // Returns whether the node is a norm in one call, or the product with a
-  // norm's weight.
-  bool EndsNorm(int node) const {
-    return frame_.op_class(node) == OpClass::kNormalization ||
-           (frame_.op(node) == "mul" && frame_.operands(node).size() == 2 &&
-            (IsColumnWeight(frame_, node, 0) ||
-             IsColumnWeight(frame_, node, 1)));
-  }
-
   const Frame& frame_;
   Regions* const regions_;
+  AttentionPieces pieces_;
   // The region that is being built.
   Region region_;
   absl::flat_hash_set<int> taken_;

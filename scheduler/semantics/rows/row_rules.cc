@@ -402,7 +402,7 @@ const absl::flat_hash_map<std::string, Found>& Table() {
 
 // Returns whether the operator writes its operand elementwise. Apart from a few
 // exceptions, such operators have the elementwise rule and a name like "add_".
-// Other writing operators are not examined.
+// The function does not examine other writing operators.
 bool WritesElementwise(const RowCall& call, Rule rule) {
   return rule == &Elementwise &&
          (absl::EndsWith(call.op(), "_") || call.op() == "copy" ||

@@ -13,7 +13,7 @@ AnswerReceiver::~AnswerReceiver() {
 
 void AnswerReceiver::Begin(std::unique_ptr<ClientStream> stream) {
   MutexLock lock(&mu_);
-  attends_bulk_ = stream->AttendsBulk();
+  leads_bulk_ = stream->LeadsBulk();
   stream_ = std::move(stream);
 }
 
@@ -80,19 +80,19 @@ bool AnswerReceiver::Lead(Mutex* mu, absl::FunctionRef<bool()> done,
     ++leaders_;
   }
   mu->Unlock();
-  const bool received = stream->Attend(
+  const bool received = stream->Lead(
       [mu, done] {
         MutexLock lock(mu);
         return done();
       },
       std::min(deadline.left(), kLeading));
-  bool recalls = false;
+  bool reclaims = false;
   {
     MutexLock lock(&mu_);
     --leaders_;
-    recalls = followers_ > 0;
+    reclaims = followers_ > 0;
   }
-  if (recalls) stream->Recall();
+  if (reclaims) stream->Reclaim();
   Leave();
   mu->Lock();
   return received;
@@ -115,7 +115,7 @@ void AnswerReceiver::WaitOrReceive(Mutex* mu, CondVar* changed,
   }
   if (idle != nullptr) {
     mu->Unlock();
-    idle->Recall();
+    idle->Reclaim();
     Leave();
     mu->Lock();
   }
@@ -129,10 +129,10 @@ bool AnswerReceiver::led() const {
   return leaders_ > 0;
 }
 
-void AnswerReceiver::Recall() {
+void AnswerReceiver::Reclaim() {
   ClientStream* const stream = EnterConnected();
   if (stream == nullptr) return;
-  stream->Recall();
+  stream->Reclaim();
   Leave();
 }
 

@@ -5,7 +5,7 @@
 // an answer may become a leader and receive in its place, which saves a thread
 // switch. Every other waiting thread is a follower: it sleeps until a callback
 // of the stream signals it. A leader that returns may leave the stream without
-// a thread that receives at once. So it calls the stream's Recall() if there
+// a thread that receives at once. So it calls the stream's Reclaim() if there
 // are followers, and a follower calls it before it sleeps if there is no
 // leader.
 //
@@ -46,7 +46,7 @@ class AnswerReceiver {
   bool connected() const { return connected_; }
   // Returns whether a leader also receives chunks of values on Bulk. Constant
   // while the stream exists.
-  bool attends_bulk() const { return attends_bulk_; }
+  bool leads_bulk() const { return leads_bulk_; }
   // Returns the stream, which may be null. Only for a thread that prevents its
   // end: the sender, or a callback of the stream.
   ClientStream* stream() const;
@@ -83,7 +83,7 @@ class AnswerReceiver {
   bool led() const;
   // Makes the stream's own thread receive at once. Call it when a callback
   // rather than a thread awaits an answer.
-  void Recall();
+  void Reclaim();
 
  private:
   // Leads if the stream allows it. Returns whether something may have come.
@@ -94,7 +94,7 @@ class AnswerReceiver {
   mutable Mutex mu_;
   std::unique_ptr<ClientStream> stream_ ABSL_GUARDED_BY(mu_);
   std::atomic<bool> connected_{false};  // written under both locks
-  std::atomic<bool> attends_bulk_{true};
+  std::atomic<bool> leads_bulk_{true};
   int users_ ABSL_GUARDED_BY(mu_) = 0;
   CondVar left_;  // signalled when a user leaves
   int leaders_ ABSL_GUARDED_BY(mu_) = 0;

@@ -17,9 +17,9 @@ namespace {
 // A stream that receives nothing by itself: a test says what a leader does.
 class FakeStream final : public ClientStream {
  public:
-  using Attendance = std::function<bool(absl::FunctionRef<bool()> done)>;
+  using Leadership = std::function<bool(absl::FunctionRef<bool()> done)>;
 
-  explicit FakeStream(Attendance attend) : attend_(std::move(attend)) {}
+  explicit FakeStream(Leadership lead) : lead_(std::move(lead)) {}
 
   absl::string_view transport() const override { return "fake"; }
   void Start(ClientStreamReceiver*) override {}
@@ -30,23 +30,23 @@ class FakeStream final : public ClientStream {
     return absl::OkStatus();
   }
   void Close(absl::Status) override {}
-  bool Attend(absl::FunctionRef<bool()> done, absl::Duration) override {
-    return attend_(done);
+  bool Lead(absl::FunctionRef<bool()> done, absl::Duration) override {
+    return lead_(done);
   }
-  void Recall() override { ++recalls_; }
+  void Reclaim() override { ++reclaims_; }
 
-  int recalls() const { return recalls_; }
+  int reclaims() const { return reclaims_; }
 
  private:
-  const Attendance attend_;
-  std::atomic<int> recalls_{0};
+  const Leadership lead_;
+  std::atomic<int> reclaims_{0};
 };
 
 class AnswerReceiverTest : public testing::Test {
  protected:
-  // Returns the stream, which is connected and lets leaders do `attend`.
-  FakeStream* Connect(FakeStream::Attendance attend) {
-    auto stream = std::make_unique<FakeStream>(std::move(attend));
+  // Returns the stream, which is connected and lets leaders do `lead`.
+  FakeStream* Connect(FakeStream::Leadership lead) {
+    auto stream = std::make_unique<FakeStream>(std::move(lead));
     FakeStream* const connected = stream.get();
     receiver_.Begin(std::move(stream));
     receiver_.SetConnected(true);
@@ -70,9 +70,10 @@ class AnswerReceiverTest : public testing::Test {
     changed_.SignalAll();
   }
 
-  // Expects that a leader that ends recalls the stream's thread for a follower.
-  // If it is `refused`, its stream refuses it, and its answer is there.
-  void ExpectFollowersRecall(bool refused) {
+  // Expects that a leader that ends reclaims the stream's thread for a
+  // follower. If it is `refused`, its stream refuses it, and its answer is
+  // there.
+  void ExpectFollowersReclaim(bool refused) {
     std::atomic<bool> leads{false}, ends{false};
     FakeStream* const stream = Connect([&](absl::FunctionRef<bool()>) {
       leads = true;
@@ -106,10 +107,10 @@ class AnswerReceiverTest : public testing::Test {
       if (waits) break;
     }
     // The follower trusted the leader.
-    EXPECT_EQ(stream->recalls(), 0);
+    EXPECT_EQ(stream->reclaims(), 0);
     ends = true;
     leader.join();
-    EXPECT_GE(stream->recalls(), 1);
+    EXPECT_GE(stream->reclaims(), 1);
     Answer();
     follower.join();
   }
@@ -133,7 +134,7 @@ TEST_F(AnswerReceiverTest, WaitingThreadReceivesItsAnswerWithoutASleep) {
   EXPECT_EQ(waits_, 1);
   EXPECT_FALSE(receiver_.led());
   // No follower needs the stream's own thread.
-  EXPECT_EQ(stream->recalls(), 0);
+  EXPECT_EQ(stream->reclaims(), 0);
 }
 
 TEST_F(AnswerReceiverTest, FollowerWithoutALeaderRecallsTheStreamsThread) {
@@ -142,7 +143,7 @@ TEST_F(AnswerReceiverTest, FollowerWithoutALeaderRecallsTheStreamsThread) {
     return true;
   });
   std::thread callback([&] {
-    for (Patience patience; stream->recalls() == 0;) patience.Yield();
+    for (Patience patience; stream->reclaims() == 0;) patience.Yield();
     Answer();
   });
   AwaitAnswer(/*may_lead=*/false);
@@ -157,7 +158,7 @@ TEST_F(AnswerReceiverTest, ThreadThatTheStreamRefusesFollows) {
     return false;
   });
   std::thread callback([&] {
-    for (Patience patience; stream->recalls() == 0;) patience.Yield();
+    for (Patience patience; stream->reclaims() == 0;) patience.Yield();
     Answer();
   });
   AwaitAnswer(/*may_lead=*/true);
@@ -166,12 +167,12 @@ TEST_F(AnswerReceiverTest, ThreadThatTheStreamRefusesFollows) {
 }
 
 TEST_F(AnswerReceiverTest, ReturningLeaderRecallsTheStreamsThreadForFollowers) {
-  ExpectFollowersRecall(/*refused=*/false);
+  ExpectFollowersReclaim(/*refused=*/false);
 }
 
 // Another thread received the leader's answer meanwhile.
 TEST_F(AnswerReceiverTest, RefusedLeaderRecallsTheStreamsThreadForFollowers) {
-  ExpectFollowersRecall(/*refused=*/true);
+  ExpectFollowersReclaim(/*refused=*/true);
 }
 
 TEST_F(AnswerReceiverTest, FollowerWaitsNoLongerThanTheDeadline) {
@@ -203,14 +204,14 @@ TEST_F(AnswerReceiverTest, EndWaitsForUsersUntilTheDeadline) {
 }
 
 TEST_F(AnswerReceiverTest, RecallNeedsAConnectedStream) {
-  receiver_.Recall();
+  receiver_.Reclaim();
   FakeStream* const stream =
       Connect([](absl::FunctionRef<bool()>) { return true; });
-  receiver_.Recall();
-  EXPECT_EQ(stream->recalls(), 1);
+  receiver_.Reclaim();
+  EXPECT_EQ(stream->reclaims(), 1);
   receiver_.SetConnected(false);
-  receiver_.Recall();
-  EXPECT_EQ(stream->recalls(), 1);
+  receiver_.Reclaim();
+  EXPECT_EQ(stream->reclaims(), 1);
 }
 
 }  // namespace

@@ -67,6 +67,7 @@ void AnswerTable::RegisterRead(const v1::Ordered& ordered,
 
 void AnswerTable::RegisterModel(const v1::Ordered& ordered,
                                 std::shared_ptr<ModelWait> wait) {
+  wait->model_id = ordered.register_model().model_id();
   if (!ordered.register_model().storages().empty()) {
     models_[ordered.sequence()] = std::move(wait);
     return;
@@ -229,9 +230,17 @@ void AnswerTable::BeginAnew(const v1::MeteredUse& use) {
   call_sites_.BeginAnew();
 }
 
-void AnswerTable::Forget() {
+Unanswered AnswerTable::Forget() {
+  Unanswered waits;
+  for (auto& [sequence, wait] : meters_) {
+    waits.meters.push_back(std::move(wait));
+  }
+  for (auto& [sequence, wait] : models_) {
+    waits.models.push_back(std::move(wait));
+  }
   Clear();
   BeginAnew({});
+  return waits;
 }
 
 void AnswerTable::Clear() {

@@ -34,6 +34,12 @@ bool HasCode(const v1::ErrorDetail& detail);
 
 void AddUse(const v1::MeteredUse& use, v1::MeteredUse* sum);
 
+// Waits whose worker was lost before it answered.
+struct Unanswered {
+  std::vector<std::shared_ptr<MeterWait>> meters;
+  std::vector<std::shared_ptr<ModelWait>> models;
+};
+
 class AnswerTable {
  public:
   ReadTable& reads() { return reads_; }
@@ -69,9 +75,10 @@ class AnswerTable {
   // Prepares for another worker, which knows nothing of earlier messages. `use`
   // is the session's use of the worker that it left.
   void BeginAnew(const v1::MeteredUse& use);
-  // Prepares for another worker in place of one that was lost. Waits are
-  // registered again.
-  void Forget();
+  // Prepares for another worker in place of one that was lost. Messages that
+  // are sent again register their waits again. Returns the waits of the others,
+  // whose questions the caller asks again.
+  Unanswered Forget();
   void Clear();
 
   void AddStatistics(Statistics* sum) const;

@@ -2,10 +2,10 @@
 // the answers: reads, metadata, uploads, use, models, and profiles.
 //
 // `mu` guards every field, and the fields of a wait until that is done; then
-// they belong to the thread that waited. `mu` is taken after the locks of the
-// recorder and of the connection, and before that of the receiver only. A
-// message of the worker is taken under both this lock and the connection's, so
-// that a thread sees all of its effects or none.
+// they belong to the thread that waited. Lock order: recorder, connection,
+// `mu`, receiver. The stream's thread applies a message of the worker under
+// `mu` and the connection's lock, so that a thread sees all of its effects or
+// none.
 #ifndef CLIENT_LIB_SESSION_DEVICE_ANSWERS_ANSWERS_H_
 #define CLIENT_LIB_SESSION_DEVICE_ANSWERS_ANSWERS_H_
 
@@ -85,7 +85,7 @@ struct Answers {
   bool may_lead() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
     const ReadTable& reads = table.reads();
     return !reads.has_watched() &&
-           (!reads.has_bulk() || receiver->attends_bulk());
+           (!reads.has_bulk() || receiver->leads_bulk());
   }
 
   // --- For the stream's callbacks, and for those that end the device

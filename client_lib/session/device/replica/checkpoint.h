@@ -1,4 +1,5 @@
-// Describes the checkpoints of a device. A checkpoint reads values back, so
+// Holds the state of the checkpoints of a device (checkpoint.cc, declared in
+// replica.h). A checkpoint reads values back, so
 // that a recovery installs them instead of computing them again. The client
 // keeps the bytes, as anchors in its lineage (client_lib/session/lineage).
 //

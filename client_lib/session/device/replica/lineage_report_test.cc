@@ -49,9 +49,9 @@ class LineageReportTest : public testing::Test {
   }
   StoragePtr Called(const StoragePtr& operand) {
     StoragePtr result = device_->NewStorage(8);
-    EXPECT_TRUE(
-        Record(*device_, 0, MakeCall(1, {{operand, kReads}, {result, kBirth}}))
-            .ok());
+    EXPECT_TRUE(Record(*device_, 0,
+                       MakeCall(1, {{operand, kReads}, {result, kCreates}}))
+                    .ok());
     return result;
   }
   // Returns what the client says of the storage alone.

@@ -204,7 +204,7 @@ absl::Status GoOver(State& r, const SessionEntry::Entered& entered) {
     Fail(r, lost);  // neither worker has the session any more
     return lost;
   }
-  log::Info("goes on at another worker", {{"device", r.index},
+  log::Info("a virtual device migrated", {{"device", r.index},
                                           {"from", from},
                                           {"to", to.lease().worker_id()},
                                           {"reason", to.placement_reason()}});

@@ -1,4 +1,5 @@
-// Describes the migration of a device to another worker. Work queued before the
+// Holds the state of the migration of a device to another worker (migration.cc,
+// declared in replica.h). Work queued before the
 // request goes to the current worker. Then the session leaves that worker,
 // enters the other one, and continues there, or stays if it cannot
 // (docs/design/protocols.md).

@@ -1,12 +1,14 @@
 // Goes on at another worker when one is lost: asks for a new lease, opens a
 // stream, and sends the kept messages again.
 #include <algorithm>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <utility>
 #include <variant>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/session/device/replica/replica.h"
 #include "client_lib/session/device/replica/replica_state.h"
@@ -48,8 +50,10 @@ absl::Status Diverged(const ConnectionState& c, absl::string_view what)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(c.mu) {
   return MakeError(
       absl::StatusCode::kDataLoss, "REPLAY_DIVERGED",
-      absl::StrCat("worker ", c.lease.worker_id(), " computed ", what,
-                   " than the lost worker, which the program has seen"),
+      absl::StrCat(
+          "worker ", c.lease.worker_id(), " computed ", what,
+          " than the lost worker did, and the program has used the earlier "
+          "value"),
       {{"worker", c.lease.worker_id()}});
 }
 
@@ -168,7 +172,11 @@ void PrepareAnew(State& r)
     c.lineage->Release(read->of.producer);
   }
   c.checkpoint.GiveUp();
-  r.answers.table.Forget();
+  Unanswered unanswered = r.answers.table.Forget();
+  absl::c_move(unanswered.meters,
+               std::back_inserter(c.recovery.unanswered.meters));
+  absl::c_move(unanswered.models,
+               std::back_inserter(c.recovery.unanswered.models));
   r.answers.uploads.ForgetWorker();
   for (Node& node : c.lineage->nodes()) {
     if (node.executed || node.payload == nullptr) continue;
@@ -253,11 +261,11 @@ absl::Status SendAgain(State& r) {
     c.connection_changed.SignalAll();
     c.progress_changed.SignalAll();
   }
-  log::Warning("goes on after the loss of a worker", {{"device", r.index},
-                                                      {"worker", worker},
-                                                      {"replayed", count},
-                                                      {"took", took},
-                                                      {"cause", cause}});
+  log::Warning("a virtual device recovered", {{"device", r.index},
+                                              {"worker", worker},
+                                              {"replayed", count},
+                                              {"took", took},
+                                              {"cause", cause}});
   SendReport(r);
   // The coordinator receives the program's graphs again, for its new worker.
   r.context->TellAgain();
@@ -363,7 +371,7 @@ void Recover(State& r) {
     cause = c.recovery.cause;
     worker = c.lease.worker_id();
   }
-  log::Warning("lost a worker and asks for another one",
+  log::Warning("a virtual device lost its worker; requesting another",
                {{"device", r.index}, {"worker", worker}, {"cause", cause}});
   for (int tries = 1;; ++tries) {
     if (!DropStream(r)) return;
@@ -378,10 +386,10 @@ void Recover(State& r) {
       lost = WorkerLost(
           r, WithText(
                  c.recovery.cause,
-                 absl::StrCat("; no other one took its place in ", tries,
+                 absl::StrCat("; no other worker took over in ", tries,
                               tries == 1 ? " attempt" : " attempts", " within ",
                               absl::FormatDuration(Now(r) - c.recovery.since),
-                              ", the last time because: ", status.message())));
+                              "; the last one failed: ", status.message())));
       if (IsHopeless(status) || end.passed()) {
         c.recovery.reporter.Failed(lost, Now(r));
       }
@@ -459,8 +467,8 @@ void WarnIfIncomplete(State& r) {
     budget = c.lineage->budget();
   }
   log::Warning(
-      "what the program computed is no longer kept in full; the loss of its "
-      "worker would end the device",
+      "the lineage is incomplete: the loss of the worker would end the virtual "
+      "device; raise replay_memory",
       {{"device", r.index}, {"storages", storages}, {"replay_memory", budget}});
 }
 

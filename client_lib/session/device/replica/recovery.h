@@ -1,6 +1,7 @@
-// Describes the recovery of a device that loses its worker: another worker, or
-// the same one in a new incarnation, executes the kept messages
-// (client_lib/session/lineage), and then the device goes on.
+// Holds the state of the recovery of a device that loses its worker: another
+// worker, or the same one in a new incarnation, executes the kept messages
+// (client_lib/session/lineage), and then the device goes on. replica.h declares
+// the functions: recovery.cc decides, replay.cc encodes the messages.
 //
 // The connection's lock guards it, unless a field says otherwise.
 #ifndef CLIENT_LIB_SESSION_DEVICE_REPLICA_RECOVERY_H_
@@ -13,6 +14,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
+#include "client_lib/session/device/answers/answer_table.h"
 #include "client_lib/session/device/replica/recovery_reporter.h"
 #include "client_lib/session/lineage/lineage.h"
 #include "client_lib/session/model/thread_factory.h"
@@ -44,6 +46,8 @@ struct RecoveryState {
 
   // The registrations of models that the worker has, by id.
   std::map<uint64_t, v1::RegisterModel> models;
+  // Waits for the use and for models. The replay asks for them again.
+  Unanswered unanswered;
   // Reads of values that the program has seen, by the number of the message.
   struct Check {
     Lineage::Node* node = nullptr;  // held

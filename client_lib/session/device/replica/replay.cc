@@ -13,6 +13,7 @@
 #include <variant>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/session/device/answers/answer_table.h"
@@ -57,6 +58,7 @@ class Replayer {
       FreeUnused(node);
     }
     for (const auto& [id, model] : recovery_.models) EncodeModel(model);
+    AskAgain();
     // No node may go while the loop visits them.
     for (const uint64_t sequence : answered_) lineage_.Answered(sequence);
     return std::move(replay_);
@@ -385,9 +387,33 @@ class Replayer {
       if (versions_.contains(storage)) model.add_storages(storage);
     }
     if (model.storages().empty()) return;
+    auto wait = std::make_shared<ModelWait>();
+    auto& waiting = recovery_.unanswered.models;
+    const auto found = absl::c_find_if(waiting, [&](const auto& other) {
+      return other->model_id == model.model_id();
+    });
+    if (found != waiting.end()) {
+      wait = std::move(*found);
+      waiting.erase(found);
+    }
     auto request = std::make_shared<v1::ControlRequest>();
     *request->mutable_ordered()->mutable_register_model() = std::move(model);
-    Add(0, std::move(request)).registration = std::make_shared<ModelWait>();
+    Add(0, std::move(request)).registration = std::move(wait);
+  }
+
+  // Asks for what the lost worker did not answer, and no other message asks.
+  void AskAgain() {
+    for (auto& wait : recovery_.unanswered.meters) {
+      auto request = std::make_shared<v1::ControlRequest>();
+      request->mutable_ordered()->mutable_meter();
+      Add(0, std::move(request)).registration = std::move(wait);
+    }
+    // All storages of these models are gone, so that no answer comes.
+    for (const auto& wait : recovery_.unanswered.models) {
+      wait->done = true;
+      wait->changed.SignalAll();
+    }
+    recovery_.unanswered = {};
   }
 
   absl::Status Inconsistent(const Lineage::Use& use) {

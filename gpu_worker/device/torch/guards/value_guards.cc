@@ -304,8 +304,9 @@ absl::Status CheckOrders(const NamedValues& values) {
   return CheckRounds("n", rounds);
 }
 
-// The kernel raises negative arguments above 0 one step at a time; integers are
-// poles and cause no loop.
+// Returns how many steps the zeta kernel takes for each element: it raises a
+// negative argument above 0 one step at a time. Integers are poles and cause no
+// loop.
 at::Tensor RoundsOfZeta(const at::Tensor& q) {
   const at::Tensor wide = q.to(at::kDouble);
   return RoundsOfOrders(-wide) * wide.ne(wide.floor()).to(at::kDouble);

@@ -35,15 +35,15 @@ class Reader : public Client {
   std::thread::id thread_ ABSL_GUARDED_BY(mu_);
 };
 
-class AttendanceTest : public testing::Test {
+class LeaderTest : public testing::Test {
  protected:
-  AttendanceTest() {
+  LeaderTest() {
     pair_.client->Start(&client_);
     pair_.worker->Start(&worker_);
   }
   // Makes the stream's thread lend its role for a while.
   void Borrow() {
-    EXPECT_TRUE(pair_.client->Attend([] { return true; }, kLong));
+    EXPECT_TRUE(pair_.client->Lead([] { return true; }, kLong));
     const size_t before = client_.count();
     pair_.worker->Send(Response(1));
     client_.WaitMessages(before + 1);
@@ -55,13 +55,13 @@ class AttendanceTest : public testing::Test {
   std::atomic<bool> inside_{false};
 };
 
-TEST_F(AttendanceTest, TheStreamsThreadReceivesUntilSomebodyWants) {
+TEST_F(LeaderTest, StreamsThreadReceivesUntilALeaderComes) {
   pair_.worker->Send(Response(1));
   client_.WaitMessages(1);
   EXPECT_FALSE(client_.came_here());
 }
 
-TEST_F(AttendanceTest, WhoeverWaitsReceivesByItself) {
+TEST_F(LeaderTest, WaitingThreadReceivesByItself) {
   size_t here = 0;
   for (size_t i = 0; i < 1000; ++i) {
     const auto came = [&] { return client_.count() > i; };
@@ -69,7 +69,7 @@ TEST_F(AttendanceTest, WhoeverWaitsReceivesByItself) {
     worker_.WaitMessages(i + 1);
     pair_.worker->Send(Response(i));
     for (Patience patience; !came(); patience.Left()) {
-      ASSERT_TRUE(pair_.client->Attend(came, kLong));
+      ASSERT_TRUE(pair_.client->Lead(came, kLong));
     }
     here += client_.came_here();
   }
@@ -77,17 +77,17 @@ TEST_F(AttendanceTest, WhoeverWaitsReceivesByItself) {
 }
 
 // The thread lends its role after any message.
-TEST_F(AttendanceTest, WhoWaitsForMoreTakesOver) {
+TEST_F(LeaderTest, NextLeaderTakesOver) {
   const auto came = [&] { return client_.count() >= 2; };
   std::thread sender([&] {
     pair_.worker->Send(Response(1));
     client_.WaitMessages(1);
-    // Until the other thread attends, the stream's own thread receives.
+    // Until the other thread leads, the stream's own thread receives.
     for (Patience patience; !inside_;) patience.Yield();
     pair_.worker->Send(Response(2));
   });
   for (Patience patience; !came(); patience.Left()) {
-    ASSERT_TRUE(pair_.client->Attend(
+    ASSERT_TRUE(pair_.client->Lead(
         [&] {
           inside_ = true;
           return came();
@@ -98,7 +98,7 @@ TEST_F(AttendanceTest, WhoWaitsForMoreTakesOver) {
   EXPECT_EQ(client_.count(), 2);
 }
 
-TEST_F(AttendanceTest, WhatNobodyAttendsToIsReceivedAllTheSame) {
+TEST_F(LeaderTest, MessageIsReceivedWithoutALeader) {
   Borrow();
   const size_t before = client_.count();
   for (int i = 0; i < 100; ++i) pair_.worker->Send(Response(1));
@@ -106,69 +106,69 @@ TEST_F(AttendanceTest, WhatNobodyAttendsToIsReceivedAllTheSame) {
   EXPECT_FALSE(client_.came_here());
 }
 
-TEST_F(AttendanceTest, OneReceivesAndOneWaitsForIt) {
+TEST_F(LeaderTest, OneReceivesAndOneWaitsForIt) {
   std::atomic<bool> over{false};
   std::atomic<int> inside{0};
-  const auto attend = [&] {
+  const auto lead = [&] {
     bool counted = false;
     const auto done = [&] {
       if (!std::exchange(counted, true)) ++inside;
       return over.load();
     };
-    // Attend() is refused while the thread that was offered the role has not
+    // Lead() is refused while the thread that was offered the role has not
     // taken it.
     for (Patience patience; !over; patience.Left()) {
-      pair_.client->Attend(done, kLong);
+      pair_.client->Lead(done, kLong);
     }
   };
-  std::thread one(attend);
-  std::thread other(attend);
+  std::thread one(lead);
+  std::thread other(lead);
   // A message makes one of them the receiver, and the other one can wait.
   for (Patience patience; inside < 2; patience.Left()) {
     const size_t before = client_.count();
     pair_.worker->Send(Response(1));
     client_.WaitMessages(before + 1);
   }
-  EXPECT_FALSE(pair_.client->Attend([] { return false; }, kLong));
+  EXPECT_FALSE(pair_.client->Lead([] { return false; }, kLong));
   over = true;
-  pair_.client->Nudge();
+  pair_.client->Wake();
   // The receiver leaves, and the other one sees that `done` is true.
   pair_.worker->Send(Response(1));
   one.join();
   other.join();
 }
 
-TEST_F(AttendanceTest, ANudgeHasTheOthersLook) {
+TEST_F(LeaderTest, WakeMakesLeadersCheckAgain) {
   for (const bool borrowed : {false, true}) {
     if (borrowed) Borrow();
     std::atomic<bool> over{false};
-    std::thread nudges([&] {
+    std::thread waker([&] {
       for (Patience patience; !inside_;) patience.Yield();
       over = true;
-      pair_.client->Nudge();
+      pair_.client->Wake();
     });
     inside_ = false;
     for (Patience patience; !over; patience.Left()) {
-      EXPECT_TRUE(pair_.client->Attend(
+      EXPECT_TRUE(pair_.client->Lead(
           [&] {
             inside_ = true;
             return over.load();
           },
           kLong));
     }
-    nudges.join();
+    waker.join();
     inside_ = false;
   }
 }
 
-TEST_F(AttendanceTest, PatienceEnds) {
+TEST_F(LeaderTest, PatienceEnds) {
   const auto never = [] { return false; };
-  EXPECT_TRUE(pair_.client->Attend(never, absl::Milliseconds(1)));
+  EXPECT_TRUE(pair_.client->Lead(never, absl::Milliseconds(1)));
   Borrow();
-  EXPECT_TRUE(pair_.client->Attend(never, absl::Milliseconds(1)));
+  EXPECT_TRUE(pair_.client->Lead(never, absl::Milliseconds(1)));
 }
 
-TEST_F(AttendanceTest, EndsWithTheStream) {
+TEST_F(LeaderTest, EndsWithTheStream) {
   for (const bool borrowed : {false, true}) {
     Reader client;
     Worker worker;
@@ -176,7 +176,7 @@ TEST_F(AttendanceTest, EndsWithTheStream) {
     pair.client->Start(&client);
     pair.worker->Start(&worker);
     if (borrowed) {
-      EXPECT_TRUE(pair.client->Attend([] { return true; }, kLong));
+      EXPECT_TRUE(pair.client->Lead([] { return true; }, kLong));
       pair.worker->Send(Response(1));
       client.WaitMessages(1);
     }
@@ -190,26 +190,26 @@ TEST_F(AttendanceTest, EndsWithTheStream) {
       inside = true;
       return false;
     };
-    for (Patience patience; pair.client->Attend(never, kLong);) {
+    for (Patience patience; pair.client->Lead(never, kLong);) {
       patience.Left();
     }
     closes.join();
     EXPECT_EQ(ErrorReason(client.WaitClosed()), "DRAINING");
-    EXPECT_FALSE(pair.client->Attend(never, kLong));
+    EXPECT_FALSE(pair.client->Lead(never, kLong));
   }
 }
 
-TEST_F(AttendanceTest, RecallEndsIt) {
+TEST_F(LeaderTest, ReclaimEndsTheLead) {
   Borrow();
-  std::thread recalls([&] {
+  std::thread reclaimer([&] {
     for (Patience patience; !inside_;) patience.Yield();
-    pair_.client->Recall();
+    pair_.client->Reclaim();
   });
   // True if the stream's thread had taken its role back before.
-  pair_.client->Attend(
+  pair_.client->Lead(
       [&] { return inside_.exchange(true) && client_.count() > 1; },
       absl::Seconds(1));
-  recalls.join();
+  reclaimer.join();
   const size_t before = client_.count();
   pair_.worker->Send(Response(1));
   client_.WaitMessages(before + 1);
@@ -217,7 +217,7 @@ TEST_F(AttendanceTest, RecallEndsIt) {
 }
 
 // The receiving thread also writes the data that waits for room.
-TEST_F(AttendanceTest, ABorrowedStreamSendsMoreThanTheRingHolds) {
+TEST_F(LeaderTest, ABorrowedStreamSendsMoreThanTheRingHolds) {
   Borrow();
   for (uint64_t i = 0; i < 200; ++i) {
     ASSERT_TRUE(pair_.client->Send(Request(i, 3000)).ok());
@@ -225,14 +225,14 @@ TEST_F(AttendanceTest, ABorrowedStreamSendsMoreThanTheRingHolds) {
   worker_.WaitMessages(200);
 }
 
-// Both ends attend, as the reading thread and the worker's executor do.
-TEST_F(AttendanceTest, BothEndsMayBeAttended) {
+// Both ends lead, as the reading thread and the worker's executor do.
+TEST_F(LeaderTest, BothEndsMayHaveLeaders) {
   constexpr uint64_t kRounds = 2000;
   std::thread executor([&] {
     for (uint64_t i = 1; i <= kRounds; ++i) {
       const auto came = [&] { return worker_.count() >= i; };
       for (Patience patience; !came(); patience.Left()) {
-        EXPECT_TRUE(pair_.worker->Attend(came, kLong));
+        EXPECT_TRUE(pair_.worker->Lead(came, kLong));
       }
       pair_.worker->Send(Response(i));
     }
@@ -241,7 +241,7 @@ TEST_F(AttendanceTest, BothEndsMayBeAttended) {
     ASSERT_TRUE(pair_.client->Send(Request(i)).ok());
     const auto came = [&] { return client_.count() >= i; };
     for (Patience patience; !came(); patience.Left()) {
-      EXPECT_TRUE(pair_.client->Attend(came, kLong));
+      EXPECT_TRUE(pair_.client->Lead(came, kLong));
     }
   }
   executor.join();
@@ -258,14 +258,14 @@ TEST(AttendanceOfTheDeadTest, APeerThatIsGoneIsNoticed) {
   stream->Start(&client);
   const SharedRegion::Ring ring = peer->region.control(SharedSide::kWorker);
   FrameRingWriter writer(ring.state, ring.data, ring.bytes);
-  EXPECT_TRUE(stream->Attend([] { return true; }, kLong));
+  EXPECT_TRUE(stream->Lead([] { return true; }, kLong));
   writer.Write({}, Response(1)->SerializeAsString());
   peer->region.sleep(SharedSide::kClient)->store(kAwake);
   send(peer->socket.get(), "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
   client.WaitMessages(1);
   peer.reset();
   for (Patience patience;
-       stream->Attend([] { return false; }, absl::Milliseconds(1));) {
+       stream->Lead([] { return false; }, absl::Milliseconds(1));) {
     patience.Left();
   }
   EXPECT_EQ(client.WaitClosed().message(), "the worker went away");
