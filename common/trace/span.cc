@@ -31,6 +31,22 @@ opentelemetry::proto::common::v1::AnyValue* AddAttribute(absl::string_view key,
 
 }  // namespace
 
+WallTimes::WallTimes(Clock* clock) {
+  // The two clocks cannot be read at once. The attempt that took least time is
+  // the best, because this thread may be suspended in between.
+  constexpr int kAttempts = 4;
+  constexpr absl::Duration kGood = absl::Microseconds(20);
+  absl::Duration best = absl::InfiniteDuration();
+  for (int i = 0; i < kAttempts && best > kGood; ++i) {
+    const absl::Duration before = clock->Monotonic();
+    const absl::Time wall = clock->Now();
+    const absl::Duration after = clock->Monotonic();
+    if (after - before >= best) continue;
+    best = after - before;
+    origin_ = wall - (before + best / 2);
+  }
+}
+
 Span MakeSpan(const TraceContext& self, uint64_t parent, absl::string_view name,
               Span::SpanKind kind, absl::Time began, absl::Time ended) {
   Span span;

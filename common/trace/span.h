@@ -9,6 +9,7 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "common/base/clock.h"
 #include "common/trace/trace_context.h"
 #include "opentelemetry/proto/trace/v1/trace.pb.h"
 
@@ -19,6 +20,17 @@ using Span = opentelemetry::proto::trace::v1::Span;
 // Limits on spans: what executors send beyond them is refused.
 inline constexpr int kMaxSpanAttributes = 32;
 inline constexpr size_t kMaxSpanText = 200;
+
+// Relates a clock's monotonic time to its wall time, as they were when this was
+// made. All spans of one tree should use the same relation.
+class WallTimes {
+ public:
+  explicit WallTimes(Clock* clock);
+  absl::Time At(absl::Duration monotonic) const { return origin_ + monotonic; }
+
+ private:
+  absl::Time origin_;
+};
 
 // Returns the span `self`, whose parent is `parent` of the same trace; 0: it is
 // the root. Texts are cut at kMaxSpanText bytes. An end before the beginning

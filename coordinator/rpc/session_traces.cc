@@ -33,11 +33,9 @@ TraceContext SessionTraces::NewTrace() {
 Span SessionTraces::Make(const TraceContext& self, uint64_t parent,
                          absl::string_view name, absl::Duration began,
                          absl::Duration ended) {
-  Clock& clock = *cluster_.clock;
-  const absl::Time wall = clock.Now();
-  const absl::Duration now = clock.Monotonic();
+  const WallTimes wall(cluster_.clock);
   Span span = MakeSpan(self, parent, name, Span::SPAN_KIND_SERVER,
-                       wall - (now - began), wall - (now - ended));
+                       wall.At(began), wall.At(ended));
   AddText("djinn.tenant", tenant_, &span);
   return span;
 }

@@ -120,16 +120,14 @@ void RequestTracer::Export(const TracedRead& read, const Ending& ending) {
   }
   const TracedRequest& request = read.request;
   if (sink == nullptr || !sink->Takes(request.context)) return;
-  const absl::Time wall = clock_.load(std::memory_order_relaxed)->Now();
-  const auto at = [&](absl::Duration time) {
-    return wall - (ending.now - time);
-  };
+  const WallTimes wall(clock_.load(std::memory_order_relaxed));
   const auto make = [&](uint64_t id, uint64_t parent, absl::string_view name,
                         Span::SpanKind kind, absl::Duration began,
                         absl::Duration ended) {
     TraceContext self = request.context;
     self.span_id = id;
-    Span span = MakeSpan(self, parent, name, kind, at(began), at(ended));
+    Span span =
+        MakeSpan(self, parent, name, kind, wall.At(began), wall.At(ended));
     AddText("djinn.tenant", ending.tenant, &span);
     return span;
   };

@@ -199,8 +199,8 @@ void ExportTrace(SessionState& s, const RunTrace& trace, absl::Duration now) {
                {.worker_id = environment.worker_id,
                 .tenant = s.who.tenant,
                 .session_id = log::ShortId(s.who.session_id),
-                .wall = environment.clock->Now(),
-                .monotonic = now},
+                .wall = WallTimes(environment.clock),
+                .now = now},
                environment.random->NonZero64(), environment.spans);
 }
 

@@ -44,21 +44,18 @@ void RunTrace::NoteNodes(const Plan& plan, const NodeTimer& timer) {
 void RunTrace::Export(const v1::RunRecord& record, const Place& place,
                       uint64_t seed, SpanSink* sink) const {
   SpanIds ids(seed);
-  const auto wall = [&](absl::Duration monotonic) {
-    return place.wall - (place.monotonic - monotonic);
-  };
   const auto make = [&](uint64_t parent, absl::string_view name,
                         Span::SpanKind kind, absl::Duration began,
                         absl::Duration ended, uint64_t* id) {
     TraceContext self = context_;
     self.span_id = *id = ids.Next();
-    Span span = MakeSpan(self, parent, name, kind, wall(began), wall(ended));
+    Span span = MakeSpan(self, parent, name, kind, place.wall.At(began),
+                         place.wall.At(ended));
     AddText("djinn.tenant", place.tenant, &span);
     AddText("djinn.worker", place.worker_id, &span);
     return span;
   };
-  const absl::Duration arrived =
-      place.monotonic - FromProtoDuration(record.age());
+  const absl::Duration arrived = place.now - FromProtoDuration(record.age());
   const bool begun = record.has_served();
   const absl::Duration turn =
       arrived + (begun ? FromProtoDuration(record.waited())

@@ -45,14 +45,14 @@ class RunTrace {
   void NoteNodes(const Plan& plan, const NodeTimer& timer);
   void NoteUntimed(std::string why) { untimed_ = std::move(why); }
 
-  // What all spans say, and the moment of the record by both clocks.
+  // What all spans say, and the moment of the record.
   struct Place {
     std::string worker_id;
     std::string tenant;
     // Shortened.
     std::string session_id;
-    absl::Time wall;
-    absl::Duration monotonic;
+    WallTimes wall;
+    absl::Duration now;
   };
   // Adds the spans of the run with this record, which was made at that moment.
   // Ids derive from `seed`, which is random.

@@ -20,6 +20,7 @@ using ::testing::ElementsAre;
 using ::testing::SizeIs;
 
 constexpr absl::Duration Us(int64_t us) { return absl::Microseconds(us); }
+constexpr absl::Duration kNow = Us(1000);
 
 class Spans final : public SpanSink {
  public:
@@ -87,8 +88,8 @@ class RunTraceTest : public testing::Test {
                  {.worker_id = "w0",
                   .tenant = "dev",
                   .session_id = "12345678",
-                  .wall = absl::FromUnixSeconds(1000),
-                  .monotonic = Us(1000)},
+                  .wall = WallTimes(&clock_),
+                  .now = kNow},
                  /*seed=*/3, &spans);
     return spans;
   }
@@ -121,7 +122,7 @@ TEST_F(RunTraceTest, QueueBatchingAndTurnAddUpToTheRun) {
   // It ended 5 us before the moment of the record.
   EXPECT_EQ(absl::FromUnixNanos(
                 static_cast<int64_t>(spans["run"].end_time_unix_nano())),
-            absl::FromUnixSeconds(1000) - Us(5));
+            WallTimes(&clock_).At(kNow - Us(5)));
   EXPECT_EQ(spans["queue"].start_time_unix_nano(),
             spans["run"].start_time_unix_nano());
   EXPECT_EQ(spans["queue"].end_time_unix_nano(),
