@@ -6,15 +6,18 @@ namespace djinn {
 
 TracingConfig ReadTracing(ConfigMap* root) {
   TracingConfig config;
-  if (!root->Has("tracing")) return config;
   ConfigMap map = root->Map("tracing");
-  config.endpoint = map.RequiredString("endpoint");
+  config.endpoint = map.String("endpoint", "");
   config.sample_ratio = map.Number("sample_ratio", config.sample_ratio, 0, 1);
   config.insecure = map.Bool("insecure", false);
   config.tls = ReadChannelTls(&map, "tls", config.insecure);
   if (!config.endpoint.empty()) {
     CheckConfigAddress(&map, "endpoint", config.endpoint,
                        config.insecure || config.tls.enabled());
+    return config;
+  }
+  for (const char* const key : {"sample_ratio", "insecure", "tls"}) {
+    if (map.Has(key)) map.Error(key, "there is no endpoint beside it");
   }
   return config;
 }

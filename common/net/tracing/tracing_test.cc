@@ -61,7 +61,7 @@ TEST(ReadTracingTest, MistakesAreNamed) {
     return std::string(Read(yaml).status().message());
   };
   EXPECT_THAT(text("tracing: {sample_ratio: 1}"),
-              HasSubstr("tracing.endpoint"));
+              HasSubstr("tracing.sample_ratio: there is no endpoint"));
   EXPECT_THAT(text("tracing: {endpoint: 'localhost:4317', sample_ratio: 2}"),
               HasSubstr("tracing.sample_ratio"));
   EXPECT_THAT(text("tracing: {endpoint: 'otel:4317'}"),
