@@ -80,7 +80,10 @@ absl::StatusOr<std::shared_ptr<SpanExporter>> MakeExporter(
                                         std::move(transport), Clock::Real());
 }
 
-absl::Status Configure(const TracingOptions& options, Process& process)
+// Puts the options into force. `before` becomes the former exporter, for the
+// caller to stop without the lock.
+absl::Status Configure(const TracingOptions& options, Process& process,
+                       std::shared_ptr<SpanExporter>* before)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(process.mu) {
   if (!(options.sample_ratio >= 0 && options.sample_ratio <= 1)) {
     return BadTracing(absl::StrCat("sample_ratio is ", options.sample_ratio,
@@ -95,8 +98,7 @@ absl::Status Configure(const TracingOptions& options, Process& process)
                                      .nodes = options.nodes,
                                      .sink = exporter});
   process.configured = true;
-  if (process.exporter != nullptr) process.exporter->Stop();
-  process.exporter = std::move(exporter);
+  *before = std::exchange(process.exporter, std::move(exporter));
   static const int registered = std::atexit(&StopAtExit);
   (void)registered;
   return absl::OkStatus();
@@ -107,8 +109,13 @@ absl::Status Configure(const TracingOptions& options, Process& process)
 absl::Status ConfigureTracing(const TracingOptions& options) {
   if (IsForkedChild()) return AfterForkError();
   Process& process = TheProcess();
-  MutexLock lock(&process.mu);
-  return Configure(options, process);
+  std::shared_ptr<SpanExporter> before;
+  {
+    MutexLock lock(&process.mu);
+    DJINN_RETURN_IF_ERROR(Configure(options, process, &before));
+  }
+  if (before != nullptr) before->Stop();
+  return absl::OkStatus();
 }
 
 absl::Status ConfigureTracingFromEnvironment() {
@@ -129,7 +136,9 @@ absl::Status ConfigureTracingFromEnvironment() {
   options.private_key_file = FromEnvironment("DJINN_TRACING_PRIVATE_KEY_FILE");
   options.server_name = FromEnvironment("DJINN_TRACING_SERVER_NAME");
   if (options.endpoint.empty() && ratio.empty()) return absl::OkStatus();
-  return Configure(options, process);
+  // Nothing was configured before.
+  std::shared_ptr<SpanExporter> before;
+  return Configure(options, process, &before);
 }
 
 struct TraceScope::Impl {
