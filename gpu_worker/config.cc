@@ -191,6 +191,7 @@ absl::StatusOr<WorkerConfig> ReadWorkerConfig(ConfigReader reader) {
   }
   config.insecure = root.Bool("insecure", false);
   config.monitoring = ReadMonitoring(&root);
+  config.tracing = ReadTracing(&root);
   config.coordinator = root.RequiredString("coordinator");
   config.join_token = root.RequiredSecret("join_token_file");
   config.admin_token = root.Secret("admin_token_file");

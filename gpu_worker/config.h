@@ -29,6 +29,11 @@
 //   monitoring:                       # default: no metrics over HTTP
 //     listen: 127.0.0.1:9465
 //     insecure: false                 # allows other hosts
+//   tracing:                          # default: no traces
+//     endpoint: 127.0.0.1:4317        # a collector's OTLP/gRPC port
+//     sample_ratio: 1                 # share of the traces that clients sample
+//     tls: {ca_file: collector.crt}   # the keys of coordinator_tls
+//     insecure: false                 # allows other hosts without TLS
 //   join_token_file: join.token       # required, relative to this file
 //   admin_token_file: admin.token     # allows its bearer to query channelz
 //   device:
@@ -108,6 +113,7 @@
 #include "common/config/config_reader.h"
 #include "common/net/tls_config.h"
 #include "common/net/tls_files.h"
+#include "common/net/tracing/tracing_config.h"
 #include "djinn/v1/notes.pb.h"
 #include "djinn/v1/placement.pb.h"
 
@@ -195,6 +201,7 @@ struct WorkerConfig {
   bool all_gpus = false;
   // In the worker of one of all GPUs: its GPU.
   std::string gpu_uuid;
+  TracingConfig tracing;
 };
 
 // Returns InvalidArgument (BAD_CONFIG), which names every error with line and

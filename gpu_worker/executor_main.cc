@@ -4,6 +4,7 @@
 
 #include <csignal>
 #include <cstdlib>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -19,6 +20,7 @@
 #include "gpu_worker/supervisor/fetching.h"
 #include "gpu_worker/supervisor/joined_metrics.h"
 #include "gpu_worker/supervisor/launcher.h"
+#include "gpu_worker/supervisor/span_buffer.h"
 #include "gpu_worker/supervisor/supervision_link.h"
 #include "gpu_worker/supervisor/turn_word.h"
 #include "gpu_worker/worker.h"
@@ -43,13 +45,18 @@ class SharedLink : public RegistryConnector {
 
 // Shows that the executor lives, and what it counts, until the supervisor is
 // gone.
-void ReportHealth(SupervisionLink* link, Worker* worker) {
+void ReportHealth(SupervisionLink* link, SpanBuffer* spans, Worker* worker) {
   absl::Duration sent;
   while (!link->AwaitEnd(kHealthInterval)) {
     v1::FromExecutor message;
     message.mutable_health()->set_refused_system_calls(RefusedSystemCalls());
     message.mutable_health()->set_mark(worker->MarkProgress());
     link->Send(message);
+    for (std::optional<v1::ExecutorSpans> next = spans->Take();
+         next.has_value(); next = spans->Take()) {
+      *message.mutable_spans() = *std::move(next);
+      link->Send(message);
+    }
     const absl::Duration now = Clock::Real()->Monotonic();
     if (now - sent < kMetricsInterval) continue;
     sent = now;
@@ -83,6 +90,8 @@ absl::Status Serve(SupervisionLink* link,
   DJINN_ASSIGN_OR_RETURN(TurnWord word, TurnWord::Map(setup.turn_word_fd()));
   SharedTurnGate gate(std::move(word), Descriptor(setup.turn_event_fd()));
   seams.gate = &gate;
+  SpanBuffer spans(setup.trace_sample_ratio());
+  if (setup.tracing()) seams.spans = &spans;
   DJINN_ASSIGN_OR_RETURN(
       std::unique_ptr<Worker> worker,
       Worker::StartExecutor(
@@ -94,7 +103,7 @@ absl::Status Serve(SupervisionLink* link,
   DJINN_RETURN_IF_ERROR(
       EnterSandbox({.added_address_space = setup.address_space_bytes()}));
   link->Send(ready);
-  std::thread health([&] { ReportHealth(link, worker.get()); });
+  std::thread health([&] { ReportHealth(link, &spans, worker.get()); });
   absl::Status accepting;
   // Leases are known before the first client that has one is served.
   if (link->AwaitOrders()) accepting = worker->AcceptClients();

@@ -47,6 +47,9 @@ std::vector<std::string> PendingSettings(const WorkerConfig& running,
           read.monitoring.listen);
   compare("monitoring.insecure", running.monitoring.insecure,
           read.monitoring.insecure);
+  const std::vector<std::string> tracing =
+      TracingDifferences(running.tracing, read.tracing);
+  names.insert(names.end(), tracing.begin(), tracing.end());
   const auto kind = [](const WorkerConfig& config) {
     return std::tuple(config.device_kind, config.all_gpus,
                       config.device_ordinal);

@@ -13,6 +13,7 @@
 #include "common/net/grpc_status.h"
 #include "common/net/monitoring/certificate_metrics.h"
 #include "common/net/tls.h"
+#include "common/net/tracing/tracing.h"
 #include "djinn/v1/execution.grpc.pb.h"
 #include "gpu_worker/pull/grpc_peers.h"
 #include "gpu_worker/registry/grpc_registry.h"
@@ -109,6 +110,8 @@ v1::ExecutorSetup SetupOf(const WorkerConfig& config) {
   setup.set_graph_cache_entries(config.graph_cache_entries);
   setup.set_max_batch_runs(config.max_batch_runs);
   setup.set_tokens_first(config.tokens_first);
+  setup.set_tracing(!config.tracing.endpoint.empty());
+  setup.set_trace_sample_ratio(config.tracing.sample_ratio);
   setup.set_address_space_bytes(2 * (config.device_memory / config.executors) +
                                 kMoreAddressSpace);
   return setup;
@@ -172,6 +175,10 @@ absl::StatusOr<std::unique_ptr<SupervisedWorker>> SupervisedWorker::Start(
   options.max_executors = config.executors;
   options.node_limit = config.node_limit;
   options.setup = SetupOf(config);
+  DJINN_ASSIGN_OR_RETURN(
+      worker->spans_,
+      StartTracing(config.tracing, "djinn-worker", config.worker_id, clock));
+  options.spans = worker->spans_.get();
   options.serve_fetching = [raw = worker.get()](uint64_t executor,
                                                 Descriptor socket) {
     return raw->fetching_->Serve(executor, std::move(socket));
@@ -296,6 +303,7 @@ absl::Status SupervisedWorker::StartMonitoring(const WorkerConfig& config) {
   options.sources = {
       ProcessMetrics("worker"),
       [this](Exposition* out) { supervisor_->Collect(out); },
+      [this](Exposition* out) { CollectSpans(spans_.get(), out); },
       [this](Exposition* out) { readiness_->Collect(out); },
       [this](Exposition* out) { settings_->Collect(out); },
       CertificateMetrics(

@@ -20,6 +20,7 @@
 #include "common/net/monitoring/monitoring_port.h"
 #include "common/net/monitoring/readiness.h"
 #include "common/net/server.h"
+#include "common/trace/span_exporter.h"
 #include "gpu_worker/config.h"
 #include "gpu_worker/pull/offer_table.h"
 #include "gpu_worker/pull/peer_call.h"
@@ -79,6 +80,8 @@ class SupervisedWorker {
   std::unique_ptr<OfferTable> no_offers_;
   std::unique_ptr<PeerPulls> pulls_;
   std::unique_ptr<FetchingServer> fetching_;
+  // Null when traces are not configured.
+  std::unique_ptr<SpanExporter> spans_;
   std::unique_ptr<Launcher> launcher_;
   std::unique_ptr<Arbiter> arbiter_;
   std::unique_ptr<Supervisor> supervisor_;

@@ -9,6 +9,7 @@
 #include "common/metrics/process_metrics.h"
 #include "common/net/monitoring/certificate_metrics.h"
 #include "common/net/tls.h"
+#include "common/net/tracing/tracing.h"
 #include "common/transport/shared_memory/shared_memory_stream.h"
 #include "common/transport/stream.h"
 #include "gpu_worker/pull/grpc_peers.h"
@@ -94,7 +95,11 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(
       std::move(security)};
   DJINN_ASSIGN_OR_RETURN(worker->registry_, MakeGrpcRegistry(registry));
   DJINN_ASSIGN_OR_RETURN(worker->leave_, MakeGrpcLeave(registry));
+  DJINN_ASSIGN_OR_RETURN(
+      worker->spans_,
+      StartTracing(config.tracing, "djinn-worker", config.worker_id, clock));
   WorkerCoreOptions options = CoreOptions(config);
+  options.spans = worker->spans_.get();
   options.device_broken = std::move(device_broken);
   if (!config.content_disk_directory.empty()) {
     DJINN_ASSIGN_OR_RETURN(
@@ -168,6 +173,7 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::StartExecutor(
   options.incarnation = seams.incarnation;
   options.one_tenant = true;
   options.gate = seams.gate;
+  options.spans = seams.spans;
   options.device_broken = std::move(device_broken);
   worker->core_ = std::make_unique<WorkerCore>(options, worker->device_.get(),
                                                clock, random);
@@ -294,6 +300,7 @@ absl::Status Worker::StartMonitoring(const WorkerConfig& config) {
       [this](Exposition* out) {
         if (gpu_ != nullptr) gpu_->Collect(leave_request_.worker_id(), out);
       },
+      [this](Exposition* out) { CollectSpans(spans_.get(), out); },
       [this](Exposition* out) { readiness_->Collect(out); },
       [this](Exposition* out) { settings_->Collect(out); },
       CertificateMetrics(

@@ -16,6 +16,7 @@
 #include "common/net/monitoring/monitoring_port.h"
 #include "common/net/monitoring/readiness.h"
 #include "common/net/server.h"
+#include "common/trace/span_exporter.h"
 #include "djinn/v1/worker_departure.pb.h"
 #include "gpu_worker/config.h"
 #include "gpu_worker/core/worker_core.h"
@@ -45,6 +46,8 @@ struct ExecutorSeams {
   TurnGate* gate = nullptr;
   // Fetches the values of other workers.
   std::unique_ptr<PeerConnector> peers;
+  // Takes the spans of traced runs, and outlives the worker; may be null.
+  SpanSink* spans = nullptr;
 };
 
 // Serves from Start() until Stop(). Not thread-safe.
@@ -115,6 +118,8 @@ class Worker {
   // In order of construction; each field uses those before it.
   std::unique_ptr<Settings> settings_;
   std::unique_ptr<Device> device_;
+  // Null when traces are not configured.
+  std::unique_ptr<SpanExporter> spans_;
   std::unique_ptr<ChannelPool> peer_channels_;
   std::unique_ptr<PeerConnector> peers_;
   // Points to peers_ when it uses shared memory; otherwise null.

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client_lib/api/trace.h"
 #include "client_lib/capture/device/backend.h"
 #include "client_lib/capture/device/process_session.h"
 #include "client_lib/capture/kernel/capture_kernel.h"
@@ -198,6 +199,7 @@ absl::StatusOr<std::shared_ptr<Session>> Open(const ConnectOptions& options) {
                      "djinn.local() in Python) or set DJINN_COORDINATOR");
   }
   DJINN_ASSIGN_OR_RETURN(const std::string token, TokenOf(options));
+  DJINN_RETURN_IF_ERROR(ConfigureTracingFromEnvironment());
   SessionOptions session_options;
   session_options.connect_timeout = options.connect_timeout;
   session_options.operation_timeout = options.operation_timeout;

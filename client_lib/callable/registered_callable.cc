@@ -17,7 +17,7 @@
 #include "client_lib/capture/device/remote_tensor.h"
 #include "client_lib/capture/device/throw_status.h"
 #include "client_lib/session/model/debug_flags.h"
-#include "client_lib/session/profile/profile_recorder.h"
+#include "client_lib/session/profile/request_tracer.h"
 #include "common/base/error.h"
 #include "common/base/mutex.h"
 #include "djinn/compile.h"

@@ -27,6 +27,7 @@ void BindCompile(pybind11::module_& module);
 void BindCost(pybind11::module_& module);
 void BindDebug(pybind11::module_& module);
 void BindProfile(pybind11::module_& module);
+void BindTrace(pybind11::module_& module);
 void BindTransfers(pybind11::module_& module);
 void BindUrgency(pybind11::module_& module);
 

@@ -288,6 +288,7 @@ PYBIND11_MODULE(_djinn, module) {
   python::BindDebug(module);
   python::BindPlaces(module);
   python::BindProfile(module);
+  python::BindTrace(module);
   python::BindTransfers(module);
   python::BindUrgency(module);
 }

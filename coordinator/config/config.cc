@@ -314,6 +314,7 @@ absl::StatusOr<Config> ReadConfig(ConfigReader reader) {
   CheckConfigAddress(&root, "listen", config.listen,
                      config.insecure || config.tls.enabled());
   config.monitoring = ReadMonitoring(&root);
+  config.tracing = ReadTracing(&root);
   config.session_timeout =
       root.Duration("session_timeout", config.session_timeout);
   config.worker_timeout =
@@ -415,6 +416,9 @@ std::vector<std::string> PendingSettings(const Config& running,
           read.tls.private_key_file);
   compare("tls.client_ca_file", running.tls.client_ca_file,
           read.tls.client_ca_file);
+  const std::vector<std::string> tracing =
+      TracingDifferences(running.tracing, read.tracing);
+  names.insert(names.end(), tracing.begin(), tracing.end());
   compare("monitoring.listen", running.monitoring.listen,
           read.monitoring.listen);
   compare("monitoring.insecure", running.monitoring.insecure,

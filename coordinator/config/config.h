@@ -10,6 +10,13 @@
 //   monitoring:                     # absent: no metrics over HTTP
 //     listen: 127.0.0.1:9464
 //     insecure: false               # other hosts
+//   tracing:                        # absent: no traces
+//     endpoint: 127.0.0.1:4317      # a collector's OTLP/gRPC port
+//     sample_ratio: 1               # share of migrations and recoveries, and
+//                                   # of the traces that clients sample
+//     tls: {ca_file: collector.crt} # the keys of etcd.tls; absent: not
+//                                   # encrypted
+//     insecure: false               # other hosts without TLS
 //   session_timeout: 30s            # life of a session without a stream
 //   worker_timeout: 10s             # silence after which a worker is lost
 //   worker_silence: 3s              # silence after which other workers are
@@ -132,6 +139,7 @@
 #include "common/config/config_reader.h"
 #include "common/net/tls_config.h"
 #include "common/net/tls_files.h"
+#include "common/net/tracing/tracing_config.h"
 #include "coordinator/config/operators.h"
 #include "coordinator/config/tenants.h"
 #include "scheduler/placement/policy.h"
@@ -191,6 +199,7 @@ struct Config {
   std::vector<Operator> operators;
   std::vector<Cohort> cohorts;
   std::vector<Tenant> tenants;
+  TracingConfig tracing;
 };
 
 // Returns all who may operate the cluster: the bearer of the admin token, who

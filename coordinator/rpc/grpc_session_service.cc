@@ -21,6 +21,7 @@
 #include "coordinator/cluster/requests.h"
 #include "coordinator/cluster/sessions.h"
 #include "coordinator/rpc/services.h"
+#include "coordinator/rpc/session_traces.h"
 #include "coordinator/rpc/stream_reactor.h"
 #include "coordinator/tables/cluster_limits.h"
 #include "coordinator/tables/errors.h"
@@ -57,12 +58,13 @@ class AttachReactor : public StreamReactor<Request, Response>,
  public:
   AttachReactor(grpc::CallbackServerContext* context,
                 std::shared_ptr<const Tenant> tenant, ClusterState* cluster,
-                GraphStore* graphs, GraphIntake* intake)
+                GraphStore* graphs, GraphIntake* intake, SpanSink* spans)
       : StreamReactor(context),
         tenant_(std::move(tenant)),
         cluster_(cluster),
         graphs_(graphs),
-        intake_(intake) {}
+        intake_(intake),
+        traces_(cluster, spans, tenant_->name) {}
 
  private:
   absl::StatusOr<Then> OnBytes(grpc::ByteBuffer* bytes) override {
@@ -108,6 +110,7 @@ class AttachReactor : public StreamReactor<Request, Response>,
     if (!open_) return Violation("the first message must be open");
     switch (request->message_case()) {
       case Request::kLease:
+        traces_.NoteRequest(request->lease());
         DJINN_RETURN_IF_ERROR(
             requests::Request(*cluster_, *id_, request->lease()));
         return Then::kReadOn;
@@ -120,6 +123,7 @@ class AttachReactor : public StreamReactor<Request, Response>,
       case Request::kMigrated:
         DJINN_RETURN_IF_ERROR(
             migration::NoteOutcome(*cluster_, *id_, request->migrated()));
+        traces_.NoteMigrated(request->migrated());
         return Then::kReadOn;
       case Request::kReturned:
         DJINN_RETURN_IF_ERROR(
@@ -128,6 +132,7 @@ class AttachReactor : public StreamReactor<Request, Response>,
       case Request::kRecovered:
         DJINN_RETURN_IF_ERROR(
             reports::NoteRecovery(*cluster_, *id_, request->recovered()));
+        traces_.NoteRecovered(*request);
         return Then::kReadOn;
       case Request::kCheckpoint:
         DJINN_RETURN_IF_ERROR(
@@ -217,7 +222,10 @@ class AttachReactor : public StreamReactor<Request, Response>,
   absl::StatusOr<std::optional<Response>> Next() override
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     if (!id_.has_value() || closing_) return std::nullopt;
-    return sessions::NextResponse(*cluster_, *id_);
+    absl::StatusOr<std::optional<Response>> next =
+        sessions::NextResponse(*cluster_, *id_);
+    if (next.ok() && next->has_value()) traces_.NoteResponse(**next);
+    return next;
   }
 
   void OnClosed() override {
@@ -234,6 +242,7 @@ class AttachReactor : public StreamReactor<Request, Response>,
   ClusterState* const cluster_;
   GraphStore* const graphs_;
   GraphIntake* const intake_;
+  SessionTraces traces_;
   // The graphs that this stream defined.
   const std::shared_ptr<semantics::Program> program_ =
       std::make_shared<semantics::Program>();
@@ -252,11 +261,12 @@ class Service
     : public v1::Session::WithRawCallbackMethod_Attach<v1::Session::Service> {
  public:
   Service(const Tenants* tenants, ClusterState* cluster, GraphStore* graphs,
-          GraphIntake* intake)
+          GraphIntake* intake, SpanSink* spans)
       : tenants_(tenants),
         cluster_(cluster),
         graphs_(graphs),
-        intake_(intake) {}
+        intake_(intake),
+        spans_(spans) {}
 
   RawStream* Attach(grpc::CallbackServerContext* context) override {
     absl::StatusOr<std::string> token = ExtractBearer(*context);
@@ -271,7 +281,7 @@ class Service
     }
     return StreamReactor<Request, Response>::Begin(
         std::make_shared<AttachReactor>(context, *tenant, cluster_, graphs_,
-                                        intake_));
+                                        intake_, spans_));
   }
 
  private:
@@ -279,6 +289,7 @@ class Service
   ClusterState* const cluster_;
   GraphStore* const graphs_;
   GraphIntake* const intake_;
+  SpanSink* const spans_;
 };
 
 }  // namespace
@@ -286,8 +297,9 @@ class Service
 std::unique_ptr<grpc::Service> MakeSessionService(const Tenants* tenants,
                                                   ClusterState* cluster,
                                                   GraphStore* graphs,
-                                                  GraphIntake* intake) {
-  return std::make_unique<Service>(tenants, cluster, graphs, intake);
+                                                  GraphIntake* intake,
+                                                  SpanSink* spans) {
+  return std::make_unique<Service>(tenants, cluster, graphs, intake, spans);
 }
 
 }  // namespace djinn::coordinator

@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "common/trace/span.h"
 #include "coordinator/admin/config_reloader.h"
 #include "coordinator/admin/quota_setter.h"
 #include "coordinator/config/operators.h"
@@ -20,11 +21,13 @@
 
 namespace djinn::coordinator {
 
-// Serves Session.Attach: one reactor per stream.
+// Serves Session.Attach: one reactor per stream. `spans` takes the spans of
+// leases, migrations and recoveries; null: none are made.
 std::unique_ptr<grpc::Service> MakeSessionService(const Tenants* tenants,
                                                   ClusterState* cluster,
                                                   GraphStore* graphs,
-                                                  GraphIntake* intake);
+                                                  GraphIntake* intake,
+                                                  SpanSink* spans);
 
 // Serves WorkerRegistry.Synchronize: one reactor per stream.
 std::unique_ptr<grpc::Service> MakeWorkerRegistryService(

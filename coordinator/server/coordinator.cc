@@ -10,6 +10,7 @@
 #include "common/log/log.h"
 #include "common/metrics/process_metrics.h"
 #include "common/net/monitoring/certificate_metrics.h"
+#include "common/net/tracing/tracing.h"
 #include "coordinator/admin/scrape.h"
 #include "coordinator/cluster/cluster.h"
 #include "coordinator/cluster/placement/demand_meter.h"
@@ -45,8 +46,6 @@ Coordinator::Coordinator(Config config, Clock* clock, RandomSource* random,
       quotas_(cluster_.get(), [this] { return keeper_->Write(); }),
       graphs_(config_.graph_store_bytes),
       intake_(&graphs_),
-      sessions_(
-          MakeSessionService(&tenants_, cluster_.get(), &graphs_, &intake_)),
       workers_(MakeWorkerRegistryService(&credentials_, cluster_.get())),
       departures_(MakeWorkerDepartureService(&credentials_, cluster_.get())),
       admin_(MakeAdminService(&credentials_, cluster_.get(), &graphs_,
@@ -60,6 +59,16 @@ absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Start(
   auto coordinator = absl::WrapUnique(new Coordinator(
       std::move(config), clock, random, std::move(read_config), tick));
   DJINN_RETURN_IF_ERROR(coordinator->OpenState(clock, random, leadership));
+  DJINN_ASSIGN_OR_RETURN(
+      coordinator->spans_,
+      StartTracing(coordinator->config_.tracing, "djinn-coordinator",
+                   coordinator->config_.advertise.empty()
+                       ? coordinator->config_.listen
+                       : coordinator->config_.advertise,
+                   clock));
+  coordinator->sessions_ = MakeSessionService(
+      &coordinator->tenants_, coordinator->cluster_.get(),
+      &coordinator->graphs_, &coordinator->intake_, coordinator->spans_.get());
   ServerOptions options;
   options.address = coordinator->config_.listen;
   options.tls = coordinator->config_.tls;
@@ -159,6 +168,7 @@ absl::Status Coordinator::StartMonitoring() {
       [this](Exposition* out) { keeper_->Collect(out); },
       [this](Exposition* out) { reloader_.Collect(out); },
       [this](Exposition* out) { readiness_->Collect(out); },
+      [this](Exposition* out) { CollectSpans(spans_.get(), out); },
       CertificateMetrics({{"tls", config_.tls.certificate_file}}),
       [this](Exposition* out) {
         const GraphStore::Stats stats = graphs_.stats();

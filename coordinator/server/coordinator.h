@@ -17,6 +17,7 @@
 #include "common/net/monitoring/monitoring_port.h"
 #include "common/net/monitoring/readiness.h"
 #include "common/net/server.h"
+#include "common/trace/span_exporter.h"
 #include "coordinator/admin/config_reloader.h"
 #include "coordinator/admin/quota_setter.h"
 #include "coordinator/config/config.h"
@@ -107,7 +108,10 @@ class Coordinator {
   QuotaSetter quotas_;
   GraphStore graphs_;
   GraphIntake intake_;
-  const std::unique_ptr<grpc::Service> sessions_;
+  // Null when traces are not configured.
+  std::unique_ptr<SpanExporter> spans_;
+  // Made by Start().
+  std::unique_ptr<grpc::Service> sessions_;
   const std::unique_ptr<grpc::Service> workers_;
   const std::unique_ptr<grpc::Service> departures_;
   const std::unique_ptr<grpc::Service> admin_;

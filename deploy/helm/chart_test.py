@@ -330,6 +330,50 @@ class TlsTest(Case):
                     self.assertIn(one["secret"]["secretName"], written)
 
 
+class TracingTest(Case):
+    PEER = [{"podSelector": {"matchLabels": {"app": "otel"}}}]
+    ON = {"tracing": {"endpoint": "otel:4317", "sampleRatio": 0.5,
+                      "tls": {"secret": "o", "serverName": "collector"}},
+          "networkPolicy": {"tracing": PEER}}
+
+    def configurations(self, objects):
+        return (manifests.configuration(objects, COORDINATOR, "coordinator.yaml"),
+                manifests.configuration(objects, WORKER, "worker.yaml"))
+
+    def test_is_off_by_default(self):
+        for one in self.configurations(render()):
+            self.assertNotIn("tracing", one)
+
+    def test_reaches_both_configurations_with_the_collectors_authority(self):
+        objects = render(**self.ON)
+        for one in self.configurations(objects):
+            self.assertEqual(one["tracing"], {
+                "endpoint": "otel:4317", "sample_ratio": 0.5,
+                "tls": {"ca_file": "/etc/djinn/tracing-tls/ca.crt", "server_name": "collector"}})
+        for name in (COORDINATOR, WORKER):
+            volumes = {one["name"]: one for one in self.pod(objects, name)["volumes"]}
+            self.assertEqual(volumes["tracing-tls"]["secret"], {
+                "secretName": "o", "defaultMode": 0o440,
+                "items": [{"key": "ca.crt", "path": "ca.crt"}]})
+
+    def test_without_tls_must_be_asked_for(self):
+        values = {"tracing": {"endpoint": "otel:4317"}, "networkPolicy": {"tracing": self.PEER}}
+        self.refuses("tracing: set tls.secret, or insecure", **values)
+        values["tracing"]["insecure"] = True
+        for one in self.configurations(render(**values)):
+            self.assertIs(one["tracing"]["insecure"], True)
+
+    def test_network_policies_let_both_reach_the_collector_alone(self):
+        self.refuses("networkPolicy.tracing", tracing=self.ON["tracing"])
+        for one in render(**self.ON):
+            if one["kind"] == "NetworkPolicy":
+                self.assertIn({"ports": [{"port": 4317, "protocol": "TCP"}], "to": self.PEER},
+                              one["spec"]["egress"])
+
+    def test_refuses_an_endpoint_without_a_port(self):
+        self.refuses("endpoint", tracing={"endpoint": "otel"})
+
+
 class TokenTest(Case):
 
     def test_makes_a_token_for_each_peer(self):

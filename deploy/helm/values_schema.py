@@ -19,10 +19,10 @@ _REFERENCE = os.path.join(ROOT, "docs/reference/configuration.md")
 SET = {
     "coordinator": ("listen", "insecure", "monitoring", "scaler.listen", "scaler.insecure",
                     "state_file", "etcd", "advertise", "join_token_file", "admin_token_file",
-                    "operators", "tls", "tenants", "cohorts"),
+                    "operators", "tls", "tenants", "cohorts", "tracing"),
     "worker": ("worker_id", "listen", "advertise", "insecure", "monitoring", "coordinator",
                "join_token_file", "admin_token_file", "device.kind", "content_disk", "isolation.ports",
-               "shared_memory_socket", "tls", "coordinator_tls", "peer_tls"),
+               "shared_memory_socket", "tls", "coordinator_tls", "peer_tls", "tracing"),
 }
 
 _TEXT = {"type": "string"}
@@ -188,7 +188,11 @@ def schema():
                           "additionalProperties": _nullable(worker)},
             tools=_object(image=image),
             networkPolicy=_object(enabled=_BOOL, clients=peers, monitoring=peers, scaler=peers,
-                                  etcd=peers),
+                                  etcd=peers, tracing=peers),
+            tracing=_object(
+                endpoint={"type": "string", "pattern": "^$|^.+:[0-9]+$"},
+                sampleRatio={"type": "number", "minimum": 0, "maximum": 1},
+                tls=_object(secret=_TEXT, serverName=_TEXT), insecure=_BOOL),
             monitoring=_object(
                 enabled=_BOOL, interval=_DURATION, labels=_TEXTS,
                 alerts=_object(enabled=_BOOL, labels=_TEXTS),

@@ -93,6 +93,8 @@ struct WorkerCoreOptions {
   // True when the worker runs in threads of its own; false when only RunReady()
   // runs it.
   bool own_threads = true;
+  // Takes the spans of traced runs, and outlives the core. May be null.
+  SpanSink* spans = nullptr;
 };
 
 class WorkerCore {

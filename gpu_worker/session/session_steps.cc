@@ -40,6 +40,9 @@ absl::Status StepItem(SessionState& s, Inbox::Item item,
                .deadline = item.deadline,
                .arrived = item.arrived,
                .mark = item.mark};
+  if (ABSL_PREDICT_FALSE(item.message.has_trace())) {
+    s.message.trace = TraceOf(s, item.message);
+  }
   // Messages that only read storages change no account.
   const bool accounts = !item.message.has_offer() && !item.message.has_read();
   if (accounts && s.offers.pins()) s.offers.ForgetFetched();

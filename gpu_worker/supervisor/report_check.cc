@@ -5,10 +5,12 @@
 #include <limits>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/plain_text.h"
 #include "common/base/proto_duration.h"
 #include "common/base/status_macros.h"
+#include "common/trace/span.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/unknown_field_set.h"
@@ -51,7 +53,8 @@ int MostEntries(const FieldDescriptor& field) {
       {"djinn.v1.WorkerState.released_lease_ids", 1 << 16},
       {"djinn.v1.WorkerState.forgotten_lease_ids", 1 << 16},
       {"djinn.v1.WorkerState.links", 256},
-      {"djinn.v1.RunsAnswer.leases", 1024}};
+      {"djinn.v1.RunsAnswer.leases", 1024},
+      {"djinn.v1.ExecutorSpans.spans", 512}};
   const auto found = kMost->find(field.full_name());
   return found == kMost->end() ? 64 : found->second;
 }
@@ -311,6 +314,65 @@ absl::Status CheckNesting(absl::string_view bytes, const Descriptor& type,
 
 absl::Status CheckFields(Message* message, absl::string_view tenant) {
   return Check(message, tenant, 0);
+}
+
+namespace {
+
+constexpr char kTenantKey[] = "djinn.tenant";
+constexpr char kWorkerKey[] = "djinn.worker";
+
+absl::Status CheckSpan(const Span& span) {
+  const size_t parent = span.parent_span_id().size();
+  if (span.trace_id().size() != 16 || span.span_id().size() != 8 ||
+      (parent != 0 && parent != 8)) {
+    return Bad("an id of a span that has a wrong size");
+  }
+  if (span.name().empty() || span.name().size() > kMaxSpanText ||
+      span.status().message().size() > kMaxSpanText) {
+    return Bad("a text of a span that is missing or too long");
+  }
+  if (span.start_time_unix_nano() > span.end_time_unix_nano()) {
+    return Bad("a span that ends before it begins");
+  }
+  if (span.events_size() > 0 || span.links_size() > 0 ||
+      !span.trace_state().empty() || span.dropped_attributes_count() > 0 ||
+      span.dropped_events_count() > 0 || span.dropped_links_count() > 0 ||
+      span.flags() != 0) {
+    return Bad("a part of a span that executors do not send");
+  }
+  if (span.attributes_size() > kMaxSpanAttributes) {
+    return Bad("a span with too many attributes");
+  }
+  for (const auto& attribute : span.attributes()) {
+    const auto& value = attribute.value();
+    if (!absl::StartsWith(attribute.key(), "djinn.") ||
+        attribute.key().size() > kMaxSpanText ||
+        value.string_value().size() > kMaxSpanText ||
+        !(value.has_string_value() || value.has_int_value() ||
+          value.has_double_value())) {
+      return Bad("an attribute of a span that executors do not send");
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CheckSpans(const SpanSource& source, v1::ExecutorSpans* spans) {
+  DJINN_RETURN_IF_ERROR(CheckFields(spans, source.tenant));
+  for (Span& span : *spans->mutable_spans()) {
+    DJINN_RETURN_IF_ERROR(CheckSpan(span));
+    auto& attributes = *span.mutable_attributes();
+    attributes.erase(std::remove_if(attributes.begin(), attributes.end(),
+                                    [](const auto& attribute) {
+                                      return attribute.key() == kTenantKey ||
+                                             attribute.key() == kWorkerKey;
+                                    }),
+                     attributes.end());
+    AddText(kTenantKey, source.tenant, &span);
+    AddText(kWorkerKey, source.worker_id, &span);
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CheckReport(const ToldExecutor& told, v1::WorkerState* report) {

@@ -21,6 +21,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "djinn/v1/supervision.pb.h"
 #include "djinn/v1/worker_registry.pb.h"
 #include "google/protobuf/message.h"
 #include "gpu_worker/supervisor/relay.h"
@@ -66,6 +67,18 @@ absl::Status CheckNesting(absl::string_view bytes,
 // repeats: leases and contents.
 absl::Status CheckFields(google::protobuf::Message* message,
                          absl::string_view tenant);
+
+// Who sends spans.
+struct SpanSource {
+  std::string tenant;
+  std::string worker_id;
+};
+// Checks the spans of an executor with CheckFields(). Also returns
+// InvalidArgument for ids of a wrong size, for more attributes or longer texts
+// than span.h allows, for attributes that are not Djinn's, and for parts of a
+// span that executors do not send. Replaces what the spans say of tenant and
+// worker by `source`.
+absl::Status CheckSpans(const SpanSource& source, v1::ExecutorSpans* spans);
 
 // Does so for a report. Also returns InvalidArgument when it names another
 // tenant, or a link to a worker that the executor cannot know. Removes answers

@@ -70,6 +70,19 @@ absl::Status Supervisor::Handle(v1::FromExecutor message, Executor* executor) {
     executor->metrics = std::move(*message.mutable_metrics());
     return absl::OkStatus();
   }
+  if (message.has_spans()) {
+    v1::ExecutorSpans& spans = *message.mutable_spans();
+    DJINN_RETURN_IF_ERROR(CheckSpans(
+        {.tenant = executor->tenant, .worker_id = options_.worker_id}, &spans));
+    if (options_.spans == nullptr) {
+      return absl::InvalidArgumentError("spans, which it was not to make");
+    }
+    options_.spans->CountDropped(spans.dropped());
+    for (Span& span : *spans.mutable_spans()) {
+      options_.spans->Add(std::move(span));
+    }
+    return absl::OkStatus();
+  }
   if (!message.has_report()) return absl::InternalError("an empty message");
   v1::WorkerState& report = *message.mutable_report();
   DJINN_RETURN_IF_ERROR(CheckReport(

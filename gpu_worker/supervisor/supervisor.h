@@ -31,6 +31,7 @@
 #include "common/base/mutex.h"
 #include "common/metrics/exposition.h"
 #include "common/metrics/tenant_labels.h"
+#include "common/trace/span_exporter.h"
 #include "common/transport/shared_memory/shared_region.h"
 #include "djinn/v1/supervision.pb.h"
 #include "djinn/v1/worker_registry.pb.h"
@@ -67,6 +68,9 @@ struct SupervisorOptions {
   // thread of Step(). Null: executors fetch nothing.
   std::function<std::shared_ptr<void>(uint64_t number, Descriptor socket)>
       serve_fetching;
+  // Takes the spans of executors, and outlives the supervisor. Null: executors
+  // make none.
+  SpanExporter* spans = nullptr;
 };
 
 class Supervisor {

@@ -186,6 +186,7 @@ uint64_t TestClient::Run(uint64_t id, const std::vector<uint64_t>& storages,
   run->set_size(run_size_);
   run->set_remember(remember_);
   run->set_recomputed_nodes(recomputed_);
+  if (trace_.span_id() != 0) *message.mutable_trace() = trace_;
   return Send(std::move(message));
 }
 

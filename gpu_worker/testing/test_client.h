@@ -73,6 +73,8 @@ class TestClient : public ClientStreamReceiver {
   uint64_t Define(uint64_t id, const srg::Graph& graph,
                   const std::vector<uint64_t>& forget = {});
 
+  // Gives the runs that follow this trace context.
+  void TraceRuns(const v1::TraceContext& trace) { trace_ = trace; }
   // Runs graph `id` with one storage per slot.
   uint64_t Run(uint64_t id, const std::vector<uint64_t>& storages,
                const std::vector<double>& floats = {},
@@ -175,6 +177,7 @@ class TestClient : public ClientStreamReceiver {
   int64_t run_size_ = 0;
   bool remember_ = false;
   uint32_t recomputed_ = 0;
+  v1::TraceContext trace_;
   std::map<uint64_t, uint64_t> versions_;
   std::map<uint64_t, srg::Graph> graphs_;
   std::unique_ptr<ClientStream> former_;

@@ -29,7 +29,7 @@
 #include "client_lib/capture/outputs/cpu_trial.h"
 #include "client_lib/capture/outputs/written_outputs.h"
 #include "client_lib/session/model/debug_flags.h"
-#include "client_lib/session/profile/profile_recorder.h"
+#include "client_lib/session/profile/request_tracer.h"
 #include "common/base/mutex.h"
 #include "common/torch/data_type.h"
 #include "djinn/error.h"

@@ -18,7 +18,7 @@
 #include "client_lib/capture/kernel/host_call.h"
 #include "client_lib/capture/operators/operator_info.h"
 #include "client_lib/session/model/debug_flags.h"
-#include "client_lib/session/profile/profile_recorder.h"
+#include "client_lib/session/profile/request_tracer.h"
 
 namespace djinn::capture {
 namespace {

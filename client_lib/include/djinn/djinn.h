@@ -29,6 +29,7 @@
 #include "djinn/hints.h"
 #include "djinn/profile.h"
 #include "djinn/statistics.h"
+#include "djinn/trace.h"
 #include "djinn/transfers.h"
 #include "djinn/urgency.h"
 

@@ -65,6 +65,7 @@ from djinn._settings import (  # noqa: E402
     signal_phase,
     urgency,
 )
+from djinn._trace import configure_tracing, trace  # noqa: E402
 from djinn._transfers import AsyncRead, on_upload_progress, read_async  # noqa: E402
 
 _device_module.register()
@@ -87,6 +88,7 @@ __all__ = [
     "checkpoint",
     "close",
     "compile",
+    "configure_tracing",
     "connect",
     "cost",
     "device",

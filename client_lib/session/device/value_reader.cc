@@ -12,6 +12,7 @@
 #include "client_lib/session/model/debug_flags.h"
 #include "client_lib/session/model/fork_guard.h"
 #include "client_lib/session/profile/profile_recorder.h"
+#include "client_lib/session/profile/request_tracer.h"
 #include "client_lib/session/transfer/read_table.h"
 #include "common/base/error.h"
 #include "common/base/status_macros.h"
@@ -81,6 +82,9 @@ class ValueReader::Handle final : public PendingRead {
         wait_->value.reset();
       }
     }
+    if (ABSL_PREDICT_FALSE(wait_->traced != nullptr)) {
+      reader_->ExportTrace(wait_.get(), wait_->error);
+    }
     if (wait_->error.ok()) {
       if (ABSL_PREDICT_FALSE(wait_->marks != nullptr)) {
         reader_->AddToProfile(wait_.get());
@@ -139,12 +143,18 @@ absl::Status ValueReader::AwaitOrAbandon(ReadWait* wait) {
 }
 
 absl::Status ValueReader::Finish(ReadWait* wait, void* destination) {
-  DJINN_RETURN_IF_ERROR(AwaitOrAbandon(wait));
+  const absl::Status waited = AwaitOrAbandon(wait);
+  if (waited.ok() && wait->error.ok() && wait->value.has_value()) {
+    Deliver(*wait, destination);
+  }
+  if (ABSL_PREDICT_FALSE(wait->traced != nullptr)) {
+    ExportTrace(wait, waited.ok() ? wait->error : waited);
+  }
+  DJINN_RETURN_IF_ERROR(waited);
   if (!wait->error.ok()) {
     context_->root_errors.AddReported(index_, wait->error);
     return wait->error;
   }
-  if (wait->value.has_value()) Deliver(*wait, destination);
   if (ABSL_PREDICT_FALSE(wait->marks != nullptr)) AddToProfile(wait);
   return absl::OkStatus();
 }
@@ -185,11 +195,26 @@ absl::Status ValueReader::Issue(uint32_t lane, RemoteStorage* storage,
     asked = Now();
     began = ProfileRecorder::Global().TakeBeginning(asked);
   }
-  return recorder_->Read(lane, storage, view, wait, [&](ReadWait* read) {
-    if (ABSL_PREDICT_TRUE(!debug::Has(debug::kProfile))) return;
-    MutexLock lock(&answers_->mu);
-    answers_->profiler.MarkAsked(read, began, asked);
-  });
+  const TracedRequest* traced = nullptr;
+  if (ABSL_PREDICT_FALSE(debug::Has(debug::kTrace))) {
+    traced = RequestTracer::Current();
+    if (traced != nullptr) asked = Now();
+  }
+  absl::Status issued =
+      recorder_->Read(lane, storage, view, wait, [&](ReadWait* read) {
+        if (ABSL_PREDICT_FALSE(traced != nullptr)) {
+          MutexLock lock(&answers_->mu);
+          read->traced = std::make_unique<TracedRead>(
+              TracedRead{.request = *traced, .asked = asked});
+        }
+        if (ABSL_PREDICT_TRUE(!debug::Has(debug::kProfile))) return;
+        MutexLock lock(&answers_->mu);
+        answers_->profiler.MarkAsked(read, began, asked);
+      });
+  if (ABSL_PREDICT_FALSE(debug::Has(debug::kTrace))) {
+    RequestTracer::EndRequest();
+  }
+  return issued;
 }
 
 absl::StatusOr<bool> ValueReader::AnswerFromHost(uint32_t lane,
@@ -229,6 +254,19 @@ void ValueReader::AddToProfile(ReadWait* wait) {
   request.ended = Now();
   request.stages = StagesOf(*marks, clocks, request.ended);
   ProfileRecorder::Global().AddRequest(request);
+}
+
+void ValueReader::ExportTrace(ReadWait* wait, const absl::Status& outcome) {
+  std::unique_ptr<TracedRead> traced;
+  {
+    MutexLock lock(&answers_->mu);
+    traced = std::move(wait->traced);
+  }
+  if (traced == nullptr) return;
+  RequestTracer::Global().Export(*traced, {.now = Now(),
+                                           .device = index_,
+                                           .tenant = context_->tenant,
+                                           .outcome = outcome});
 }
 
 }  // namespace djinn

@@ -61,6 +61,8 @@ class ValueReader {
   absl::Status AwaitOrAbandon(ReadWait* wait);
   // Adds the times of an answered read to the profile of the process.
   void AddToProfile(ReadWait* wait);
+  // Exports the spans of the sampled request that the read ended.
+  void ExportTrace(ReadWait* wait, const absl::Status& outcome);
   absl::Duration Now() const { return context_->options.clock->Monotonic(); }
 
   const int index_;

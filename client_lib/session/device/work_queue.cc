@@ -2,6 +2,10 @@
 
 #include <variant>
 
+#include "absl/base/optimization.h"
+#include "client_lib/session/model/debug_flags.h"
+#include "client_lib/session/profile/request_tracer.h"
+
 namespace djinn {
 
 void WorkQueue::SetFull() {
@@ -12,6 +16,10 @@ void WorkQueue::SetFull() {
 
 void WorkQueue::Push(Work work, bool needs_lease) {
   if (needs_lease) NeedLease();
+  if (ABSL_PREDICT_FALSE(debug::Has(debug::kTrace))) {
+    const TracedRequest* const request = RequestTracer::Current();
+    if (request != nullptr) work.trace = request->context;
+  }
   MutexLock lock(&mu_);
   bytes_ += work.footprint_bytes;
   ++pushed_;

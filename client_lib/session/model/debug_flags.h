@@ -23,6 +23,8 @@ enum Flag : uint32_t {
   kPhases = 32,
   // A profile runs.
   kProfile = 64,
+  // Requests may be traced.
+  kTrace = 128,
 };
 inline constexpr uint32_t kLevels =
     kInterception | kShapeInference | kExecution;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client_lib/session/model/debug_flags.h"
 #include "common/base/error.h"
 #include "djinn/v1/execution.pb.h"
 

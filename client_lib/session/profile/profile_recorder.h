@@ -1,8 +1,8 @@
 // Collects what the devices of this process measure while a profile runs: see
 // djinn/profile.h.
 //
-// A thread that issues calls uses NoteWork() to begin its request. While no
-// profile runs, this costs a load and a branch. Thread-safe.
+// A thread that issues calls uses NoteWork() (request_tracer.h) to begin its
+// request. While no profile runs, this costs a load and a branch. Thread-safe.
 #ifndef CLIENT_LIB_SESSION_PROFILE_PROFILE_RECORDER_H_
 #define CLIENT_LIB_SESSION_PROFILE_PROFILE_RECORDER_H_
 
@@ -13,11 +13,9 @@
 #include <tuple>
 #include <vector>
 
-#include "absl/base/optimization.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "client_lib/session/model/debug_flags.h"
 #include "client_lib/session/profile/request_stages.h"
 #include "common/base/clock.h"
 #include "common/base/mutex.h"
@@ -87,13 +85,6 @@ class ProfileRecorder {
   std::map<OperatorKey, uint32_t> operators_ ABSL_GUARDED_BY(mu_);
   size_t nodes_ ABSL_GUARDED_BY(mu_) = 0;
 };
-
-// Notes that the calling thread works on a request: see ProfileRecorder.
-inline void NoteWork() {
-  if (ABSL_PREDICT_FALSE(debug::Has(debug::kProfile))) {
-    ProfileRecorder::Global().BeginRequest();
-  }
-}
 
 }  // namespace djinn
 

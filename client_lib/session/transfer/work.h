@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "client_lib/session/model/remote_storage.h"
 #include "client_lib/session/profile/request_stages.h"
+#include "client_lib/session/profile/request_tracer.h"
 #include "client_lib/session/recording/recording.h"
 #include "client_lib/session/recording/segment.h"
 #include "client_lib/session/recording/virtual_device.h"
@@ -23,6 +24,7 @@
 #include "common/base/mutex.h"
 #include "common/hash/hash.h"
 #include "common/srg/graph.h"
+#include "common/trace/trace_context.h"
 #include "common/transport/shared_bytes.h"
 
 namespace djinn {
@@ -107,6 +109,7 @@ struct ReadWait : Waiter {
   std::optional<std::string> value;  // arrived in the reply
   std::unique_ptr<ReadMarks> marks;  // null while no profile runs
   absl::Status error;
+  std::unique_ptr<TracedRead> traced;  // null if it ends no sampled request
 };
 
 // Waits for the worker's last report of a profile.
@@ -214,6 +217,8 @@ struct Work {
                               CreateWork, ReadWork, OfferWork, PullWork,
                               ProfileWork, MeterWork, ModelWork>;
   Action action;
+  // The sampled request that the work belongs to; invalid if none.
+  TraceContext trace = {};
 };
 
 }  // namespace djinn

@@ -15,6 +15,7 @@
 namespace djinn {
 class Clock;
 class RandomSource;
+class SpanSink;
 }  // namespace djinn
 
 namespace djinn::worker {
@@ -67,6 +68,8 @@ struct SessionEnvironment {
   // Called, without locks, when the tenant's contents changed, or when the
   // coordinator should hear of a lease's credit.
   std::function<void()> contents_changed = [] {};
+  // Takes the spans of traced runs. Null when the worker exports none.
+  SpanSink* spans = nullptr;
 };
 
 }  // namespace djinn::worker

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "gpu_worker/session/base/violation.h"
 #include "gpu_worker/session/handlers/handlers.h"
+#include "gpu_worker/session/handlers/run_steps.h"
 #include "gpu_worker/store/device_memory.h"
 
 namespace djinn::worker {
@@ -31,13 +32,8 @@ absl::Status HandleProfile(SessionState& s, uint64_t sequence,
 }
 
 void ExpectProfile(SessionState& s) {
-  const Device& device = *s.who.environment.memory->device();
   s.profiling.arrivals.Expect(std::make_shared<SessionProfile>(
-      s.who.environment.clock,
-      device.times_nodes()
-          ? ""
-          : absl::StrCat("device ", device.name(),
-                         " does not say when a node was executed")));
+      s.who.environment.clock, NodesUntimed(s)));
 }
 
 absl::Status HandleMeter(SessionState& s, uint64_t sequence) {

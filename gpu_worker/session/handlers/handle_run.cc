@@ -1,4 +1,5 @@
 // Handles DefineGraph and Run.
+#include <string>
 #include <utility>
 
 #include "absl/base/optimization.h"
@@ -41,6 +42,26 @@ absl::Status HandleDefine(SessionState& s, uint64_t sequence,
 
 namespace {
 
+void ExecuteTraced(SessionState& s, const Plan& plan,
+                   const Lifetimes& lifetimes, RunContext context,
+                   v1::RunMetadata* metadata) {
+  Clock* const clock = s.who.environment.clock;
+  RunTrace& trace = *s.message.trace;
+  NodeTimer timer(clock, RunTrace::kMaxTimedNodes);
+  if (trace.wants_nodes()) {
+    std::string why = NodesUntimed(s);
+    if (why.empty()) {
+      context.timer = &timer;
+    } else {
+      trace.NoteUntimed(std::move(why));
+    }
+  }
+  const absl::Duration began = clock->Monotonic();
+  ExecuteRun(plan, s.runs.bound, lifetimes, context, metadata);
+  trace.NoteExecution(began, clock->Monotonic());
+  trace.NoteNodes(plan, timer);
+}
+
 absl::Duration Execute(SessionState& s, uint64_t sequence, uint64_t graph,
                        const Plan& plan, const Lifetimes& lifetimes,
                        v1::ExecutionMode mode, v1::RunMetadata* metadata) {
@@ -50,7 +71,10 @@ absl::Duration Execute(SessionState& s, uint64_t sequence, uint64_t graph,
                                    : s.who.environment.clock->Monotonic();
   };
   const absl::Duration start = now();
-  if (ABSL_PREDICT_TRUE(s.profiling.profile == nullptr)) {
+  if (ABSL_PREDICT_FALSE(s.message.trace != nullptr) &&
+      s.profiling.profile == nullptr) {
+    ExecuteTraced(s, plan, lifetimes, context, metadata);
+  } else if (ABSL_PREDICT_TRUE(s.profiling.profile == nullptr)) {
     ExecuteRun(plan, s.runs.bound, lifetimes, context, metadata);
   } else {
     s.profiling.stages.started = start;
@@ -137,7 +161,8 @@ absl::Status HandleRun(SessionState& s, uint64_t sequence, const v1::Run& run) {
   }
   s.who.environment.counters->recomputed_nodes += run.recomputed_nodes();
   end.failure = failure.get();
-  NoteRunOver(s, *metadata, s.message.arrived, std::move(end));
+  NoteRunOver(s, *metadata, s.message.arrived, std::move(end),
+              s.message.trace.get());
   // A run that was left out gets no reply, because the session ends, and its
   // end states the reason.
   if (run.reply_metadata() && !s.status.stopped) {

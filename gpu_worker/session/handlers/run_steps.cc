@@ -2,11 +2,15 @@
 
 #include <utility>
 
+#include "absl/base/optimization.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/clock.h"
 #include "common/base/error.h"
+#include "common/base/random.h"
 #include "common/base/retry_after.h"
 #include "common/base/status_macros.h"
+#include "common/log/log.h"
+#include "common/trace/span.h"
 #include "gpu_worker/plan/graph_cache.h"
 #include "gpu_worker/plan/node_edge.h"
 #include "gpu_worker/plan/run_executor.h"
@@ -167,8 +171,44 @@ void NoteRefusal(SessionState& s, const absl::Status& why) {
   s.counts.Refused(why);
 }
 
+std::unique_ptr<RunTrace> TraceOf(const SessionState& s,
+                                  const v1::Ordered& message) {
+  const SpanSink* const sink = s.who.environment.spans;
+  const TraceContext context = FromProto(message.trace());
+  if (sink == nullptr || !message.has_run() || !sink->Takes(context)) {
+    return nullptr;
+  }
+  return std::make_unique<RunTrace>(context);
+}
+
+std::string NodesUntimed(const SessionState& s) {
+  const Device& device = *s.who.environment.memory->device();
+  return device.times_nodes()
+             ? ""
+             : absl::StrCat("device ", device.name(),
+                            " does not say when a node was executed");
+}
+
+namespace {
+
+void ExportTrace(SessionState& s, const RunTrace& trace, absl::Duration now) {
+  const SessionEnvironment& environment = s.who.environment;
+  v1::RunRecord record;
+  if (!s.log.DescribeLast(now, &record)) return;
+  trace.Export(record,
+               {.worker_id = environment.worker_id,
+                .tenant = s.who.tenant,
+                .session_id = log::ShortId(s.who.session_id),
+                .wall = WallTimes(environment.clock),
+                .now = now},
+               environment.random->NonZero64(), environment.spans);
+}
+
+}  // namespace
+
 void NoteRunOver(SessionState& s, const v1::RunMetadata& metadata,
-                 absl::Duration arrived, RunRecords::End end) {
+                 absl::Duration arrived, RunRecords::End end,
+                 const RunTrace* trace) {
   const absl::Duration now = s.who.environment.clock->Monotonic();
   const v1::Phase phase = s.status.phase;
   s.counts.RunOver(phase,
@@ -185,6 +225,7 @@ void NoteRunOver(SessionState& s, const v1::RunMetadata& metadata,
     end.state = v1::RunRecord::FAILED;
   }
   s.log.Finish(end, now);
+  if (ABSL_PREDICT_FALSE(trace != nullptr)) ExportTrace(s, *trace, now);
 }
 
 absl::StatusOr<bool> BeginBatchRun(
@@ -232,7 +273,10 @@ void EndBatchRun(SessionState& s, absl::Duration used) {
       message.run().recomputed_nodes();
   const RootError failure = s.errors.oldest_new();
   NoteRunOver(s, response.metadata(), begun.item.arrived,
-              {.device_time = used, .failure = failure.get()});
+              {.device_time = used, .failure = failure.get()},
+              ABSL_PREDICT_FALSE(message.has_trace())
+                  ? TraceOf(s, message).get()
+                  : nullptr);
   begun.plan->AddDeviceTime(used);
   s.message.deadline = begun.item.deadline;
   NoteRunTime(s, message.run().graph_id(), used);

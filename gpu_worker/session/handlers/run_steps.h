@@ -4,6 +4,8 @@
 #define GPU_WORKER_SESSION_HANDLERS_RUN_STEPS_H_
 
 #include <cstdint>
+#include <memory>
+#include <string>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
@@ -33,9 +35,17 @@ RunContext ContextOf(SessionState& s, uint64_t sequence);
 void NoteRunTime(SessionState& s, uint64_t graph, absl::Duration took);
 // Counts the refusal of the run.
 void NoteRefusal(SessionState& s, const absl::Status& why);
-// Notes the end of the run that arrived at `arrived`.
+// Notes the end of the run that arrived at `arrived`. Exports its spans if it
+// has a trace.
 void NoteRunOver(SessionState& s, const v1::RunMetadata& metadata,
-                 absl::Duration arrived, RunRecords::End end);
+                 absl::Duration arrived, RunRecords::End end,
+                 const RunTrace* trace);
+// Returns the trace of a run's message that has a context; null when the worker
+// does not take it.
+std::unique_ptr<RunTrace> TraceOf(const SessionState& s,
+                                  const v1::Ordered& message);
+// Returns why the device cannot time nodes; empty when it can.
+std::string NodesUntimed(const SessionState& s);
 
 // --- Runs of a batch.
 

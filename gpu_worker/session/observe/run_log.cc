@@ -76,6 +76,11 @@ void RunLog::Finish(const RunRecords::End& end, absl::Duration now) {
   records_.Finish(end, now);
 }
 
+bool RunLog::DescribeLast(absl::Duration now, v1::RunRecord* out) const {
+  MutexLock lock(&mu_);
+  return records_.DescribeLast(now, out);
+}
+
 void RunLog::Abandon(absl::Span<const Waiting> waiting, absl::Duration now) {
   MutexLock lock(&mu_);
   records_.Abandon(waiting, gates_.At(now), now);

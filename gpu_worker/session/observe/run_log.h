@@ -62,6 +62,8 @@ class RunLog {
   void Begin(const Waiting& run, v1::Phase phase, absl::Duration now);
   void PutBack();
   void Finish(const RunRecords::End& end, absl::Duration now);
+  // Describes the run that Finish() recorded last; false when there is none.
+  bool DescribeLast(absl::Duration now, v1::RunRecord* out) const;
   // Records that all runs that wait were given up.
   void Abandon(absl::Span<const Waiting> waiting, absl::Duration now);
   // Records that the run in service yielded to another one for `away`. `reason`

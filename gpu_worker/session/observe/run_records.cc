@@ -229,6 +229,13 @@ void RunRecords::DescribeOne(const Record& record, absl::Duration now,
   }
 }
 
+bool RunRecords::DescribeLast(absl::Duration now, v1::RunRecord* out) const {
+  const size_t last = (place_ + kPlaces - 1) % kPlaces;
+  if (last >= records_.size()) return false;
+  DescribeOne(records_[last], now, out);
+  return true;
+}
+
 void RunRecords::Describe(
     absl::Span<const Waiting> waiting, const Moment& moment,
     google::protobuf::RepeatedPtrField<v1::RunRecord>* out) const {

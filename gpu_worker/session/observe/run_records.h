@@ -93,6 +93,9 @@ class RunRecords {
   void Abandon(absl::Span<const Waiting> waiting, const RunGates::Times& waited,
                absl::Duration now);
 
+  // Describes the run that was over last; false when there is none.
+  bool DescribeLast(absl::Duration now, v1::RunRecord* out) const;
+
   // The session's state at one moment.
   struct Moment {
     absl::Duration now;

@@ -26,6 +26,7 @@
 #include "gpu_worker/session/observe/profiling.h"
 #include "gpu_worker/session/observe/result_times.h"
 #include "gpu_worker/session/observe/run_log.h"
+#include "gpu_worker/session/observe/run_trace.h"
 #include "gpu_worker/session/observe/session_metrics.h"
 #include "gpu_worker/session/observe/session_profile.h"
 #include "gpu_worker/session/state/graph_table.h"
@@ -61,6 +62,8 @@ struct MessageInProgress {
   // memory.
   uint64_t missing_graph = 0;
   bool lacks_room = false;
+  // Null unless the message is a run of a trace that this worker takes.
+  std::unique_ptr<RunTrace> trace;
 };
 
 // The session's runs.

@@ -57,6 +57,9 @@ absl::Status RequestLease(State& r, absl::Duration timeout) {
   request.set_member(static_cast<uint32_t>(r.role.member));
   request.set_needed_bytes(r.role.needed_bytes);
   r.queue.Visit([&](Work& work) {
+    if (work.trace.valid() && !request.has_trace()) {
+      *request.mutable_trace() = ToProto(work.trace);
+    }
     const auto* install = std::get_if<InstallWork>(&work.action);
     if (install == nullptr || install->wait == nullptr ||
         request.contents_size() == kMaxHints) {
@@ -70,6 +73,9 @@ absl::Status RequestLease(State& r, absl::Duration timeout) {
   {
     MutexLock lock(&c.mu);
     c.ended_leases.emplace();
+    if (c.recovery.due && c.recovery.trace.valid()) {
+      *request.mutable_trace() = ToProto(c.recovery.trace);
+    }
   }
   absl::StatusOr<v1::LeaseGranted> granted =
       r.context->link->RequestLease(request, timeout);

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "client_lib/session/device/replica/replica.h"
 #include "client_lib/session/device/replica/replica_state.h"
+#include "client_lib/session/profile/request_tracer.h"
 #include "client_lib/session/stream/backoff.h"
 #include "client_lib/session/stream/worker_greeting.h"
 #include "common/base/error.h"
@@ -336,6 +337,11 @@ absl::Status LoseWorker(State& r, const absl::Status& cause) {
                  {{"device", r.index}, {"because", obstacle}});
     return absl::OkStatus();
   }
+  // A worker that is lost before the replay is executed belongs to the same
+  // recovery.
+  if (!c.recovery.reporter.open()) {
+    c.recovery.trace = RequestTracer::Global().NewTrace();
+  }
   c.recovery.reporter.Begin(r.index, r.role.member, c.lease.worker_id(), cause,
                             Now(r));
   if (!obstacle.empty()) {
@@ -487,12 +493,20 @@ void NoteExecuted(State& r, uint64_t sequence) {
 
 void SendReport(State& r) {
   std::vector<v1::RecoveryReport> reports;
+  TraceContext trace;
   {
     MutexLock lock(&r.connection.mu);
-    reports = r.connection.recovery.reporter.Take();
+    RecoveryState& recovery = r.connection.recovery;
+    reports = recovery.reporter.Take();
+    if (!recovery.reporter.open()) {
+      trace = std::exchange(recovery.trace, TraceContext());
+    }
   }
   for (v1::RecoveryReport& report : reports) {
     v1::SessionRequest request;
+    if (trace.valid() && &report == &reports.back()) {
+      *request.mutable_trace() = ToProto(trace);
+    }
     *request.mutable_recovered() = std::move(report);
     r.context->link->Report(std::move(request));
   }

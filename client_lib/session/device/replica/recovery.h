@@ -20,6 +20,7 @@
 #include "client_lib/session/model/thread_factory.h"
 #include "client_lib/session/transfer/work.h"
 #include "common/hash/hash.h"
+#include "common/trace/trace_context.h"
 #include "djinn/v1/execution.pb.h"
 
 namespace djinn {
@@ -43,6 +44,8 @@ struct RecoveryState {
   absl::Duration since;
   bool warned = false;  // that the lineage is incomplete
   RecoveryReporter reporter;
+  // The recovery's own trace; invalid if it is not sampled.
+  TraceContext trace;
 
   // The registrations of models that the worker has, by id.
   std::map<uint64_t, v1::RegisterModel> models;

@@ -36,6 +36,8 @@ class RecoveryReporter {
   void Executed(absl::Duration now);
   void Failed(const absl::Status& failure, absl::Duration now);
 
+  // Returns whether a recovery has begun and is not over.
+  bool open() const { return open_; }
   // Returns whether there is a complete report. It stays complete when another
   // recovery begins.
   bool complete() const { return !complete_.empty(); }

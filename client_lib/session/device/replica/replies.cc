@@ -72,6 +72,13 @@ absl::Status Apply(State& r, v1::ControlResponse* response,
             response->timing(), arrived);
         if (!bad.ok()) return Violation(bad.message());
       }
+      if (ABSL_PREDICT_FALSE(debug::Has(debug::kTrace))) {
+        ReadWait* const wait =
+            r.answers.table.reads().Find(response->read().sequence());
+        if (wait != nullptr && wait->traced != nullptr) {
+          wait->traced->arrived = Now(r);
+        }
+      }
       if (const absl::Status bad = r.answers.table.TakeRead(
               response->reply_number(), response->mutable_read(), &held);
           !bad.ok()) {
@@ -280,6 +287,9 @@ void OnBulk(State& r, uint64_t transfer_id, uint64_t offset,
       // The value's last byte arrived.
       if (ABSL_PREDICT_FALSE(wait->marks != nullptr)) {
         wait->marks->arrived = Now(r);
+      }
+      if (ABSL_PREDICT_FALSE(wait->traced != nullptr)) {
+        wait->traced->arrived = Now(r);
       }
       reads.Finish(wait);
       // A leader's locks may conflict with callbacks, as in OnMessage().

@@ -159,6 +159,12 @@ void SendMessages(State& r) {
         r.answers.profiler.MarkHanded(
             r.answers.table.reads().Find(next->sequence), Now(r));
       }
+      if (ABSL_PREDICT_FALSE(debug::Has(debug::kTrace))) {
+        ReadWait* const wait = r.answers.table.reads().Find(next->sequence);
+        if (wait != nullptr && wait->traced != nullptr) {
+          wait->traced->handed = Now(r);
+        }
+      }
       c.replies.Acknowledged(next->message->acknowledged_reply());
       messages.push_back(next->message);
       c.log.MarkSent();
@@ -271,7 +277,14 @@ void Process(State& r, Work work) {
   r.sender.encoder.NoteAdmitted(std::exchange(r.sender.admitted_now, {}));
   if (ABSL_PREDICT_FALSE(debug::Has(debug::kProfile)))
     ProfileSender(r, &messages);
+  const TraceContext trace = work.trace;
   r.sender.encoder.Encode(std::move(work), &messages);
+  if (ABSL_PREDICT_FALSE(trace.valid())) {
+    for (EncodedMessage& message : messages) {
+      v1::Ordered* const ordered = message.request->mutable_ordered();
+      if (ordered->has_run()) *ordered->mutable_trace() = ToProto(trace);
+    }
+  }
   EncodeForgottenModels(r, &messages);
   Append(r, std::move(messages));
 }

@@ -194,6 +194,9 @@ private_key_file: /etc/djinn/tls/tls.key
 {{- else -}}
 {{- $_ := set $set "insecure" true -}}
 {{- end -}}
+{{- if .Values.tracing.endpoint -}}
+{{- $_ := set $set "tracing" (include "djinn.tracingConfig" .Values.tracing | fromYaml) -}}
+{{- end -}}
 {{- if include "djinn.scaler" . -}}
 {{- $scaler := dict "listen" (printf "%s:%v" $host $ports.scaler) -}}
 {{- if not (include "djinn.tls" .) -}}{{- $_ := set $scaler "insecure" true -}}{{- end -}}
@@ -221,6 +224,23 @@ tls:
 insecure: true
 {{- else }}
 {{- fail "coordinator.etcd: set tls.secret, or insecure" }}
+{{- end }}
+{{- end -}}
+
+{{/* The `tracing` of coordinator.yaml and worker.yaml; the argument is tracing. */}}
+{{- define "djinn.tracingConfig" -}}
+endpoint: {{ .endpoint | quote }}
+sample_ratio: {{ .sampleRatio }}
+{{- if .tls.secret }}
+tls:
+  ca_file: /etc/djinn/tracing-tls/ca.crt
+  {{- with .tls.serverName }}
+  server_name: {{ . }}
+  {{- end }}
+{{- else if .insecure }}
+insecure: true
+{{- else }}
+{{- fail "tracing: set tls.secret, or insecure" }}
 {{- end }}
 {{- end -}}
 
@@ -284,6 +304,9 @@ tenants:
 {{- else -}}
 {{- $_ := set $set "insecure" true -}}
 {{- end -}}
+{{- if $root.Values.tracing.endpoint -}}
+{{- $_ := set $set "tracing" (include "djinn.tracingConfig" $root.Values.tracing | fromYaml) -}}
+{{- end -}}
 {{- /* GPUs and disks need mode shared; other tenants get processes of their own. */ -}}
 {{- $isolation := default dict $config.isolation -}}
 {{- $mode := default (ternary "shared" "process" (or (eq $worker.device "cuda") $worker.contentDisk.enabled)) $isolation.mode -}}
@@ -297,7 +320,15 @@ tenants:
 {{- mergeOverwrite $config $set | toYaml -}}
 {{- end -}}
 
-{{/* A rule of a NetworkPolicy. */}}
+{{/* Rules of a NetworkPolicy. The first is empty without a collector. */}}
+{{- define "djinn.tracingEgress" -}}
+{{- if .Values.tracing.endpoint -}}
+- ports:
+    - {port: {{ splitList ":" .Values.tracing.endpoint | last }}, protocol: TCP}
+  to: {{ toYaml .Values.networkPolicy.tracing | nindent 4 }}
+{{- end -}}
+{{- end -}}
+
 {{- define "djinn.dnsEgress" -}}
 - ports:
     - {port: 53, protocol: UDP}

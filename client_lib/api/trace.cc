@@ -1,0 +1,161 @@
+#include "client_lib/api/trace.h"
+
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "client_lib/session/model/fork_guard.h"
+#include "client_lib/session/profile/request_tracer.h"
+#include "common/base/clock.h"
+#include "common/base/error.h"
+#include "common/base/mutex.h"
+#include "common/base/random.h"
+#include "common/base/status_macros.h"
+#include "common/net/tls.h"
+#include "common/net/tracing/grpc_span_transport.h"
+#include "common/trace/span_exporter.h"
+#include "djinn/trace.h"
+
+namespace djinn {
+namespace {
+
+struct Process {
+  // Held during a change of options.
+  Mutex mu;
+  bool configured ABSL_GUARDED_BY(mu) = false;
+  std::shared_ptr<SpanExporter> exporter ABSL_GUARDED_BY(mu);
+};
+
+Process& TheProcess() {
+  static auto* const process = new Process;
+  return *process;
+}
+
+std::string FromEnvironment(const char* name) {
+  const char* const value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+absl::Status BadTracing(absl::string_view what) {
+  return MakeError(absl::StatusCode::kInvalidArgument, "BAD_TRACING", what);
+}
+
+absl::StatusOr<bool> Switch(const char* name) {
+  const std::string value = FromEnvironment(name);
+  if (value.empty() || value == "0" || value == "1") return value == "1";
+  return BadTracing(absl::StrCat(name, " is \"", value, "\": expected 0 or 1"));
+}
+
+// Sends the spans that wait when the process exits.
+void StopAtExit() {
+  // A forked child's exporter has no thread.
+  if (IsForkedChild()) return;
+  Process& process = TheProcess();
+  std::shared_ptr<SpanExporter> exporter;
+  {
+    MutexLock lock(&process.mu);
+    exporter = process.exporter;
+  }
+  if (exporter != nullptr) exporter->Stop();
+}
+
+absl::StatusOr<std::shared_ptr<SpanExporter>> MakeExporter(
+    const TracingOptions& options) {
+  if (options.endpoint.empty()) return nullptr;
+  DJINN_ASSIGN_OR_RETURN(
+      ChannelSecurity security,
+      ChannelSecurity::Make({options.ca_file, options.certificate_file,
+                             options.private_key_file, options.server_name},
+                            options.insecure));
+  DJINN_ASSIGN_OR_RETURN(
+      std::unique_ptr<SpanTransport> transport,
+      MakeGrpcSpanTransport(options.endpoint, std::move(security)));
+  SpanExporterOptions exporter_options;
+  exporter_options.service_name = "djinn-client";
+  exporter_options.instance_id = RandomSource::Real()->HexId();
+  return std::make_shared<SpanExporter>(std::move(exporter_options),
+                                        std::move(transport), Clock::Real());
+}
+
+// Puts the options into force. `before` becomes the former exporter, for the
+// caller to stop without the lock.
+absl::Status Configure(const TracingOptions& options, Process& process,
+                       std::shared_ptr<SpanExporter>* before)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(process.mu) {
+  if (!(options.sample_ratio >= 0 && options.sample_ratio <= 1)) {
+    return BadTracing(absl::StrCat("sample_ratio is ", options.sample_ratio,
+                                   ": expected a share from 0 to 1"));
+  }
+  if (options.endpoint.empty() && !options.ca_file.empty()) {
+    return BadTracing("ca_file is set, but there is no endpoint");
+  }
+  DJINN_ASSIGN_OR_RETURN(std::shared_ptr<SpanExporter> exporter,
+                         MakeExporter(options));
+  RequestTracer::Global().Configure({.sample_ratio = options.sample_ratio,
+                                     .nodes = options.nodes,
+                                     .sink = exporter});
+  process.configured = true;
+  *before = std::exchange(process.exporter, std::move(exporter));
+  static const int registered = std::atexit(&StopAtExit);
+  (void)registered;
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status ConfigureTracing(const TracingOptions& options) {
+  if (IsForkedChild()) return AfterForkError();
+  Process& process = TheProcess();
+  std::shared_ptr<SpanExporter> before;
+  {
+    MutexLock lock(&process.mu);
+    DJINN_RETURN_IF_ERROR(Configure(options, process, &before));
+  }
+  if (before != nullptr) before->Stop();
+  return absl::OkStatus();
+}
+
+absl::Status ConfigureTracingFromEnvironment() {
+  Process& process = TheProcess();
+  MutexLock lock(&process.mu);
+  if (process.configured) return absl::OkStatus();
+  TracingOptions options;
+  options.endpoint = FromEnvironment("DJINN_TRACING_ENDPOINT");
+  const std::string ratio = FromEnvironment("DJINN_TRACING_SAMPLE_RATIO");
+  if (!ratio.empty() && !absl::SimpleAtod(ratio, &options.sample_ratio)) {
+    return BadTracing(absl::StrCat("DJINN_TRACING_SAMPLE_RATIO is \"", ratio,
+                                   "\": expected a share from 0 to 1"));
+  }
+  DJINN_ASSIGN_OR_RETURN(options.nodes, Switch("DJINN_TRACING_NODES"));
+  DJINN_ASSIGN_OR_RETURN(options.insecure, Switch("DJINN_TRACING_INSECURE"));
+  options.ca_file = FromEnvironment("DJINN_TRACING_CA_FILE");
+  options.certificate_file = FromEnvironment("DJINN_TRACING_CERTIFICATE_FILE");
+  options.private_key_file = FromEnvironment("DJINN_TRACING_PRIVATE_KEY_FILE");
+  options.server_name = FromEnvironment("DJINN_TRACING_SERVER_NAME");
+  if (options.endpoint.empty() && ratio.empty()) return absl::OkStatus();
+  // Nothing was configured before.
+  std::shared_ptr<SpanExporter> before;
+  return Configure(options, process, &before);
+}
+
+struct TraceScope::Impl {
+  RequestTracer::Scope scope;
+};
+
+TraceScope::TraceScope(absl::string_view traceparent) {
+  const absl::StatusOr<Traceparent> parent = ParseTraceparent(traceparent);
+  status_ = parent.status();
+  if (!parent.ok()) return;
+  impl_ = new Impl{RequestTracer::Global().Enter(*parent)};
+}
+
+TraceScope::~TraceScope() {
+  if (impl_ == nullptr) return;
+  RequestTracer::Global().Leave(std::move(impl_->scope));
+  delete impl_;
+}
+
+}  // namespace djinn

@@ -1,0 +1,40 @@
+// A program whose requests may be traced. It finds its cluster and its options
+// in the environment. Makes COUNT requests of SIZE x SIZE products, each as a
+// part of the trace TRACEPARENT if that is given, and prints how long each took
+// by this program's own clock, in seconds.
+//
+// usage: traced_request COUNT SIZE [TRACEPARENT]
+#include <ATen/ATen.h>
+
+#include <cstdlib>
+#include <iostream>
+#include <optional>
+
+#include "absl/time/clock.h"
+#include "djinn/djinn.h"
+
+int main(int argc, char** argv) {
+  if (argc < 3) return 2;
+  const int size = std::atoi(argv[2]);
+  const at::Device device = djinn::Device();
+  for (int i = 0; i < std::atoi(argv[1]); ++i) {
+    std::optional<djinn::TraceScope> scope;
+    if (argc > 3) {
+      scope.emplace(argv[3]);
+      if (!scope->status().ok()) {
+        std::cerr << scope->status() << std::endl;
+        return 1;
+      }
+    }
+    const absl::Time began = absl::Now();
+    const at::Tensor x = at::ones({size, size}).to(device);
+    const at::Tensor product = at::mm(at::mm(at::mm(at::mm(x, x), x), x), x);
+    const float value = product.select(0, 0).select(0, 0).cpu().item<float>();
+    const absl::Duration took = absl::Now() - began;
+    if (value <= 0) return 1;
+    std::cout << absl::ToDoubleSeconds(took) << std::endl;
+  }
+  const absl::Status closed = djinn::Close();
+  if (!closed.ok()) std::cerr << closed << std::endl;
+  return closed.ok() ? 0 : 1;
+}

@@ -1,0 +1,50 @@
+"""Settings of traces, and the caller's own trace."""
+
+import unittest
+
+import torch
+
+import djinn
+from tests.python.remote_case import RemoteCase
+
+_PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-0"
+
+
+class TracingTest(RemoteCase):
+
+    def tearDown(self):
+        djinn.configure_tracing()
+
+    def compute(self):
+        x = torch.arange(6.).reshape(2, 3)
+        self.assertTrue(torch.equal((x.to("remote_accelerator") * 2).cpu(), x * 2))
+
+    def test_requests_within_and_without_the_callers_trace(self):
+        # Nothing listens there, which changes no result.
+        djinn.configure_tracing("127.0.0.1:1", sample_ratio=1, nodes=True)
+        for flag in "01":
+            with djinn.trace(_PARENT + flag):
+                self.compute()
+                with djinn.trace(_PARENT + "0"):
+                    self.compute()
+        self.compute()
+
+    def test_bad_settings_are_named(self):
+        for reason, arguments, named in (
+                ("BAD_TRACING", (), {"sample_ratio": 1.5}),
+                ("BAD_TRACING", (), {"ca_file": "ca.crt"}),
+                ("INSECURE_ADDRESS", ("otel.example.com:4317",), {}),
+                ("MALFORMED_ADDRESS", ("otel",), {})):
+            with self.assertRaises(djinn.Error) as caught:
+                djinn.configure_tracing(*arguments, **named)
+            self.assertEqual(caught.exception.reason, reason)
+
+    def test_a_malformed_traceparent_is_named(self):
+        with self.assertRaises(djinn.Error) as caught:
+            with djinn.trace("00-abc"):
+                self.fail("not reached")
+        self.assertEqual(caught.exception.reason, "BAD_TRACEPARENT")
+
+
+if __name__ == "__main__":
+    unittest.main()
