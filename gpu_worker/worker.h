@@ -45,6 +45,8 @@ struct ExecutorSeams {
   TurnGate* gate = nullptr;
   // Fetches the values of other workers.
   std::unique_ptr<PeerConnector> peers;
+  // Keeps contents at the supervisor; null: nothing does.
+  std::shared_ptr<ContentStore> contents;
 };
 
 // Serves from Start() until Stop(). Not thread-safe.

@@ -15,8 +15,8 @@
 #include "gpu_worker/session/uploads/upload_rate.h"
 #include "gpu_worker/store/content_cache.h"
 #include "gpu_worker/store/content_proofs.h"
-#include "gpu_worker/store/content_store.h"
 #include "gpu_worker/store/device_memory.h"
+#include "gpu_worker/store/disk_store.h"
 #include "gtest/gtest.h"
 
 namespace djinn::worker {
@@ -298,8 +298,8 @@ TEST_F(UploadsTest, ContentThatDoesNotFitNeedsNoProof) {
 TEST_F(UploadsTest, TheDiskMayHaveWhatMemoryHasNot) {
   const std::string folder = testing::TempDir() + "/uploads_contents";
   std::filesystem::remove_all(folder);
-  const std::unique_ptr<ContentStore> store = *ContentStore::Open(
-      {.directory = folder, .limit_bytes = 8 << 20}, &clock_);
+  const std::unique_ptr<DiskStore> store =
+      *DiskStore::Open({.directory = folder, .limit_bytes = 8 << 20}, &clock_);
   store->Bind(&device_, &contents_);
   environment_.store = store.get();
   {
