@@ -350,12 +350,15 @@ absl::Status SupervisedWorker::StartMonitoring(const WorkerConfig& config) {
       [this](Exposition* out) {
         CollectChannels(peer_channels_->counts(), out);
       },
+      [this](Exposition* out) {
+        if (contents_ != nullptr) contents_->Collect(out);
+      },
       // Executors add to no family before this one, and calls are counted by
       // both.
       [this](Exposition* out) { supervisor_->CollectExecutors(out); },
       // Caches are counted by both, too.
       [this](Exposition* out) {
-        if (contents_ != nullptr) contents_->Collect(out);
+        if (contents_ != nullptr) contents_->CollectCache(out);
       },
       [this](Exposition* out) { call_metrics_.Collect(out); }};
   options.readiness = [this] { return readiness_->Evaluate(); };

@@ -52,7 +52,10 @@ void WorkerReport::CollectMemory(Exposition* out) const {
   CollectCache("plan", plans.hits, plans.misses, plans.evictions, out);
   if (environment_.store != nullptr) {
     const auto disk = environment_.store->stats();
-    if (disk.has_value()) CollectDisk(*disk, worker, out);
+    if (disk.has_value()) {
+      CollectDiskCache(*disk, worker, out);
+      CollectDisk(*disk, out);
+    }
   }
   const ContentProofs::Stats proofs = environment_.proofs->stats();
   const auto challenges = [&](const char* result, uint64_t count) {

@@ -31,13 +31,16 @@ void CollectCache(const char* cache, uint64_t hits, uint64_t misses,
                static_cast<double>(evictions), {{"cache", cache}});
 }
 
-void CollectDisk(const ContentStore::Stats& disk, const std::string& worker,
-                 Exposition* out) {
+void CollectDiskCache(const ContentStore::Stats& disk,
+                      const std::string& worker, Exposition* out) {
   CollectCache("content_disk", disk.hits, disk.misses, disk.evictions, out);
   out->Gauge(
       "djinn_cache_bytes", "What a cache holds; plans are estimated.",
       static_cast<double>(disk.bytes),
       {{"worker", worker}, {"cache", "content_disk"}, {"residency", "disk"}});
+}
+
+void CollectDisk(const ContentStore::Stats& disk, Exposition* out) {
   const auto failures = [&](const char* kind, uint64_t count) {
     out->Counter("djinn_content_disk_failures_total",
                  "Contents not kept on disk, and files found broken.",

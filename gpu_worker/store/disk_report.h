@@ -16,8 +16,11 @@ v1::DiskUse DescribeDisk(const ContentStore::Stats& stats);
 // Adds the look-ups and evictions of the cache with this name.
 void CollectCache(const char* cache, uint64_t hits, uint64_t misses,
                   uint64_t evictions, Exposition* out);
-void CollectDisk(const ContentStore::Stats& disk, const std::string& worker,
-                 Exposition* out);
+// Add the look-ups of the disk, among those of other caches, and how well it
+// works.
+void CollectDiskCache(const ContentStore::Stats& disk,
+                      const std::string& worker, Exposition* out);
+void CollectDisk(const ContentStore::Stats& disk, Exposition* out);
 
 }  // namespace djinn::worker
 

@@ -79,7 +79,7 @@ void ContentService::Describe(size_t most, v1::WorkerState* state) const {
 }
 
 void ContentService::Collect(Exposition* out) const {
-  if (disk_ != nullptr) CollectDisk(*disk_->stats(), options_.worker_id, out);
+  if (disk_ != nullptr) CollectDisk(*disk_->stats(), out);
   const ContentCache::Stats cache = cache_.stats();
   out->Gauge("djinn_worker_kept_content_bytes",
              "Contents in the supervisor's memory: those that executors were "
@@ -94,6 +94,11 @@ void ContentService::Collect(Exposition* out) const {
                "Contents that an executor was lent because its client proved "
                "to have another tenant's bytes.",
                static_cast<double>(cache.adoptions));
+}
+
+void ContentService::CollectCache(Exposition* out) const {
+  if (disk_ == nullptr) return;
+  CollectDiskCache(*disk_->stats(), options_.worker_id, out);
 }
 
 }  // namespace djinn::worker

@@ -81,7 +81,11 @@ class ContentService {
   // Adds the use of the disk, and the contents that the service keeps, unless
   // the state names them already. It names at most `most` then.
   void Describe(size_t most, v1::WorkerState* state) const;
+  // Adds what only the service counts.
   void Collect(Exposition* out) const;
+  // Adds the look-ups of the disk, among those that executors count of their
+  // caches.
+  void CollectCache(Exposition* out) const;
 
  private:
   class Connection;
