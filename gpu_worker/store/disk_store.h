@@ -155,7 +155,7 @@ class DiskStore final : public ContentStore {
   bool MakeRoom(const std::string& tenant, uint64_t bytes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Returns whether one more content of the tenant may wait to be written. Sets
-  // `dropped` to one that gives way.
+  // `dropped` to one that makes room for it.
   bool MakePlace(const std::string& tenant, Pending* dropped)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   Tenants::iterator NextReader() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
