@@ -1,5 +1,8 @@
 #include "gpu_worker/supervised_worker.h"
 
+#include <sys/resource.h>
+
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -24,10 +27,23 @@ constexpr absl::Duration kShutdownGrace = absl::Seconds(2);
 // Contents that the supervisor reports besides those of executors.
 constexpr size_t kMaxContents = 65536;
 constexpr absl::Duration kStep = absl::Milliseconds(100);
+// Most descriptors of contents, as far as the system's limit allows.
+constexpr uint64_t kMaxDescriptors = 65536;
 constexpr char kHealthName[] = "djinn.v1.Execution";
 // Address space of an executor beyond its memory: stacks, shared-memory rings,
 // and what operators need for a while.
 constexpr uint64_t kMoreAddressSpace = uint64_t{16} << 30;
+
+// Returns how many descriptors contents may take. Raises the limit of this
+// process as far as it may, because services start with a low one.
+size_t DescriptorsForContents() {
+  rlimit limit = {};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+  getrlimit(RLIMIT_NOFILE, &limit);
+  return std::min<uint64_t>(limit.rlim_cur / 2, kMaxDescriptors);
+}
 
 }  // namespace
 
@@ -300,6 +316,7 @@ absl::Status SupervisedWorker::KeepContents(const WorkerConfig& config,
   options.executor_bytes = config.device_memory / config.executors;
   options.kept_bytes = config.content_memory;
   options.executors = config.executors;
+  options.descriptors = DescriptorsForContents();
   options.answer_timeout = config.transfer_idle_timeout;
   options.tenant_of = [this](uint64_t executor) {
     return supervisor_->TenantOf(executor);

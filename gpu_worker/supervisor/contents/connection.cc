@@ -158,7 +158,8 @@ absl::Status ContentService::Connection::Find(uint64_t id,
   look.tenant = service_.options_.tenant_of(executor_);
   // Whether there is room does not depend on what is here.
   const uint64_t most = service_.options_.executor_bytes;
-  if (look.tenant.empty() || size == 0 || size > most || bytes_ > most - size) {
+  if (look.tenant.empty() || size == 0 || size > most || bytes_ > most - size ||
+      loans_.size() + looks_.size() >= service_.max_loans_) {
     return Lend(AnswerTo(id), nullptr);
   }
   std::shared_ptr<Buffer> own =

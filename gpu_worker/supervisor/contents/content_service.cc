@@ -1,5 +1,6 @@
 #include "gpu_worker/supervisor/contents/content_service.h"
 
+#include <algorithm>
 #include <tuple>
 #include <utility>
 
@@ -18,8 +19,9 @@ constexpr size_t kMaxContents = 16384;
 ContentService::ContentService(Options options, std::unique_ptr<DiskStore> disk,
                                Clock* clock, RandomSource* random)
     : options_(std::move(options)),
+      max_loans_(options_.descriptors / 2 / options_.executors),
       clock_(clock),
-      cache_(kMaxContents, clock),
+      cache_(std::min(kMaxContents, options_.descriptors / 2), clock),
       // No executor's challenges take the place of another's.
       proofs_(&memory_, random, kMaxLooks * (options_.executors + 1)),
       disk_(std::move(disk)) {

@@ -16,6 +16,7 @@
 // given: an honest executor counts them there. Contents that nobody was lent
 // are kept up to Options::kept_bytes; beyond that, the tenant with the most of
 // them gives up the least valuable one (../../store/content_cache.h).
+// Options::descriptors bounds the numbers of both.
 //
 // One thread serves each executor, so an executor waits for nobody else's
 // bytes. An executor that sends what no executor of this program sends is
@@ -51,6 +52,9 @@ class ContentService {
     // 0: tenants share no contents.
     uint64_t kept_bytes = 0;
     size_t executors = 4;
+    // Descriptors that contents may take, one each. What is kept may have half
+    // of them, and each executor's loans an equal part of the other half.
+    size_t descriptors = 32768;
     // Time for an answer to a challenge, besides the time that its bytes take.
     absl::Duration answer_timeout = absl::Seconds(30);
     // Returns the tenant of the executor; empty for the spare one. Any thread
@@ -94,6 +98,8 @@ class ContentService {
   void Trim();
 
   const Options options_;
+  // Most loans and looks of one executor.
+  const size_t max_loans_;
   Clock* const clock_;
   LentMemory memory_;
   ContentCache cache_;

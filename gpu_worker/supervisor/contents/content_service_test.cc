@@ -35,6 +35,8 @@ using ::testing::HasSubstr;
 namespace fs = std::filesystem;
 
 constexpr uint64_t kShare = 1 << 20;
+// For three executors: 100 loans each.
+constexpr size_t kDescriptors = 600;
 constexpr int kPatienceMilliseconds = 120'000;
 
 // An executor's end of the socket.
@@ -142,7 +144,9 @@ class ContentServiceTest : public testing::Test {
     ContentService::Options options;
     options.worker_id = "w0";
     options.executor_bytes = kShare;
+    options.executors = 3;
     options.kept_bytes = kept;
+    options.descriptors = kDescriptors;
     options.tenant_of = [](uint64_t executor) {
       return executor == 4 ? "" : std::string(1, "?abc"[executor]);
     };
@@ -366,6 +370,24 @@ TEST_F(ContentServiceTest, AnExecutorHasNoMoreThanItsShare) {
   EXPECT_TRUE(executor(3).Next().absent());
   executor(3).Offer("");
   EXPECT_TRUE(executor(3).Next().absent());
+}
+
+TEST_F(ContentServiceTest, AnExecutorHasOnlySoManyLoans) {
+  executor(1).Keep("tiny");
+  executor(2).Keep("tiny");
+  std::vector<uint64_t> loans;
+  for (int i = 0; i < 100; ++i) {
+    executor(1).Find("tiny");
+    loans.push_back(executor(1).Next().lent());
+    EXPECT_NE(loans.back(), 0u);
+  }
+  executor(1).Find("tiny");
+  EXPECT_TRUE(executor(1).Next().absent());
+  executor(2).Find("tiny");
+  EXPECT_TRUE(executor(2).Next().has_lent());
+  executor(1).GiveBack(loans[50]);
+  executor(1).Find("tiny");
+  EXPECT_TRUE(executor(1).Next().has_lent());
 }
 
 TEST_F(ContentServiceTest, TheSpareExecutorHasNoContents) {
