@@ -147,8 +147,8 @@ absl::Status ContentService::Connection::Lend(v1::ContentAnswer answer,
   return Answer(answer, *descriptor);
 }
 
-absl::Status ContentService::Connection::Find(uint64_t id,
-                                              const v1::ContentName& name) {
+absl::Status ContentService::Connection::Find(
+    uint64_t id, const v1::ContentDescription& name) {
   if (id <= last_id_) return Bad("an id that does not rise");
   last_id_ = id;
   if (looks_.size() >= kMaxLooks) return Bad("too many looks");
@@ -281,8 +281,8 @@ bool ContentService::Connection::Settle(uint64_t id, Look* look,
   return true;
 }
 
-absl::Status ContentService::Connection::Offer(uint64_t id,
-                                               const v1::ContentName& name) {
+absl::Status ContentService::Connection::Offer(
+    uint64_t id, const v1::ContentDescription& name) {
   if (id <= last_id_) return Bad("an id that does not rise");
   last_id_ = id;
   if (arrival_ != nullptr) return Bad("an offer while it sends a content");

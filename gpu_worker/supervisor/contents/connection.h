@@ -41,7 +41,7 @@ class ContentService::Connection {
   // A content that the executor looks for. Exactly one of `load` and
   // `challenge` is set.
   struct Look {
-    v1::ContentName name;
+    v1::ContentDescription name;
     std::string tenant;
     std::shared_ptr<Buffer> buffer;  // for the load
     std::shared_ptr<ContentLoad> load;
@@ -65,7 +65,7 @@ class ContentService::Connection {
     ContentHasher hasher;
   };
 
-  static ContentHash HashOf(const v1::ContentName& name) {
+  static ContentHash HashOf(const v1::ContentDescription& name) {
     return {name.hash_high(), name.hash_low()};
   }
 
@@ -74,11 +74,11 @@ class ContentService::Connection {
   // socket, and InvalidArgument for what no executor of this program sends.
   absl::Status Receive();
   absl::Status Handle(const v1::ContentRequest& request);
-  absl::Status Find(uint64_t id, const v1::ContentName& name);
+  absl::Status Find(uint64_t id, const v1::ContentDescription& name);
   // Issues a challenge. Returns false when the tenant is not to be asked.
   bool AskForProof(Look* look);
   absl::Status Prove(uint64_t id, const std::string& mac);
-  absl::Status Offer(uint64_t id, const v1::ContentName& name);
+  absl::Status Offer(uint64_t id, const v1::ContentDescription& name);
   // Returns whether the service keeps the tenant's content and does not have
   // it.
   bool Wants(const std::string& tenant, const ContentHash& hash, uint64_t size);

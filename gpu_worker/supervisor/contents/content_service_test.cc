@@ -100,9 +100,9 @@ class RawExecutor {
   }
   int socket() const { return socket_.get(); }
 
-  static v1::ContentName NameOf(const std::string& bytes) {
+  static v1::ContentDescription NameOf(const std::string& bytes) {
     const ContentHash hash = HashContent(bytes.data(), bytes.size());
-    v1::ContentName name;
+    v1::ContentDescription name;
     name.set_hash_high(hash.high);
     name.set_hash_low(hash.low);
     name.set_size_bytes(bytes.size());

@@ -274,7 +274,7 @@ void SupervisorStore::Keep(const std::string& tenant, const ContentHash& hash,
 
 std::shared_ptr<ContentLoad> SupervisorStore::Load(ContentRequest request) {
   v1::ContentRequest find;
-  v1::ContentName* const name = find.mutable_find();
+  v1::ContentDescription* const name = find.mutable_find();
   name->set_hash_high(request.hash.high);
   name->set_hash_low(request.hash.low);
   name->set_size_bytes(request.buffer->size_bytes());
