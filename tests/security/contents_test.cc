@@ -76,6 +76,24 @@ class Uploader {
   Upload Send(uint64_t storage, const std::string& bytes) {
     return Send(storage, bytes, bytes);
   }
+  // Doubles the first elements of a storage of floats at version 1, in place,
+  // and returns them.
+  std::string Double(uint64_t storage) {
+    v1::Graph graph = CallOf(Op("aten::add_", "Tensor"));
+    graph.mutable_slots()->RemoveLast();
+    graph.mutable_nodes(0)->clear_results();
+    graph.mutable_nodes(0)->add_writes(0);
+    client_.Send(Define(50, std::move(graph)));
+    v1::Ordered run;
+    run.mutable_run()->set_graph_id(50);
+    v1::Binding* const binding = run.mutable_run()->add_bindings();
+    binding->set_storage(storage);
+    binding->set_base_version(1);
+    binding->set_reads(true);
+    binding->set_writes(1);
+    client_.Send(std::move(run));
+    return client_.ValueOf(storage, 2);
+  }
   RawClient& client() { return client_; }
 
  private:
@@ -121,7 +139,8 @@ class ContentsTest : public testing::Test {
 };
 
 TEST_F(ContentsTest, TenantsThatAgreedSendHashesAndNobodyElseLearns) {
-  const std::string bytes = BytesOf('s');
+  std::string bytes;
+  while (bytes.size() < 3 << 20) bytes += Values();
   Uploader attacker(*walls_, "attacker");
   Upload first = attacker.Send(10, bytes);
   EXPECT_TRUE(first.bytes);
@@ -134,6 +153,10 @@ TEST_F(ContentsTest, TenantsThatAgreedSendHashesAndNobodyElseLearns) {
       walls_->Metrics(),
       absl::StrCat("djinn_worker_kept_content_bytes{use=\"lent\"} ",
                    bytes.size())));
+  // What a tenant writes to the content, its own storage alone has.
+  EXPECT_EQ(victim.Double(10), FloatBytes({2, 4, 6, 8}));
+  EXPECT_EQ(attacker.client().ValueOf(10, 1), Values());
+  EXPECT_FALSE(Uploader(*walls_, "victim").Send(10, bytes).bytes);
   // The wrong bytes prove nothing, whether the worker has the content or not.
   const std::string others = BytesOf('o');
   Uploader again(*walls_, "attacker");

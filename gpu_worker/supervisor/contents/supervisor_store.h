@@ -1,5 +1,5 @@
-// The contents that an executor's supervisor keeps, as the executor sees them:
-// asks over a socket for what memory has not, and offers what its tenant's
+// Represents the contents that the supervisor keeps, in an executor. The store
+// asks over a socket for what the executor's memory lacks, and offers what
 // storages use. The other end is content_service.h.
 //
 // A content that the supervisor lends is mapped, not copied. The mapping is
