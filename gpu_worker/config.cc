@@ -112,16 +112,13 @@ void ReadKind(ConfigMap* root, ConfigMap* device, WorkerConfig* config) {
 
 // Notes an error where tenants of other hosts would share a process without
 // the operator's word, because they cannot have processes of their own.
-void DemandSharedMode(const ConfigMap& root, const WorkerConfig& config,
-                      ConfigMap* isolation) {
-  const bool cuda = config.device_kind == "cuda" || config.all_gpus;
-  if (!cuda && !root.Has("content_disk")) return;
+void DemandSharedMode(const WorkerConfig& config, ConfigMap* isolation) {
+  if (config.device_kind != "cuda" && !config.all_gpus) return;
   isolation->Error(
       "mode",
-      absl::StrCat("required where a worker listens off loopback and ",
-                   cuda ? "has a cuda device" : "keeps contents on disk",
-                   ", which mode process does not support. Say shared if all "
-                   "tenants trust each other"));
+      "required where a worker listens off loopback and has a cuda device, "
+      "which mode process does not support. Say shared if all tenants trust "
+      "each other");
 }
 
 // Reads the map under `isolation`, once the rest of `config` is read.
@@ -135,13 +132,14 @@ void ReadIsolation(ConfigMap* root, WorkerConfig* config) {
     map.Error("mode", "shared or process");
   }
   config->isolated = mode == "process";
-  if (other_hosts && !map.Has("mode")) DemandSharedMode(*root, *config, &map);
+  if (other_hosts && !map.Has("mode")) DemandSharedMode(*config, &map);
   config->executors =
       map.UInt("executors", config->executors, 1, kMaxExecutors);
   config->node_limit = map.Duration("node_limit", config->node_limit);
   if (config->node_limit < absl::Seconds(5)) {
     map.Error("node_limit", "at least 5s");
   }
+  config->content_memory = map.Size("content_memory", 0);
   const std::string ports = map.String("ports", "");
   if (!ports.empty()) {
     if (!ReadPorts(ports, config)) {
@@ -152,7 +150,8 @@ void ReadIsolation(ConfigMap* root, WorkerConfig* config) {
     }
   }
   if (!config->isolated) {
-    for (const char* const key : {"executors", "node_limit", "ports"}) {
+    for (const char* const key :
+         {"executors", "node_limit", "content_memory", "ports"}) {
       if (map.Has(key)) map.Error(key, "needs mode: process");
     }
     return;
@@ -160,11 +159,6 @@ void ReadIsolation(ConfigMap* root, WorkerConfig* config) {
   if (!map.Has("mode")) return;
   if (config->device_kind == "cuda" || config->all_gpus) {
     map.Error("mode", "process is not available for cuda devices");
-  }
-  if (root->Has("content_disk")) {
-    root->Error("content_disk",
-                "not with isolation.mode: process, whose executors reach no "
-                "files");
   }
 }
 

@@ -94,6 +94,9 @@
 //                                     # equal part of the device's memory
 //     node_limit: 5m                  # ends a tenant's process when one of
 //                                     # its nodes takes longer
+//     content_memory: 8GiB            # for contents that tenants share,
+//     besides
+//                                     # device.memory; default: they share none
 //     ports: 7100-7163                # of the executors, where listen is no
 //                                     # Unix socket; default: any
 //   content_disk:                     # default: a restarted worker has no
@@ -195,6 +198,8 @@ struct WorkerConfig {
   // Empty when there is no disk store.
   std::string content_disk_directory;
   uint64_t content_disk_limit = 0;
+  // Memory for contents that the supervisor of executors keeps.
+  uint64_t content_memory = 0;
   // Empty when the device's health is not asked of NVML.
   std::string nvml_library;
   // Whether there is a worker for each GPU.

@@ -243,15 +243,23 @@ TEST_F(ConfigTest, TenantsOfOtherHostsHaveProcessesUnlessItSaysShared) {
 
 TEST_F(ConfigTest, WhatCannotHaveProcessesMustSayShared) {
   const std::string rest = "\ninsecure: true\nlisten: 0.0.0.0:7072";
-  const std::string disk = "\ncontent_disk: {directory: kept, limit: 2GiB}";
   EXPECT_THAT(Complaint("{kind: cuda:0}" + rest),
               AllOf(HasSubstr("isolation.mode"), HasSubstr("Say shared")));
-  EXPECT_THAT(Complaint("{}" + rest + disk),
-              AllOf(HasSubstr("isolation.mode"), HasSubstr("on disk")));
   const std::string shared = rest + "\nisolation: {mode: shared}";
   EXPECT_TRUE(Read("{kind: cuda:0}" + shared).ok());
-  EXPECT_TRUE(Read("{}" + shared + disk).ok());
   EXPECT_TRUE(Read("{kind: cuda:0}").ok());
+}
+
+TEST_F(ConfigTest, ProcessesKeepContentsToo) {
+  const auto config = Read(
+      "{}\ninsecure: true\nlisten: 0.0.0.0:7072"
+      "\nisolation: {content_memory: 3GiB}"
+      "\ncontent_disk: {directory: kept, limit: 2GiB}");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_TRUE(config->isolated);
+  EXPECT_EQ(config->content_memory, uint64_t{3} << 30);
+  EXPECT_EQ(config->content_disk_limit, uint64_t{2} << 30);
+  EXPECT_EQ(Read("{}\nisolation: {mode: process}")->content_memory, 0u);
 }
 
 TEST_F(ConfigTest, IsolationSaysWhatIsWrong) {
@@ -272,9 +280,8 @@ TEST_F(ConfigTest, IsolationSaysWhatIsWrong) {
               HasSubstr("at least 5s"));
   EXPECT_THAT(Complaint("{kind: cuda:0}\nisolation: {mode: process}"),
               HasSubstr("not available for cuda"));
-  EXPECT_THAT(Complaint("{}\nisolation: {mode: process}"
-                        "\ncontent_disk: {directory: kept, limit: 2GiB}"),
-              HasSubstr("reach no files"));
+  EXPECT_THAT(Complaint("{}\nisolation: {mode: shared, content_memory: 1GiB}"),
+              HasSubstr("needs mode: process"));
 }
 
 }  // namespace

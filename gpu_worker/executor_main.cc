@@ -67,8 +67,8 @@ void ReportHealth(SupervisionLink* link, SpanBuffer* spans, Worker* worker) {
   }
 }
 
-absl::Status Serve(SupervisionLink* link,
-                   const MakeDeviceFunction& make_device) {
+absl::Status Serve(SupervisionLink* link, const MakeDeviceFunction& make_device,
+                   const WrapMemory& wrap) {
   DJINN_ASSIGN_OR_RETURN(const v1::ExecutorSetup setup, link->ReadSetup());
   WorkerConfig config = ConfigOf(setup);
   DJINN_ASSIGN_OR_RETURN(std::unique_ptr<Device> device, make_device(&config));
@@ -87,6 +87,14 @@ absl::Status Serve(SupervisionLink* link,
     close(kSharedMemoryListenerFd);
   }
   seams.peers = MakeSupervisorPeers(Descriptor(setup.fetching_fd()));
+  if (setup.contents_fd() > 0) {
+    SupervisorStore::Options options;
+    if (config.device_kind == "cpu") options.wrap = wrap;
+    seams.contents = std::make_shared<SupervisorStore>(
+        Descriptor(setup.contents_fd()), std::move(options), Clock::Real());
+  } else {
+    close(kContentsFd);
+  }
   DJINN_ASSIGN_OR_RETURN(TurnWord word, TurnWord::Map(setup.turn_word_fd()));
   SharedTurnGate gate(std::move(word), Descriptor(setup.turn_event_fd()));
   seams.gate = &gate;
@@ -122,7 +130,7 @@ absl::Status Serve(SupervisionLink* link,
 
 }  // namespace
 
-int RunExecutor(const MakeDeviceFunction& make_device) {
+int RunExecutor(const MakeDeviceFunction& make_device, const WrapMemory& wrap) {
   const absl::Status prepared = PrepareSandbox(kLastFd);
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   log::Configure("executor", log::Level::kInfo);
@@ -133,7 +141,7 @@ int RunExecutor(const MakeDeviceFunction& make_device) {
   absl::Status served = prepared;
   if (served.ok()) {
     SupervisionLink link{Descriptor(kSupervisionFd)};
-    served = Serve(&link, make_device);
+    served = Serve(&link, make_device, wrap);
   }
   if (!served.ok()) log::Error("executor failed", {{"error", served}});
   // Skips destructors of libraries, some of which use files.

@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "gpu_worker/config.h"
 #include "gpu_worker/device/device.h"
+#include "gpu_worker/supervisor/contents/supervisor_store.h"
 
 namespace djinn::worker {
 
@@ -16,8 +17,9 @@ using MakeDeviceFunction =
     std::function<absl::StatusOr<std::unique_ptr<Device>>(WorkerConfig*)>;
 
 // Runs an executor on the descriptors that launcher.h names, until the
-// supervisor is gone. Returns the exit status.
-int RunExecutor(const MakeDeviceFunction& make_device);
+// supervisor is gone. `wrap` makes buffers of a CPU device. Returns the exit
+// status.
+int RunExecutor(const MakeDeviceFunction& make_device, const WrapMemory& wrap);
 
 }  // namespace djinn::worker
 

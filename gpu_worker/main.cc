@@ -168,7 +168,9 @@ bool IsExecutor(int argc, char** argv) {
 }
 
 int Main(int argc, char** argv) {
-  if (IsExecutor(argc, argv)) return RunExecutor(MakeMeasuredDevice);
+  if (IsExecutor(argc, argv)) {
+    return RunExecutor(MakeMeasuredDevice, WrapHostMemory);
+  }
   EndWhenBroken end;
   WorkerConfig config;
   std::unique_ptr<Worker> worker;

@@ -87,6 +87,8 @@ std::vector<std::string> PendingSettings(const WorkerConfig& running,
   compare("isolation.mode", running.isolated, read.isolated);
   compare("isolation.executors", running.executors, read.executors);
   compare("isolation.node_limit", running.node_limit, read.node_limit);
+  compare("isolation.content_memory", running.content_memory,
+          read.content_memory);
   compare("isolation.ports",
           std::pair(running.first_executor_port, running.last_executor_port),
           std::pair(read.first_executor_port, read.last_executor_port));

@@ -1,5 +1,8 @@
 #include "gpu_worker/supervised_worker.h"
 
+#include <sys/resource.h>
+
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -22,11 +25,26 @@ namespace djinn::worker {
 namespace {
 
 constexpr absl::Duration kShutdownGrace = absl::Seconds(2);
+// Contents that the supervisor reports besides those of executors.
+constexpr size_t kMaxContents = 65536;
 constexpr absl::Duration kStep = absl::Milliseconds(100);
+// Most descriptors of contents, as far as the system's limit allows.
+constexpr uint64_t kMaxDescriptors = 65536;
 constexpr char kHealthName[] = "djinn.v1.Execution";
 // Address space of an executor beyond its memory: stacks, shared-memory rings,
 // and what operators need for a while.
 constexpr uint64_t kMoreAddressSpace = uint64_t{16} << 30;
+
+// Returns how many descriptors contents may take. Raises the limit of this
+// process as far as it may, because services start with a low one.
+size_t DescriptorsForContents() {
+  rlimit limit = {};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+  getrlimit(RLIMIT_NOFILE, &limit);
+  return std::min<uint64_t>(limit.rlim_cur / 2, kMaxDescriptors);
+}
 
 }  // namespace
 
@@ -183,6 +201,13 @@ absl::StatusOr<std::unique_ptr<SupervisedWorker>> SupervisedWorker::Start(
                                                 Descriptor socket) {
     return raw->fetching_->Serve(executor, std::move(socket));
   };
+  DJINN_RETURN_IF_ERROR(worker->KeepContents(config, clock, random));
+  ContentService* const contents = worker->contents_.get();
+  if (contents != nullptr) {
+    options.serve_contents = [contents](uint64_t executor, Descriptor socket) {
+      return contents->Serve(executor, std::move(socket));
+    };
+  }
   worker->leave_request_.set_worker_id(options.worker_id);
   worker->leave_request_.set_incarnation(options.incarnation);
   const absl::Duration start_timeout = options.start_timeout;
@@ -233,15 +258,20 @@ absl::StatusOr<std::unique_ptr<SupervisedWorker>> SupervisedWorker::Start(
     MutexLock lock(&worker->mu_);
     worker->synchronizer_ = std::make_unique<Synchronizer>(
         synchronizer_options, worker->registry_.get(), random,
-        [supervisor, settings, always] {
+        [supervisor, contents, settings, always] {
           v1::WorkerState state = supervisor->Snapshot();
+          if (contents != nullptr) contents->Describe(kMaxContents, &state);
           state.MergeFrom(always);
           settings->AddFacts(&state);
           return state;
         },
-        [supervisor,
+        [supervisor, contents,
          pulls = worker->pulls_.get()](const v1::DesiredState& desired) {
           pulls->Learn(desired);
+          if (contents != nullptr) {
+            contents->SetSharing({desired.sharing_tenants().begin(),
+                                  desired.sharing_tenants().end()});
+          }
           supervisor->Apply(desired);
         });
   }
@@ -272,6 +302,38 @@ absl::Status SupervisedWorker::ReachPeers(const WorkerConfig& config,
       [this](uint64_t executor, const std::string& session_id) {
         return supervisor_->HasSession(executor, session_id);
       });
+  return absl::OkStatus();
+}
+
+absl::Status SupervisedWorker::KeepContents(const WorkerConfig& config,
+                                            Clock* clock,
+                                            RandomSource* random) {
+  std::unique_ptr<DiskStore> disk;
+  if (!config.content_disk_directory.empty()) {
+    // Executors wait before they offer a content.
+    DJINN_ASSIGN_OR_RETURN(
+        disk, DiskStore::Open({.directory = config.content_disk_directory,
+                               .limit_bytes = config.content_disk_limit,
+                               .write_after = absl::ZeroDuration()},
+                              clock));
+  }
+  if (disk == nullptr && config.content_memory == 0) return absl::OkStatus();
+  ContentService::Options options;
+  options.worker_id = config.worker_id;
+  options.executor_bytes = config.device_memory / config.executors;
+  options.kept_bytes = config.content_memory;
+  options.executors = config.executors;
+  options.descriptors = DescriptorsForContents();
+  options.answer_timeout = config.transfer_idle_timeout;
+  options.tenant_of = [this](uint64_t executor) {
+    return supervisor_->TenantOf(executor);
+  };
+  options.refuse = [this](uint64_t executor, const absl::Status& why) {
+    supervisor_->Refuse(executor, why);
+  };
+  options.changed = [this] { NotifyChange(); };
+  contents_ = std::make_unique<ContentService>(std::move(options),
+                                               std::move(disk), clock, random);
   return absl::OkStatus();
 }
 
@@ -313,9 +375,16 @@ absl::Status SupervisedWorker::StartMonitoring(const WorkerConfig& config) {
       [this](Exposition* out) {
         CollectChannels(peer_channels_->counts(), out);
       },
+      [this](Exposition* out) {
+        if (contents_ != nullptr) contents_->Collect(out);
+      },
       // Executors add to no family before this one, and calls are counted by
       // both.
       [this](Exposition* out) { supervisor_->CollectExecutors(out); },
+      // Caches are counted by both, too.
+      [this](Exposition* out) {
+        if (contents_ != nullptr) contents_->CollectCache(out);
+      },
       [this](Exposition* out) { call_metrics_.Collect(out); }};
   options.readiness = [this] { return readiness_->Evaluate(); };
   DJINN_ASSIGN_OR_RETURN(monitoring_, MonitoringPort::Open(std::move(options)));

@@ -29,6 +29,7 @@
 #include "gpu_worker/registry/synchronizer.h"
 #include "gpu_worker/settings.h"
 #include "gpu_worker/supervisor/arbiter.h"
+#include "gpu_worker/supervisor/contents/content_service.h"
 #include "gpu_worker/supervisor/fetching.h"
 #include "gpu_worker/supervisor/launcher.h"
 #include "gpu_worker/supervisor/supervisor.h"
@@ -67,6 +68,10 @@ class SupervisedWorker {
   absl::Status StartMonitoring(const WorkerConfig& config);
   // Makes what executors reach other workers through.
   absl::Status ReachPeers(const WorkerConfig& config, Clock* clock);
+  // Makes what keeps executors' contents, if something does. Returns the errors
+  // of DiskStore::Open().
+  absl::Status KeepContents(const WorkerConfig& config, Clock* clock,
+                            RandomSource* random);
   // Runs the supervisor until Stop(), and then stops it.
   void Supervise();
   // Reports a change, once there is a stream.
@@ -82,6 +87,8 @@ class SupervisedWorker {
   std::unique_ptr<FetchingServer> fetching_;
   // Null when traces are not configured.
   std::unique_ptr<SpanExporter> spans_;
+  // Null when no contents are kept outside of executors.
+  std::unique_ptr<ContentService> contents_;
   std::unique_ptr<Launcher> launcher_;
   std::unique_ptr<Arbiter> arbiter_;
   std::unique_ptr<Supervisor> supervisor_;

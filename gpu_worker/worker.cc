@@ -15,7 +15,7 @@
 #include "gpu_worker/pull/grpc_peers.h"
 #include "gpu_worker/registry/grpc_registry.h"
 #include "gpu_worker/service/execution_service.h"
-#include "gpu_worker/store/content_store.h"
+#include "gpu_worker/store/disk_store.h"
 
 namespace djinn::worker {
 namespace {
@@ -104,9 +104,9 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(
   if (!config.content_disk_directory.empty()) {
     DJINN_ASSIGN_OR_RETURN(
         options.store,
-        ContentStore::Open({.directory = config.content_disk_directory,
-                            .limit_bytes = config.content_disk_limit},
-                           clock));
+        DiskStore::Open({.directory = config.content_disk_directory,
+                         .limit_bytes = config.content_disk_limit},
+                        clock));
   }
   DJINN_ASSIGN_OR_RETURN(
       ChannelSecurity peer_security,
@@ -174,6 +174,7 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::StartExecutor(
   options.one_tenant = true;
   options.gate = seams.gate;
   options.spans = seams.spans;
+  options.store = std::move(seams.contents);
   options.device_broken = std::move(device_broken);
   worker->core_ = std::make_unique<WorkerCore>(options, worker->device_.get(),
                                                clock, random);

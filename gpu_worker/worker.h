@@ -48,6 +48,8 @@ struct ExecutorSeams {
   std::unique_ptr<PeerConnector> peers;
   // Takes the spans of traced runs, and outlives the worker; may be null.
   SpanSink* spans = nullptr;
+  // Keeps contents at the supervisor; null: nothing does.
+  std::shared_ptr<ContentStore> contents;
 };
 
 // Serves from Start() until Stop(). Not thread-safe.

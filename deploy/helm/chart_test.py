@@ -221,9 +221,12 @@ class ConfigurationTest(Case):
         shared = worker(config={"isolation": {"mode": "shared"}})
         self.assertEqual(self.worker(shared)["isolation"], {"mode": "shared"})
 
-    def test_gpus_and_disks_say_that_tenants_share(self):
-        for given in ({"device": "cuda"}, {"contentDisk": {"enabled": True, "limit": "1GiB"}}):
-            self.assertEqual(self.worker(worker(**given))["isolation"], {"mode": "shared"})
+    def test_gpus_say_that_tenants_share(self):
+        self.assertEqual(self.worker(worker(device="cuda"))["isolation"], {"mode": "shared"})
+
+    def test_disks_leave_tenants_their_processes(self):
+        kept = worker(contentDisk={"enabled": True, "limit": "1GiB"})
+        self.assertEqual(self.worker(kept)["isolation"]["mode"], "process")
 
     def test_executor_ports_are_the_charts(self):
         self.refuses("ports", worker={"config": {"isolation": {"ports": "1-9"}}})

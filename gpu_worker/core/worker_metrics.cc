@@ -1,6 +1,7 @@
 // Collects the worker's metrics.
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "absl/time/time.h"
@@ -13,23 +14,10 @@
 #include "gpu_worker/store/content_cache.h"
 #include "gpu_worker/store/content_proofs.h"
 #include "gpu_worker/store/content_store.h"
+#include "gpu_worker/store/disk_report.h"
 
 namespace djinn::worker {
 namespace {
-
-template <typename Stats>
-void CollectCache(const char* cache, const Stats& stats, Exposition* out) {
-  const auto requests = [&](const char* result, uint64_t count) {
-    out->Counter("djinn_cache_requests_total", "Look-ups in a cache.",
-                 static_cast<double>(count),
-                 {{"cache", cache}, {"result", result}});
-  };
-  requests("hit", stats.hits);
-  requests("miss", stats.misses);
-  out->Counter("djinn_cache_evictions_total",
-               "Entries that a cache evicted to make room.",
-               static_cast<double>(stats.evictions), {{"cache", cache}});
-}
 
 void CollectExecution(const ExecutionCounters& counters, Exposition* out) {
   out->Counter("djinn_worker_runs_total", "Runs executed.",
@@ -53,36 +41,21 @@ void CollectExecution(const ExecutionCounters& counters, Exposition* out) {
                static_cast<double>(counters.write_copies));
 }
 
-void CollectDisk(const ContentStore::Stats& disk, const std::string& worker,
-                 Exposition* out) {
-  CollectCache("content_disk", disk, out);
-  out->Gauge(
-      "djinn_cache_bytes", "What a cache holds; plans are estimated.",
-      static_cast<double>(disk.bytes),
-      {{"worker", worker}, {"cache", "content_disk"}, {"residency", "disk"}});
-  const auto failures = [&](const char* kind, uint64_t count) {
-    out->Counter("djinn_content_disk_failures_total",
-                 "Contents that could not be written to disk (kind=write), and "
-                 "corrupt files found (kind=corrupt).",
-                 static_cast<double>(count), {{"kind", kind}});
-  };
-  failures("write", disk.failed_writes);
-  failures("corrupt", disk.corrupt_files);
-  out->Gauge("djinn_content_disk_writable",
-             "Whether the last content was kept on disk.",
-             disk.failure.empty() ? 1 : 0);
-}
-
 }  // namespace
 
 void WorkerReport::CollectMemory(Exposition* out) const {
   const std::string& worker = environment_.worker_id;
   const ContentCache::Stats contents = environment_.contents->stats();
   const GraphCache::Stats plans = environment_.graphs->stats();
-  CollectCache("content", contents, out);
-  CollectCache("plan", plans, out);
+  CollectCache("content", contents.hits, contents.misses, contents.evictions,
+               out);
+  CollectCache("plan", plans.hits, plans.misses, plans.evictions, out);
   if (environment_.store != nullptr) {
-    CollectDisk(environment_.store->stats(), worker, out);
+    const auto disk = environment_.store->stats();
+    if (disk.has_value()) {
+      CollectDiskCache(*disk, worker, out);
+      CollectDisk(*disk, out);
+    }
   }
   const ContentProofs::Stats proofs = environment_.proofs->stats();
   const auto challenges = [&](const char* result, uint64_t count) {

@@ -17,6 +17,7 @@
 #include "gpu_worker/store/content_cache.h"
 #include "gpu_worker/store/content_store.h"
 #include "gpu_worker/store/device_memory.h"
+#include "gpu_worker/store/disk_report.h"
 
 namespace djinn::worker {
 namespace {
@@ -46,17 +47,6 @@ void ReportCache(const Stats& stats, v1::CacheUse* cache) {
   cache->set_hits(stats.hits);
   cache->set_misses(stats.misses);
   cache->set_evictions(stats.evictions);
-}
-
-void ReportDisk(const ContentStore::Stats& stats, v1::DiskUse* disk) {
-  v1::CacheUse* const cache = disk->mutable_cache();
-  ReportCache(stats, cache);
-  cache->set_entries(stats.entries);
-  cache->set_size_bytes(stats.bytes);
-  disk->set_limit_bytes(stats.limit_bytes);
-  disk->set_failed_writes(stats.failed_writes);
-  disk->set_corrupt_files(stats.corrupt_files);
-  disk->set_failure(stats.failure);
 }
 
 void ReportExecuted(const ExecutionCounters& counters,
@@ -165,7 +155,8 @@ void WorkerReport::ReportCaches(v1::WorkerState* state) const {
   content_cache->set_size_bytes(contents.bytes);
   std::vector<ContentCache::Content> held = environment_.contents->List();
   if (environment_.store != nullptr) {
-    ReportDisk(environment_.store->stats(), state->mutable_disk());
+    const auto disk = environment_.store->stats();
+    if (disk.has_value()) *state->mutable_disk() = DescribeDisk(*disk);
     // Clients need not send contents that are on disk, either.
     for (ContentCache::Content& content : environment_.store->List()) {
       if (held.size() >= kMaxReportedContents) break;

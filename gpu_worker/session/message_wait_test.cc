@@ -13,6 +13,7 @@
 #include "common/hash/content_proof.h"
 #include "common/lease/lease_verifier.h"
 #include "common/log/log.h"
+#include "gpu_worker/store/disk_store.h"
 #include "gpu_worker/testing/batch_fixture.h"
 #include "gpu_worker/testing/core_fixture.h"
 #include "gpu_worker/testing/core_peers.h"
@@ -181,7 +182,7 @@ class DiskWaitTest : public MessageWaitTest {
   }
   void Restart() {
     core_.reset();
-    absl::StatusOr<std::unique_ptr<ContentStore>> store = ContentStore::Open(
+    absl::StatusOr<std::unique_ptr<DiskStore>> store = DiskStore::Open(
         {.directory = folder_, .limit_bytes = 64 << 20}, &clock_);
     ASSERT_TRUE(store.ok()) << store.status();
     WorkerCoreOptions options;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "gmock/gmock.h"
+#include "gpu_worker/store/disk_store.h"
 #include "gpu_worker/testing/core_fixture.h"
 
 namespace djinn::worker {
@@ -217,7 +218,7 @@ class DiskTest : public WorkerCoreTest {
   // Replaces the worker as a new process would.
   void Restart() {
     core_.reset();
-    absl::StatusOr<std::unique_ptr<ContentStore>> store = ContentStore::Open(
+    absl::StatusOr<std::unique_ptr<DiskStore>> store = DiskStore::Open(
         {.directory = folder_, .limit_bytes = 64 << 20}, &clock_);
     ASSERT_TRUE(store.ok()) << store.status();
     WorkerCoreOptions options;

@@ -3,9 +3,12 @@
 #include <time.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
+#include "common/hash/content_proof.h"
 #include "common/hash/hash.h"
+#include "common/transport/shared_bytes.h"
 
 namespace djinn::worker {
 namespace {
@@ -27,40 +30,92 @@ absl::Duration ThreadTime() {
 
 }  // namespace
 
-ContentChallenge::~ContentChallenge() {
-  if (outstanding_ != nullptr) --*outstanding_;
-}
+class ContentProofs::Challenge final : public ContentChallenge {
+ public:
+  // `outstanding` counts the challenge, and no longer once it is destroyed.
+  Challenge(std::string tenant, std::string key, uint64_t size_bytes,
+            std::function<void()> settled,
+            std::function<void(absl::Duration)> charge,
+            std::shared_ptr<std::atomic<size_t>> outstanding)
+      : tenant_(std::move(tenant)),
+        key_(std::move(key)),
+        size_bytes_(size_bytes),
+        settled_(std::move(settled)),
+        charge_(std::move(charge)),
+        outstanding_(std::move(outstanding)) {}
+  ~Challenge() override { --*outstanding_; }
 
-void ContentChallenge::Answer(std::string mac) {
-  {
-    MutexLock lock(&mu_);
-    if (answer_.has_value() || expired_) return;
-    answer_ = std::move(mac);
-    if (!SettledLocked()) return;
+  const std::string& key() const override { return key_; }
+  void Answer(std::string mac) override {
+    {
+      MutexLock lock(&mu_);
+      if (answer_.has_value() || expired_) return;
+      answer_ = std::move(mac);
+      if (!SettledLocked()) return;
+    }
+    settled_();
   }
-  settled_();
-}
-
-void ContentChallenge::Expire() {
-  {
-    MutexLock lock(&mu_);
-    if (SettledLocked()) return;
-    expired_ = true;
+  void Expire() override {
+    {
+      MutexLock lock(&mu_);
+      if (SettledLocked()) return;
+      expired_ = true;
+    }
+    settled_();
   }
-  settled_();
-}
+  bool answered() const override {
+    MutexLock lock(&mu_);
+    return answer_.has_value();
+  }
+  bool settled() const override {
+    MutexLock lock(&mu_);
+    return SettledLocked();
+  }
+  std::shared_ptr<Buffer> Take() override;
 
-bool ContentChallenge::answered() const {
-  MutexLock lock(&mu_);
-  return answer_.has_value();
-}
+  const std::string& tenant() const { return tenant_; }
+  // Adds a candidate; null stands for the worker's own bytes, if there is none.
+  // Call it before Compute().
+  void Add(std::shared_ptr<Buffer> buffer, SharedBytes bytes) {
+    works_.push_back({std::move(buffer), std::move(bytes), ContentMac(key_)});
+  }
+  bool has_work() const { return !works_.empty(); }
+  // Computes and charges one piece. Returns false when it was the last. One
+  // thread at a time calls it.
+  bool Compute();
 
-bool ContentChallenge::settled() const {
-  MutexLock lock(&mu_);
-  return SettledLocked();
-}
+ private:
+  // The computation for one candidate.
+  struct Work {
+    std::shared_ptr<Buffer> buffer;
+    SharedBytes bytes;
+    ContentMac mac;
+  };
 
-std::shared_ptr<Buffer> ContentChallenge::Take() {
+  bool SettledLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return expired_ || (answer_.has_value() && computed_);
+  }
+  void ComputePiece();
+
+  const std::string tenant_;
+  const std::string key_;
+  const uint64_t size_bytes_;
+  const std::function<void()> settled_;
+  const std::function<void(absl::Duration)> charge_;
+  const std::shared_ptr<std::atomic<size_t>> outstanding_;
+  // The thread that computes owns these while it does a piece of work.
+  std::vector<Work> works_;
+  uint64_t done_bytes_ = 0;
+
+  mutable Mutex mu_;
+  std::optional<std::string> answer_ ABSL_GUARDED_BY(mu_);
+  bool expired_ ABSL_GUARDED_BY(mu_) = false;
+  bool computed_ ABSL_GUARDED_BY(mu_) = false;
+  std::vector<std::pair<std::shared_ptr<Buffer>, std::string>> expected_
+      ABSL_GUARDED_BY(mu_);
+};
+
+std::shared_ptr<Buffer> ContentProofs::Challenge::Take() {
   MutexLock lock(&mu_);
   std::shared_ptr<Buffer> proven;
   if (expired_) return proven;
@@ -71,6 +126,40 @@ std::shared_ptr<Buffer> ContentChallenge::Take() {
   }
   expected_.clear();
   return proven;
+}
+
+void ContentProofs::Challenge::ComputePiece() {
+  const uint64_t count = std::min(size_bytes_ - done_bytes_, kPieceBytes);
+  for (Work& work : works_) {
+    if (work.buffer != nullptr) {
+      work.mac.Add(work.bytes.bytes.substr(done_bytes_, count));
+      continue;
+    }
+    const absl::string_view nobodys = NobodysBytes();
+    for (uint64_t done = 0; done < count; done += nobodys.size()) {
+      work.mac.Add(nobodys.substr(0, count - done));
+    }
+  }
+  done_bytes_ += count;
+}
+
+bool ContentProofs::Challenge::Compute() {
+  const absl::Duration start = ThreadTime();
+  ComputePiece();
+  charge_(ThreadTime() - start);
+  if (done_bytes_ < size_bytes_) return true;
+  bool settled;
+  {
+    MutexLock lock(&mu_);
+    for (Work& work : works_) {
+      expected_.emplace_back(std::move(work.buffer), work.mac.Finish());
+    }
+    works_.clear();
+    settled = answer_.has_value() && !expired_;
+    computed_ = true;
+  }
+  if (settled) settled_();
+  return false;
 }
 
 ContentProofs::ContentProofs(Device* device, RandomSource* random,
@@ -99,41 +188,33 @@ std::shared_ptr<ContentChallenge> ContentProofs::Issue(
     ++refused_;
     return nullptr;
   }
-  std::shared_ptr<ContentChallenge> challenge(new ContentChallenge);
-  challenge->outstanding_ = outstanding_;
-  challenge->tenant_ = std::move(tenant);
-  challenge->key_ = random_->Bytes(kContentKeyBytes);
-  challenge->settled_ = std::move(settled);
-  challenge->charge_ = std::move(charge);
-  challenge->size_bytes_ = size_bytes;
-  const auto add = [&](std::shared_ptr<Buffer> buffer, SharedBytes bytes) {
-    challenge->works_.push_back(
-        {std::move(buffer), std::move(bytes), ContentMac(challenge->key_)});
-  };
+  auto challenge = std::make_shared<Challenge>(
+      std::move(tenant), random_->Bytes(kContentKeyBytes), size_bytes,
+      std::move(settled), std::move(charge), outstanding_);
   for (std::shared_ptr<Buffer>& candidate : candidates) {
     absl::StatusOr<SharedBytes> bytes = device_->HostBytes(candidate);
-    if (bytes.ok()) add(std::move(candidate), *std::move(bytes));
+    if (bytes.ok()) challenge->Add(std::move(candidate), *std::move(bytes));
   }
-  if (challenge->works_.empty()) add(nullptr, {});
+  if (!challenge->has_work()) challenge->Add(nullptr, {});
   ++issued_;
   Put(challenge);
   return challenge;
 }
 
-void ContentProofs::Put(const std::shared_ptr<ContentChallenge>& challenge) {
+void ContentProofs::Put(const std::shared_ptr<Challenge>& challenge) {
   MutexLock lock(&mu_);
-  auto& queue = queues_[challenge->tenant_];
-  if (queue.empty()) turns_.push_back(challenge->tenant_);
+  auto& queue = queues_[challenge->tenant()];
+  if (queue.empty()) turns_.push_back(challenge->tenant());
   queue.push_back(challenge);
   changed_.Signal();
 }
 
-std::shared_ptr<ContentChallenge> ContentProofs::Next() {
+std::shared_ptr<ContentProofs::Challenge> ContentProofs::Next() {
   MutexLock lock(&mu_);
   while (!turns_.empty()) {
     const auto queue = queues_.find(turns_.front());
     turns_.pop_front();
-    std::shared_ptr<ContentChallenge> challenge = queue->second.front().lock();
+    std::shared_ptr<Challenge> challenge = queue->second.front().lock();
     queue->second.pop_front();
     if (queue->second.empty()) {
       queues_.erase(queue);
@@ -149,45 +230,10 @@ std::shared_ptr<ContentChallenge> ContentProofs::Next() {
 }
 
 bool ContentProofs::Work() {
-  const std::shared_ptr<ContentChallenge> challenge = Next();
+  const std::shared_ptr<Challenge> challenge = Next();
   if (challenge == nullptr) return false;
-  const absl::Duration start = ThreadTime();
-  const bool last = Compute(challenge.get());
-  challenge->charge_(ThreadTime() - start);
-  if (!last) {
-    Put(challenge);
-    return true;
-  }
-  bool settled;
-  {
-    MutexLock lock(&challenge->mu_);
-    for (ContentChallenge::Work& work : challenge->works_) {
-      challenge->expected_.emplace_back(std::move(work.buffer),
-                                        work.mac.Finish());
-    }
-    challenge->works_.clear();
-    settled = challenge->answer_.has_value() && !challenge->expired_;
-    challenge->computed_ = true;
-  }
-  if (settled) challenge->settled_();
+  if (challenge->Compute()) Put(challenge);
   return true;
-}
-
-bool ContentProofs::Compute(ContentChallenge* challenge) {
-  const uint64_t from = challenge->done_bytes_;
-  const uint64_t count = std::min(challenge->size_bytes_ - from, kPieceBytes);
-  for (ContentChallenge::Work& work : challenge->works_) {
-    if (work.buffer != nullptr) {
-      work.mac.Add(work.bytes.bytes.substr(from, count));
-      continue;
-    }
-    const absl::string_view nobodys = NobodysBytes();
-    for (uint64_t done = 0; done < count; done += nobodys.size()) {
-      work.mac.Add(nobodys.substr(0, count - done));
-    }
-  }
-  challenge->done_bytes_ += count;
-  return challenge->done_bytes_ == challenge->size_bytes_;
 }
 
 void ContentProofs::Run() {

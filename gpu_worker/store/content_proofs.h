@@ -33,64 +33,10 @@
 #include "absl/time/time.h"
 #include "common/base/mutex.h"
 #include "common/base/random.h"
-#include "common/hash/content_proof.h"
-#include "common/transport/shared_bytes.h"
 #include "gpu_worker/device/device.h"
+#include "gpu_worker/store/content_challenge.h"
 
 namespace djinn::worker {
-
-class ContentProofs;
-
-class ContentChallenge {
- public:
-  ~ContentChallenge();
-
-  const std::string& key() const { return key_; }
-
-  // Accepts the client's answer. Only the first one counts, and none after
-  // Expire().
-  void Answer(std::string mac);
-  // Settles the challenge because its deadline has passed.
-  void Expire();
-  bool answered() const;
-
-  // Returns whether Take() has the outcome.
-  bool settled() const;
-  // Returns the buffer whose bytes the client has proved to have, or null. Call
-  // it once, when the challenge is settled.
-  std::shared_ptr<Buffer> Take();
-
- private:
-  friend class ContentProofs;
-  ContentChallenge() = default;
-  bool SettledLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    return expired_ || (answer_.has_value() && computed_);
-  }
-
-  std::string tenant_;
-  std::string key_;
-  std::function<void()> settled_;
-  std::function<void(absl::Duration)> charge_;
-  // The computation for one candidate; over the worker's own bytes when there
-  // is no candidate.
-  struct Work {
-    std::shared_ptr<Buffer> buffer;
-    SharedBytes bytes;
-    ContentMac mac;
-  };
-  // The thread that computes owns these while it does a piece of work.
-  uint64_t size_bytes_ = 0;
-  std::vector<Work> works_;
-  uint64_t done_bytes_ = 0;
-  std::shared_ptr<std::atomic<size_t>> outstanding_;
-
-  mutable Mutex mu_;
-  std::optional<std::string> answer_ ABSL_GUARDED_BY(mu_);
-  bool expired_ ABSL_GUARDED_BY(mu_) = false;
-  bool computed_ ABSL_GUARDED_BY(mu_) = false;
-  std::vector<std::pair<std::shared_ptr<Buffer>, std::string>> expected_
-      ABSL_GUARDED_BY(mu_);
-};
 
 class ContentProofs {
  public:
@@ -126,13 +72,12 @@ class ContentProofs {
   Stats stats() const;
 
  private:
+  class Challenge;
+
   void Run();
-  void Put(const std::shared_ptr<ContentChallenge>& challenge);
+  void Put(const std::shared_ptr<Challenge>& challenge);
   // Takes out and returns the next challenge that still lives.
-  std::shared_ptr<ContentChallenge> Next();
-  // Computes one piece of the challenge's work; returns true when it was the
-  // last.
-  bool Compute(ContentChallenge* challenge);
+  std::shared_ptr<Challenge> Next();
 
   Device* const device_;
   RandomSource* const random_;
@@ -147,7 +92,7 @@ class ContentProofs {
   CondVar changed_;
   // The challenges by tenant, no queue empty, and the order in which tenants
   // take turns.
-  std::map<std::string, std::deque<std::weak_ptr<ContentChallenge>>> queues_
+  std::map<std::string, std::deque<std::weak_ptr<Challenge>>> queues_
       ABSL_GUARDED_BY(mu_);
   std::deque<std::string> turns_ ABSL_GUARDED_BY(mu_);
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;

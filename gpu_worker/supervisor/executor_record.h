@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "common/transport/shared_memory/shared_region.h"
 #include "gpu_worker/supervisor/frames.h"
@@ -31,8 +32,10 @@ struct Supervisor::Executor {
   // 0 before it is launched.
   pid_t pid = 0;
   Descriptor socket;
-  // Serves what it fetches; null when nothing does. Released without locks.
+  // Serve what it fetches and its contents; null when nothing does. Released
+  // without locks.
   std::shared_ptr<void> fetching;
+  std::shared_ptr<void> contents;
   bool ready = false;
   // True when the supervisor has asked it to end.
   bool ending = false;
@@ -56,6 +59,8 @@ struct Supervisor::Executor {
   absl::Duration same_mark;
   // Time since its last message.
   absl::Duration silent;
+  // Set when it must end.
+  absl::Status fault;
   // Messages that it sent recently; see kMaxMessages.
   double messages = 0;
 

@@ -292,6 +292,15 @@ TEST_F(HostileExecutorTest, FloodOfMessagesEndsIt) {
   }
 }
 
+TEST_F(HostileExecutorTest, AViolationOnAnotherSocketEndsIt) {
+  EXPECT_EQ(supervisor_.TenantOf(1), "evil");
+  EXPECT_EQ(supervisor_.TenantOf(77), "");
+  supervisor_.Refuse(77, absl::InvalidArgumentError("nobody"));
+  EXPECT_FALSE(EndsNow());
+  supervisor_.Refuse(1, absl::InvalidArgumentError("bytes of another hash"));
+  EXPECT_TRUE(EndsNow());
+}
+
 TEST(CheckFieldsTest, FactsThatNoDeviceHasAreRefused) {
   v1::ExecutorReady ready;
   ready.set_device("cpu");

@@ -32,6 +32,8 @@ struct LaunchedExecutor {
   // The supervisor's ends of the sockets that both share; they do not block.
   Descriptor socket;
   Descriptor fetching;
+  // Of type SOCK_SEQPACKET.
+  Descriptor contents;
 };
 
 // Descriptors of an executor process. Those after the listener may be missing.
@@ -41,7 +43,8 @@ inline constexpr int kSharedMemoryListenerFd = 5;
 inline constexpr int kTurnWordFd = 6;
 inline constexpr int kTurnEventFd = 7;
 inline constexpr int kFetchingFd = 8;
-inline constexpr int kLastFd = kFetchingFd;
+inline constexpr int kContentsFd = 9;
+inline constexpr int kLastFd = kContentsFd;
 
 // Called by one thread at a time.
 class Launcher {

@@ -161,9 +161,11 @@ class ProcessLauncher : public Launcher {
                                           const Arbiter::Seat& seat) override {
     LaunchedExecutor launched;
     DJINN_ASSIGN_OR_RETURN(const Descriptor theirs,
-                           MakeSocket(&launched.socket));
+                           MakeSocket(SOCK_STREAM, &launched.socket));
     DJINN_ASSIGN_OR_RETURN(const Descriptor their_fetching,
-                           MakeSocket(&launched.fetching));
+                           MakeSocket(SOCK_STREAM, &launched.fetching));
+    DJINN_ASSIGN_OR_RETURN(const Descriptor their_contents,
+                           MakeSocket(SOCK_SEQPACKET, &launched.contents));
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
     posix_spawnattr_t attributes;
@@ -186,6 +188,7 @@ class ProcessLauncher : public Launcher {
     place(seat.word, kTurnWordFd);
     place(seat.event, kTurnEventFd);
     place(their_fetching, kFetchingFd);
+    place(their_contents, kContentsFd);
     // The supervisor has blocked the signals that end it. SIGTERM of a whole
     // group must not end executors before their supervisor has told clients.
     sigset_t all;
@@ -222,9 +225,9 @@ class ProcessLauncher : public Launcher {
 
  private:
   // Sets `ours` to one end, which does not block, and returns the other one.
-  static absl::StatusOr<Descriptor> MakeSocket(Descriptor* ours) {
+  static absl::StatusOr<Descriptor> MakeSocket(int type, Descriptor* ours) {
     int ends[2];
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
+    if (socketpair(AF_UNIX, type | SOCK_CLOEXEC, 0, ends) != 0) {
       return Failed("socketpair", errno);
     }
     *ours = Descriptor(ends[0]);

@@ -149,6 +149,7 @@ absl::Status Supervisor::Receive(Executor* executor) {
 absl::Status Supervisor::Overdue(const Executor& executor) const {
   if (executor.ending) return absl::CancelledError("no longer needed");
   if (executor.pid == 0) return absl::OkStatus();
+  if (!executor.fault.ok()) return executor.fault;
   if (executor.unsent.size() > kMaxUnsentBytes) {
     return absl::ResourceExhaustedError("it does not read its orders");
   }
@@ -246,6 +247,7 @@ void Supervisor::Destroy(const std::shared_ptr<Executor>& executor,
   }
   arbiter_->Remove(executor->number);
   executor->fetching.reset();
+  executor->contents.reset();
   const std::string reason =
       ErrorReason(why).empty() ? "EXECUTOR_LOST" : ErrorReason(why);
   {
@@ -312,6 +314,10 @@ void Supervisor::LaunchDue() {
       executor->fetching = options_.serve_fetching(
           executor->number, std::move(launched->fetching));
     }
+    if (options_.serve_contents != nullptr) {
+      executor->contents = options_.serve_contents(
+          executor->number, std::move(launched->contents));
+    }
     MutexLock lock(&mu_);
     log::Info("executor started", {{"number", executor->number},
                                    {"pid", launched->pid},
@@ -332,6 +338,9 @@ void Supervisor::LaunchDue() {
     setup->set_turn_word_fd(kTurnWordFd);
     setup->set_turn_event_fd(kTurnEventFd);
     setup->set_fetching_fd(kFetchingFd);
+    if (options_.serve_contents != nullptr) {
+      setup->set_contents_fd(kContentsFd);
+    }
     // The first executor has measured the speed.
     if (facts_.speed().flops_per_second() > 0) {
       setup->set_calibrate(false);

@@ -279,6 +279,22 @@ v1::ExecutorReady Supervisor::facts() const {
   return facts_;
 }
 
+std::string Supervisor::TenantOf(uint64_t executor) const {
+  MutexLock lock(&mu_);
+  const auto found = executors_.find(executor);
+  return found == executors_.end() ? "" : found->second->tenant;
+}
+
+void Supervisor::Refuse(uint64_t executor, const absl::Status& why) {
+  {
+    MutexLock lock(&mu_);
+    const auto found = executors_.find(executor);
+    if (found == executors_.end()) return;
+    found->second->fault = why;
+  }
+  Wake();
+}
+
 bool Supervisor::HasSession(uint64_t executor,
                             const std::string& session_id) const {
   MutexLock lock(&mu_);

@@ -68,6 +68,10 @@ struct SupervisorOptions {
   // thread of Step(). Null: executors fetch nothing.
   std::function<std::shared_ptr<void>(uint64_t number, Descriptor socket)>
       serve_fetching;
+  // Does so for the executor's contents. Null: none are kept outside of
+  // executors.
+  std::function<std::shared_ptr<void>(uint64_t number, Descriptor socket)>
+      serve_contents;
   // Takes the spans of executors, and outlives the supervisor. Null: executors
   // make none.
   SpanExporter* spans = nullptr;
@@ -101,6 +105,11 @@ class Supervisor {
   absl::Status Ready() const;
   // Returns the speed and the numerics that the first executor reported.
   v1::ExecutorReady facts() const;
+
+  // Returns the executor's tenant; empty when it has none, or has ended.
+  std::string TenantOf(uint64_t executor) const;
+  // Has Step() end the executor, for this reason.
+  void Refuse(uint64_t executor, const absl::Status& why);
 
   // Returns whether the executor has a lease of the session.
   bool HasSession(uint64_t executor, const std::string& session_id) const;

@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -50,8 +51,15 @@ inline std::string FieldOf(absl::string_view line, const std::string& key) {
 // `attacker0`, `attacker1`, …, and workers w0, w1, … of the given isolation.
 class Walls {
  public:
+  struct More {
+    // Tenants that share contents.
+    std::set<std::string> sharing;
+    // Further lines of every worker's configuration.
+    std::string of_workers;
+  };
+
   explicit Walls(const std::string& isolation, int workers = 1,
-                 int more_attackers = 0)
+                 int more_attackers = 0, const More& more = {})
       : workers_(static_cast<size_t>(workers)) {
     // Tests that run at the same time may have the same process id, each in a
     // namespace of its own.
@@ -69,8 +77,9 @@ class Walls {
     std::string list;
     for (const std::string& tenant : tenants) {
       Write(tenant + ".token", TokenOf(tenant));
-      absl::StrAppend(&list, "\n  - {name: ", tenant, ", token_file: ", tenant,
-                      ".token}");
+      absl::StrAppend(
+          &list, "\n  - {name: ", tenant, ", token_file: ", tenant, ".token",
+          more.sharing.contains(tenant) ? ", share_contents: true}" : "}");
     }
     coordinator_address_ =
         Start(&coordinator_, programs_.coordinator, "coordinator",
@@ -81,20 +90,21 @@ class Walls {
                   list + "\n");
     for (size_t i = 0; i < workers_.size(); ++i) {
       const std::string id = absl::StrCat("w", i);
-      Start(&workers_[i], programs_.worker, id,
-            absl::StrCat("worker_id: ", id,
-                         "\nlisten: 127.0.0.1:0"
-                         "\nmonitoring: {listen: 127.0.0.1:0}"
-                         "\nshared_memory_socket: ",
-                         id, ".shm\ncoordinator: ", coordinator_address_,
-                         "\njoin_token_file: join.token"
-                         "\ndevice: {kind: cpu, memory: 512MiB, threads: 1, "
-                         // Lets a node in that NODE_LIMIT must end.
-                         "longest_call: 1h, "
-                         "calibrate: false}"
-                         "\nheartbeat_interval: 100ms"
-                         "\nisolation: ",
-                         isolation, "\n"));
+      configurations_.push_back(
+          absl::StrCat("worker_id: ", id,
+                       "\nlisten: 127.0.0.1:0"
+                       "\nmonitoring: {listen: 127.0.0.1:0}"
+                       "\nshared_memory_socket: ",
+                       id, ".shm\ncoordinator: ", coordinator_address_,
+                       "\njoin_token_file: join.token"
+                       "\ndevice: {kind: cpu, memory: 512MiB, threads: 1, "
+                       // Lets a node in that NODE_LIMIT must end.
+                       "longest_call: 1h, "
+                       "calibrate: false}"
+                       "\nheartbeat_interval: 100ms"
+                       "\nisolation: ",
+                       isolation, "\n", more.of_workers));
+      StartWorker(i);
     }
   }
   ~Walls() {
@@ -110,6 +120,14 @@ class Walls {
     std::filesystem::remove_all(folder_);
   }
 
+  // Ends the worker as its operator does, and starts another one in its place.
+  void RestartWorker(size_t index = 0) {
+    workers_[index].Stop(absl::Seconds(30));
+    const std::string id = absl::StrCat("w", index);
+    std::filesystem::remove(Path(id + ".address"));
+    std::filesystem::remove(Path(id + ".monitoring"));
+    StartWorker(index);
+  }
   const std::string& coordinator() const { return coordinator_address_; }
   ChildProcess& worker(size_t index = 0) { return workers_[index]; }
   std::string log(size_t index = 0) const {
@@ -171,6 +189,10 @@ class Walls {
     std::ofstream(Path(name)) << text;
     chmod(Path(name).c_str(), 0600);
   }
+  void StartWorker(size_t index) {
+    Start(&workers_[index], programs_.worker, absl::StrCat("w", index),
+          configurations_[index]);
+  }
   std::string Start(ChildProcess* child, const std::string& program,
                     const std::string& name, const std::string& yaml) {
     Write(name + ".yaml", yaml);
@@ -197,6 +219,7 @@ class Walls {
   ClusterPrograms programs_;
   ChildProcess coordinator_;
   std::vector<ChildProcess> workers_;
+  std::vector<std::string> configurations_;
   std::string coordinator_address_;
 };
 

@@ -184,4 +184,19 @@ absl::StatusOr<std::unique_ptr<Device>> MakeCpuDevice(
       std::make_shared<PrepackedLinear>(packed_bytes), options);
 }
 
+std::shared_ptr<Buffer> WrapHostMemory(void* memory, uint64_t bytes,
+                                       std::shared_ptr<void> owner) {
+  auto* const kept = new std::shared_ptr<void>(std::move(owner));
+  c10::DataPtr data(
+      memory, kept,
+      [](void* context) {
+        delete static_cast<std::shared_ptr<void>*>(context);
+      },
+      c10::Device(c10::kCPU));
+  return std::make_shared<TorchBuffer>(
+      c10::Storage(c10::make_intrusive<c10::StorageImpl>(
+          c10::StorageImpl::use_byte_size_t(), static_cast<int64_t>(bytes),
+          std::move(data), /*allocator=*/nullptr, /*resizable=*/false)));
+}
+
 }  // namespace djinn::worker

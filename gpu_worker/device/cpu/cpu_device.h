@@ -46,6 +46,11 @@ struct CpuDeviceOptions {
 absl::StatusOr<std::unique_ptr<Device>> MakeCpuDevice(
     const CpuDeviceOptions& options);
 
+// Returns a buffer of the device over memory of the host, aligned to a page,
+// that `owner` keeps and that nothing else writes.
+std::shared_ptr<Buffer> WrapHostMemory(void* memory, uint64_t bytes,
+                                       std::shared_ptr<void> owner);
+
 }  // namespace djinn::worker
 
 #endif  // GPU_WORKER_DEVICE_CPU_CPU_DEVICE_H_

@@ -4,7 +4,9 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/base/error.h"
@@ -56,6 +58,24 @@ class CpuDeviceTest : public testing::Test {
 
   std::unique_ptr<Device> device_;
 };
+
+TEST_F(CpuDeviceTest, MemoryOfOthersIsABufferAsLongAsItIsUsed) {
+  alignas(4096) static float memory[1024] = {1, 2, 3};
+  auto owner = std::make_shared<int>(0);
+  const std::weak_ptr<int> alive = owner;
+  std::shared_ptr<Buffer> buffer =
+      WrapHostMemory(memory, sizeof(memory), std::move(owner));
+  EXPECT_EQ(buffer->size_bytes(), sizeof(memory));
+  std::optional<SharedBytes> bytes = device_->HostBytes(buffer).value();
+  EXPECT_EQ(static_cast<const void*>(bytes->bytes.data()), memory);
+  const std::shared_ptr<Buffer> copy =
+      device_->Clone(*buffer, 3 * sizeof(float)).value();
+  EXPECT_EQ(ElementsOf<float>(Bytes(copy)), (std::vector<float>{1, 2, 3}));
+  buffer = nullptr;
+  EXPECT_FALSE(alive.expired());
+  bytes = std::nullopt;
+  EXPECT_TRUE(alive.expired());
+}
 
 TEST_F(CpuDeviceTest, TellsNameAndMemory) {
   EXPECT_EQ(device_->name(), "cpu");

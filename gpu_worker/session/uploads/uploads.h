@@ -142,7 +142,8 @@ class Uploads {
     // Exactly one of the two is set.
     std::shared_ptr<ContentChallenge> challenge;
     std::shared_ptr<ContentLoad> load;
-    Room room;  // for the load
+    // For the load. A proof of what the supervisor has keeps the reservation.
+    Room room;
     absl::Duration started;
     absl::Duration deadline;
 
@@ -160,16 +161,21 @@ class Uploads {
     MutexLock lock(&mu_);
     return way_;
   }
-  // Starts to read the content from disk. Returns false when the disk does not
-  // have it, or there is no room for it.
+  // Starts to read the content from the store. Returns false when the store
+  // does not have it, or there is no room for it.
   bool StartLoad();
   // Asks the client for a proof. Finds nothing when no proof can be requested.
   Found AskForProof();
+  // Asks the challenge of the search.
+  Found Ask(std::unique_ptr<Search> search);
   void Await(std::unique_ptr<Search> search);
   // These return null when the disk did not read the content, or the client did
   // not prove that it has it.
   std::shared_ptr<Buffer> FinishLoad(Search* search);
   std::shared_ptr<Buffer> FinishProof(Search* search);
+  // Makes what the search found a content of the tenant: `other`, or if that is
+  // null the bytes in the search's room.
+  std::shared_ptr<Buffer> Hold(Search* search, std::shared_ptr<Buffer> other);
   // Offers a content of the tenant to the disk. `found`: the content was found
   // again.
   void KeepOnDisk(const ContentHash& hash, uint64_t bytes, bool found);

@@ -77,33 +77,56 @@ Uploads::Found Uploads::GoOn() {
     return found;
   }
   found.held = FinishLoad(search.get());
-  // Another tenant may have a content that the disk does not.
-  return found.held == nullptr ? AskForProof() : found;
+  if (found.held != nullptr) return found;
+  // Another tenant may have a content that the store does not.
+  if (auto challenge = search->load->challenge(); challenge != nullptr) {
+    auto proof = std::make_unique<Search>();
+    proof->challenge = std::move(challenge);
+    proof->room.reservation = std::move(search->room.reservation);
+    return Ask(std::move(proof));
+  }
+  return AskForProof();
 }
 
 bool Uploads::StartLoad() {
   ContentStore* const store = environment_.store;
   const ContentHash hash = HashOf(transfer_);
   const uint64_t bytes = transfer_.size_bytes();
-  if (store == nullptr || !store->Has(tenant_, hash, bytes)) return false;
+  if (store == nullptr || !store->MayHave(tenant_, hash, bytes)) return false;
   absl::StatusOr<Room> room = MakeRoom(bytes);
   if (!room.ok()) return false;
   auto search = std::make_unique<Search>();
   search->room = *std::move(room);
-  search->load =
-      store->Load(tenant_, hash, search->room.buffer, callbacks_.settled);
+  search->load = store->Load({.tenant = tenant_,
+                              .hash = hash,
+                              .buffer = search->room.buffer,
+                              .settled = callbacks_.settled,
+                              .provable = transfer_.provable(),
+                              .charge = callbacks_.charge});
   if (search->load == nullptr) return false;
   Await(std::move(search));
   return true;
 }
 
 std::shared_ptr<Buffer> Uploads::FinishLoad(Search* search) {
-  // A load that failed may still write to the buffer, so the buffer and its
-  // reservation are given up.
-  if (!search->load->ok()) return nullptr;
-  search->room.reservation->MoveTo(MemoryClass::kContents);
+  // A load that failed may still write to the buffer, so the buffer is given
+  // up.
+  if (!search->load->ok()) {
+    search->room.buffer = nullptr;
+    return nullptr;
+  }
+  return Hold(search, search->load->Take());
+}
+
+std::shared_ptr<Buffer> Uploads::Hold(Search* search,
+                                      std::shared_ptr<Buffer> other) {
+  Room& room = search->room;
+  room.reservation->MoveTo(MemoryClass::kContents);
+  if (other != nullptr) {
+    room.buffer = DeviceMemory::Track(std::move(other), room.reservation);
+  }
   std::shared_ptr<Buffer> buffer = environment_.contents->Insert(
-      tenant_, HashOf(transfer_), std::move(search->room.buffer),
+      tenant_, HashOf(transfer_), std::move(room.buffer),
       environment_.clock->Monotonic() - search->started);
   environment_.contents_changed();
   return buffer;
@@ -111,14 +134,18 @@ std::shared_ptr<Buffer> Uploads::FinishLoad(Search* search) {
 
 Uploads::Found Uploads::AskForProof() {
   ContentCache* const contents = environment_.contents;
-  Found found;
-  if (!transfer_.provable() || !contents->Shares(tenant_)) return found;
+  if (!transfer_.provable() || !contents->Shares(tenant_)) return {};
   auto search = std::make_unique<Search>();
   search->challenge = environment_.proofs->Issue(
       tenant_, transfer_.size_bytes(),
       contents->FindShared(tenant_, HashOf(transfer_), transfer_.size_bytes()),
       callbacks_.settled, callbacks_.charge);
-  if (search->challenge == nullptr) return found;
+  if (search->challenge == nullptr) return {};
+  return Ask(std::move(search));
+}
+
+Uploads::Found Uploads::Ask(std::unique_ptr<Search> search) {
+  Found found;
   found.waits = true;
   found.question.emplace().mutable_prove()->set_key(search->challenge->key());
   Await(std::move(search));
@@ -129,6 +156,10 @@ std::shared_ptr<Buffer> Uploads::FinishProof(Search* search) {
   std::shared_ptr<Buffer> held = search->challenge->Take();
   search->challenge = nullptr;
   if (held == nullptr) return nullptr;
+  // The content came from outside of this process.
+  if (search->room.reservation != nullptr) {
+    return Hold(search, std::move(held));
+  }
   const ContentHash hash = HashOf(transfer_);
   environment_.proofs->CountProven();
   environment_.contents->Adopt(tenant_, hash, held);

@@ -15,8 +15,8 @@
 #include "gpu_worker/session/uploads/upload_rate.h"
 #include "gpu_worker/store/content_cache.h"
 #include "gpu_worker/store/content_proofs.h"
-#include "gpu_worker/store/content_store.h"
 #include "gpu_worker/store/device_memory.h"
+#include "gpu_worker/store/disk_store.h"
 #include "gtest/gtest.h"
 
 namespace djinn::worker {
@@ -298,8 +298,8 @@ TEST_F(UploadsTest, ContentThatDoesNotFitNeedsNoProof) {
 TEST_F(UploadsTest, TheDiskMayHaveWhatMemoryHasNot) {
   const std::string folder = testing::TempDir() + "/uploads_contents";
   std::filesystem::remove_all(folder);
-  const std::unique_ptr<ContentStore> store = *ContentStore::Open(
-      {.directory = folder, .limit_bytes = 8 << 20}, &clock_);
+  const std::unique_ptr<DiskStore> store =
+      *DiskStore::Open({.directory = folder, .limit_bytes = 8 << 20}, &clock_);
   store->Bind(&device_, &contents_);
   environment_.store = store.get();
   {
@@ -324,6 +324,95 @@ TEST_F(UploadsTest, TheDiskMayHaveWhatMemoryHasNot) {
   ASSERT_NE(found.held, nullptr);
   EXPECT_TRUE(BytesOf(found.held) == bytes_);
   store->Stop();
+}
+
+// A store in another process, whose answers the test decides.
+class FarStore : public ContentStore {
+ public:
+  struct Load : ContentLoad {
+    bool settled() const override { return is_settled; }
+    bool ok() const override { return buffer != nullptr; }
+    void GiveUp() override { is_settled = true; }
+    std::shared_ptr<Buffer> Take() override { return std::move(buffer); }
+    std::shared_ptr<ContentChallenge> challenge() override { return asked; }
+
+    bool is_settled = false;
+    std::shared_ptr<Buffer> buffer;
+    std::shared_ptr<ContentChallenge> asked;
+  };
+  void Bind(Device*, ContentCache*) override {}
+  void Start() override {}
+  void Stop() override {}
+  void Keep(const std::string&, const ContentHash&, uint64_t, bool) override {
+    ++kept;
+  }
+  bool MayHave(const std::string&, const ContentHash&,
+               uint64_t) const override {
+    return true;
+  }
+  std::shared_ptr<ContentLoad> Load(ContentRequest request) override {
+    last_request = std::move(request);
+    return load;
+  }
+
+  std::shared_ptr<struct Load> load = std::make_shared<struct Load>();
+  ContentRequest last_request;
+  int kept = 0;
+};
+
+TEST_F(UploadsTest, AnotherProcessMayLendTheContent) {
+  FarStore store;
+  environment_.store = &store;
+  const std::unique_ptr<Uploads> uploads = Make();
+  v1::Transfer transfer = Announce(1, bytes_);
+  transfer.set_provable(true);
+  EXPECT_TRUE(uploads->Find(transfer, true).waits);
+  EXPECT_EQ(store.last_request.tenant, "red");
+  EXPECT_EQ(store.last_request.buffer->size_bytes(), bytes_.size());
+  EXPECT_TRUE(store.last_request.provable);
+  store.last_request = {};
+  store.load->buffer = *device_.Allocate(bytes_.size());
+  store.load->is_settled = true;
+  const std::shared_ptr<Buffer> lent = store.load->buffer;
+  EXPECT_TRUE(device_.Write(lent.get(), 0, bytes_).ok());
+  const Uploads::Found found = uploads->GoOn();
+  EXPECT_EQ(found.held.get(), lent.get());
+  // It is a content that counts once.
+  EXPECT_EQ(ledger_.usage().used, bytes_.size());
+  EXPECT_EQ(uploads->Find(Announce(2, bytes_), true).held, found.held);
+}
+
+TEST_F(UploadsTest, AnotherProcessMayAskForAProof) {
+  FarStore store;
+  environment_.store = &store;
+  const std::unique_ptr<Uploads> uploads = Make();
+  const std::shared_ptr<Buffer> lent = *device_.Allocate(bytes_.size());
+  EXPECT_TRUE(device_.Write(lent.get(), 0, bytes_).ok());
+  for (const bool proven : {false, true}) {
+    EXPECT_TRUE(uploads->Find(Announce(1, bytes_), true).waits);
+    store.last_request = {};
+    store.load->is_settled = true;
+    store.load->asked = proofs_.Issue(
+        "red", bytes_.size(), {lent}, [] {}, [](absl::Duration) {});
+    const Uploads::Found asked = uploads->GoOn();
+    EXPECT_TRUE(asked.waits);
+    ASSERT_TRUE(asked.question.has_value());
+    // Room stays for what may come.
+    EXPECT_EQ(ledger_.usage().used, bytes_.size());
+    v1::TransferProof proof;
+    proof.set_transfer_id(1);
+    proof.set_mac(ProveContent(asked.question->prove().key(),
+                               proven ? bytes_ : "others"));
+    EXPECT_TRUE(uploads->ReceiveProof(proof).ok());
+    while (proofs_.Work()) {
+    }
+    EXPECT_TRUE(uploads->settled());
+    store.load->asked = nullptr;
+    const Uploads::Found found = uploads->GoOn();
+    EXPECT_FALSE(found.waits);
+    EXPECT_EQ(found.held.get(), proven ? lent.get() : nullptr);
+    EXPECT_EQ(ledger_.usage().used, proven ? bytes_.size() : 0);
+  }
 }
 
 TEST_F(UploadsTest, WhatIsForgottenIsNotAwaited) {

@@ -307,9 +307,9 @@ tenants:
 {{- if $root.Values.tracing.endpoint -}}
 {{- $_ := set $set "tracing" (include "djinn.tracingConfig" $root.Values.tracing | fromYaml) -}}
 {{- end -}}
-{{- /* GPUs and disks need mode shared; other tenants get processes of their own. */ -}}
+{{- /* GPUs need mode shared; other tenants get processes of their own. */ -}}
 {{- $isolation := default dict $config.isolation -}}
-{{- $mode := default (ternary "shared" "process" (or (eq $worker.device "cuda") $worker.contentDisk.enabled)) $isolation.mode -}}
+{{- $mode := default (ternary "shared" "process" (eq $worker.device "cuda")) $isolation.mode -}}
 {{- $_ := set $set "isolation" (dict "mode" $mode) -}}
 {{- if eq $mode "process" -}}
 {{- $_ := set $set.isolation "ports" $worker.ports.executors -}}

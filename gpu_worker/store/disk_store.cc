@@ -1,4 +1,4 @@
-#include "gpu_worker/store/content_store.h"
+#include "gpu_worker/store/disk_store.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -127,43 +127,59 @@ std::vector<std::string> NamesIn(const std::string& folder) {
 
 }  // namespace
 
-bool ContentLoad::settled() const {
-  MutexLock lock(&mu_);
-  return outcome_.has_value();
-}
+// A read of a content into a buffer.
+class DiskStore::DiskLoad final : public ContentLoad {
+ public:
+  explicit DiskLoad(ContentRequest request)
+      : settled_(std::move(request.settled)),
+        buffer_(std::move(request.buffer)) {}
 
-bool ContentLoad::ok() const {
-  MutexLock lock(&mu_);
-  return outcome_.value_or(false);
-}
+  bool settled() const override {
+    MutexLock lock(&mu_);
+    return outcome_.has_value();
+  }
+  bool ok() const override {
+    MutexLock lock(&mu_);
+    return outcome_.value_or(false);
+  }
+  void GiveUp() override { Settle(false); }
 
-bool ContentLoad::Decide(bool ok) {
-  MutexLock lock(&mu_);
-  if (outcome_.has_value()) return false;
-  outcome_ = ok;
-  return true;
-}
+  void Settle(bool ok) {
+    if (Decide(ok)) settled_();
+  }
+  // Sets the outcome. Returns false if there is one already; otherwise the
+  // caller calls Announce().
+  bool Decide(bool ok) {
+    MutexLock lock(&mu_);
+    if (outcome_.has_value()) return false;
+    outcome_ = ok;
+    return true;
+  }
+  void Announce() { settled_(); }
+  // The thread that reads owns the buffer.
+  Buffer* buffer() const { return buffer_.get(); }
+  void ReleaseBuffer() { buffer_ = nullptr; }
 
-void ContentLoad::Settle(bool ok) {
-  if (Decide(ok)) settled_();
-}
+ private:
+  const std::function<void()> settled_;
+  std::shared_ptr<Buffer> buffer_;
+  mutable Mutex mu_;
+  std::optional<bool> outcome_ ABSL_GUARDED_BY(mu_);
+};
 
-void ContentLoad::GiveUp() { Settle(false); }
-
-absl::StatusOr<std::unique_ptr<ContentStore>> ContentStore::Open(
-    Options options, Clock* clock) {
-  std::unique_ptr<ContentStore> store(
-      new ContentStore(std::move(options), clock));
+absl::StatusOr<std::unique_ptr<DiskStore>> DiskStore::Open(Options options,
+                                                           Clock* clock) {
+  std::unique_ptr<DiskStore> store(new DiskStore(std::move(options), clock));
   DJINN_RETURN_IF_ERROR(store->Prepare());
   return store;
 }
 
-ContentStore::~ContentStore() {
+DiskStore::~DiskStore() {
   Stop();
   if (lock_ >= 0) close(lock_);
 }
 
-absl::Status ContentStore::Prepare() {
+absl::Status DiskStore::Prepare() {
   const std::string& directory = options_.directory;
   if (mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) {
     return DiskError("cannot make", directory);
@@ -237,17 +253,17 @@ absl::Status ContentStore::Prepare() {
   return absl::OkStatus();
 }
 
-void ContentStore::Bind(Device* device, ContentCache* contents) {
+void DiskStore::Bind(Device* device, ContentCache* contents) {
   device_ = device;
   contents_ = contents;
 }
 
-void ContentStore::Start() {
+void DiskStore::Start() {
   writer_ = std::thread([this] { RunWriter(); });
   reader_ = std::thread([this] { RunReader(); });
 }
 
-void ContentStore::Stop() {
+void DiskStore::Stop() {
   std::vector<Reading> to_read;
   {
     MutexLock lock(&mu_);
@@ -264,13 +280,13 @@ void ContentStore::Stop() {
   if (reader_.joinable()) reader_.join();
 }
 
-std::string ContentStore::PathOf(const Key& key) const {
+std::string DiskStore::PathOf(const Key& key) const {
   const auto& [tenant, hash, size_bytes] = key;
   return absl::StrFormat("%s/%s/%016x%016x-%d", options_.directory,
                          FolderOf(tenant), hash.high, hash.low, size_bytes);
 }
 
-void ContentStore::Add(const Key& key, uint64_t bytes) {
+void DiskStore::Add(const Key& key, uint64_t bytes) {
   std::unique_ptr<File>& file = files_[key];
   if (file != nullptr) return;
   file = std::make_unique<File>();
@@ -283,14 +299,14 @@ void ContentStore::Add(const Key& key, uint64_t bytes) {
   Use(file.get());
 }
 
-void ContentStore::Use(File* file) {
+void DiskStore::Use(File* file) {
   Tenant& tenant = tenants_[std::get<0>(file->key)];
   tenant.order.erase({file->place, file});
   file->place = {tenant.floor + ++file->uses, ++last_use_};
   tenant.order.insert({file->place, file});
 }
 
-void ContentStore::Remove(const Key& key) {
+void DiskStore::Remove(const Key& key) {
   const auto found = files_.find(key);
   if (found == files_.end()) return;
   unlink(PathOf(key).c_str());
@@ -304,14 +320,14 @@ void ContentStore::Remove(const Key& key) {
   stats_.entries = files_.size();
 }
 
-void ContentStore::Tidy(Tenants::iterator tenant) {
+void DiskStore::Tidy(Tenants::iterator tenant) {
   const Tenant& left = tenant->second;
   if (left.order.empty() && left.to_write.empty() && left.to_read.empty()) {
     tenants_.erase(tenant);
   }
 }
 
-bool ContentStore::MakeRoom(const std::string& tenant, uint64_t bytes) {
+bool DiskStore::MakeRoom(const std::string& tenant, uint64_t bytes) {
   struct Part {
     uint64_t bytes = 0;
     absl::string_view tenant;
@@ -347,7 +363,7 @@ bool ContentStore::MakeRoom(const std::string& tenant, uint64_t bytes) {
   return true;
 }
 
-bool ContentStore::MakePlace(const std::string& tenant) {
+bool DiskStore::MakePlace(const std::string& tenant, Pending* dropped) {
   if (waiting_.size() < options_.max_waiting) return true;
   ++stats_.failed_writes;
   stats_.failure = "too many contents wait for the disk";
@@ -360,20 +376,23 @@ bool ContentStore::MakePlace(const std::string& tenant) {
   if (most == tenants_.end() || most->second.to_write.size() <= with_this) {
     return false;
   }
-  waiting_.erase(most->second.to_write.back().key);
+  *dropped = std::move(most->second.to_write.back());
+  waiting_.erase(dropped->key);
   most->second.to_write.pop_back();
   Tidy(most);
   return true;
 }
 
-ContentStore::Tenants::iterator ContentStore::NextReader() {
+DiskStore::Tenants::iterator DiskStore::NextReader() {
   return NextInTurn(tenants_, last_reader_, [](const Tenant& tenant) {
     return !tenant.to_read.empty();
   });
 }
 
-void ContentStore::Keep(const std::string& tenant, const ContentHash& hash,
-                        uint64_t size_bytes, bool found) {
+void DiskStore::Keep(const std::string& tenant, const ContentHash& hash,
+                     uint64_t size_bytes, bool found,
+                     std::shared_ptr<void> pin) {
+  Pending dropped;  // destroyed after the lock is released, as `pin` is
   MutexLock lock(&mu_);
   Key key(tenant, hash, size_bytes);
   const auto file = files_.find(key);
@@ -388,28 +407,28 @@ void ContentStore::Keep(const std::string& tenant, const ContentHash& hash,
   if (waiting_.contains(key)) {
     if (!found) return;
     for (Pending& pending : tenants_[tenant].to_write) {
-      if (pending.key == key) pending.found = true;
+      if (pending.key != key) continue;
+      pending.found = true;
+      if (pin != nullptr) pending.pin.swap(pin);
     }
     return;
   }
-  if (!MakePlace(tenant)) return;
+  if (!MakePlace(tenant, &dropped)) return;
   waiting_.insert(key);
   tenants_[tenant].to_write.push_back(
-      {std::move(key), clock_->Monotonic() + options_.write_after, found});
+      {std::move(key), clock_->Monotonic() + options_.write_after, found,
+       std::move(pin)});
   write_changed_.Signal();
 }
 
-bool ContentStore::Has(const std::string& tenant, const ContentHash& hash,
-                       uint64_t size_bytes) const {
+bool DiskStore::Has(const std::string& tenant, const ContentHash& hash,
+                    uint64_t size_bytes) const {
   MutexLock lock(&mu_);
   return files_.contains(Key(tenant, hash, size_bytes));
 }
 
-std::shared_ptr<ContentLoad> ContentStore::Load(const std::string& tenant,
-                                                const ContentHash& hash,
-                                                std::shared_ptr<Buffer> buffer,
-                                                std::function<void()> settled) {
-  Key key(tenant, hash, buffer->size_bytes());
+std::shared_ptr<ContentLoad> DiskStore::Load(ContentRequest request) {
+  Key key(request.tenant, request.hash, request.buffer->size_bytes());
   MutexLock lock(&mu_);
   const auto file = files_.find(key);
   if (stopping_ || file == files_.end()) {
@@ -417,15 +436,13 @@ std::shared_ptr<ContentLoad> ContentStore::Load(const std::string& tenant,
     return nullptr;
   }
   Use(file->second.get());
-  auto load = std::make_shared<ContentLoad>();
-  load->settled_ = std::move(settled);
-  load->buffer_ = std::move(buffer);
-  tenants_[tenant].to_read.push_back({std::move(key), load});
+  auto load = std::make_shared<DiskLoad>(std::move(request));
+  tenants_[std::get<0>(key)].to_read.push_back({std::move(key), load});
   read_changed_.Signal();
   return load;
 }
 
-bool ContentStore::ReadOne() {
+bool DiskStore::ReadOne() {
   Reading reading;
   {
     MutexLock lock(&mu_);
@@ -438,9 +455,9 @@ bool ContentStore::ReadOne() {
   }
   absl::Status status;
   if (!reading.load->settled()) {
-    status = Read(reading.key, reading.load->buffer_.get());
+    status = Read(reading.key, reading.load->buffer());
   }
-  reading.load->buffer_ = nullptr;
+  reading.load->ReleaseBuffer();
   bool in_time;
   {
     MutexLock lock(&mu_);
@@ -455,11 +472,11 @@ bool ContentStore::ReadOne() {
     log::Warning("content not read from disk",
                  {{"file", PathOf(reading.key)}, {"status", status}});
   }
-  if (in_time) reading.load->settled_();
+  if (in_time) reading.load->Announce();
   return true;
 }
 
-absl::Status ContentStore::Read(const Key& key, Buffer* buffer) {
+absl::Status DiskStore::Read(const Key& key, Buffer* buffer) {
   const auto& [tenant, hash, size_bytes] = key;
   const std::string path = PathOf(key);
   const Descriptor fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
@@ -495,7 +512,7 @@ absl::Status ContentStore::Read(const Key& key, Buffer* buffer) {
   return absl::OkStatus();
 }
 
-bool ContentStore::WriteOne() {
+bool DiskStore::WriteOne() {
   Pending pending;
   {
     MutexLock lock(&mu_);
@@ -544,8 +561,8 @@ bool ContentStore::WriteOne() {
   return true;
 }
 
-absl::Status ContentStore::Write(const Key& key,
-                                 const std::shared_ptr<Buffer>& buffer) {
+absl::Status DiskStore::Write(const Key& key,
+                              const std::shared_ptr<Buffer>& buffer) {
   DJINN_ASSIGN_OR_RETURN(const SharedBytes bytes, device_->HostBytes(buffer));
   const std::string path = PathOf(key);
   const std::string folder = path.substr(0, path.rfind('/'));
@@ -566,8 +583,8 @@ absl::Status ContentStore::Write(const Key& key,
   return absl::OkStatus();
 }
 
-absl::Status ContentStore::WriteFile(const Key& key, absl::string_view bytes,
-                                     int folder) {
+absl::Status DiskStore::WriteFile(const Key& key, absl::string_view bytes,
+                                  int folder) {
   const auto& [tenant, hash, size_bytes] = key;
   const std::string path = PathOf(key);
   const std::string draft = absl::StrCat(path, kDraft);
@@ -599,7 +616,7 @@ absl::Status ContentStore::WriteFile(const Key& key, absl::string_view bytes,
   return absl::OkStatus();
 }
 
-void ContentStore::RunWriter() {
+void DiskStore::RunWriter() {
   for (;;) {
     while (!stopping_ && WriteOne()) {
     }
@@ -615,7 +632,7 @@ void ContentStore::RunWriter() {
   }
 }
 
-void ContentStore::RunReader() {
+void DiskStore::RunReader() {
   for (;;) {
     while (ReadOne()) {
     }
@@ -627,7 +644,7 @@ void ContentStore::RunReader() {
   }
 }
 
-std::vector<ContentCache::Content> ContentStore::List() const {
+std::vector<ContentCache::Content> DiskStore::List() const {
   MutexLock lock(&mu_);
   std::vector<ContentCache::Content> contents;
   contents.reserve(files_.size());
@@ -637,7 +654,7 @@ std::vector<ContentCache::Content> ContentStore::List() const {
   return contents;
 }
 
-ContentStore::Stats ContentStore::stats() const {
+std::optional<ContentStore::Stats> DiskStore::stats() const {
   MutexLock lock(&mu_);
   return stats_;
 }

@@ -1,4 +1,4 @@
-#include "gpu_worker/store/content_store.h"
+#include "gpu_worker/store/disk_store.h"
 
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -20,10 +20,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class ContentStoreTest : public testing::Test {
+class DiskStoreTest : public testing::Test {
  protected:
-  ContentStoreTest() { Open(); }
-  ~ContentStoreTest() override {
+  DiskStoreTest() { Open(); }
+  ~DiskStoreTest() override {
     store_.reset();
     fs::permissions(folder_, fs::perms::owner_all);
     fs::remove_all(folder_);
@@ -33,11 +33,11 @@ class ContentStoreTest : public testing::Test {
   void Open(uint64_t limit = 1 << 20, size_t max_waiting = 16384) {
     store_.reset();
     cache_ = std::make_unique<ContentCache>(100);
-    absl::StatusOr<std::unique_ptr<ContentStore>> store =
-        ContentStore::Open({.directory = folder_,
-                            .limit_bytes = limit,
-                            .max_waiting = max_waiting},
-                           &clock_);
+    absl::StatusOr<std::unique_ptr<DiskStore>> store =
+        DiskStore::Open({.directory = folder_,
+                         .limit_bytes = limit,
+                         .max_waiting = max_waiting},
+                        &clock_);
     ASSERT_TRUE(store.ok()) << store.status();
     store_ = *std::move(store);
     store_->Bind(&device_, cache_.get());
@@ -67,8 +67,10 @@ class ContentStoreTest : public testing::Test {
   std::string Load(const std::string& tenant, const std::string& bytes) {
     std::shared_ptr<Buffer> buffer = *device_.AllocateUnset(bytes.size());
     int settled = 0;
-    const auto load =
-        store_->Load(tenant, HashOf(bytes), buffer, [&settled] { ++settled; });
+    const auto load = store_->Load({.tenant = tenant,
+                                    .hash = HashOf(bytes),
+                                    .buffer = buffer,
+                                    .settled = [&settled] { ++settled; }});
     if (load == nullptr) return "";
     EXPECT_FALSE(load->settled());
     EXPECT_TRUE(store_->ReadOne());
@@ -92,21 +94,21 @@ class ContentStoreTest : public testing::Test {
   FakeClock clock_;
   FakeDevice device_{1 << 30};
   std::unique_ptr<ContentCache> cache_;
-  std::unique_ptr<ContentStore> store_;
+  std::unique_ptr<DiskStore> store_;
 };
 
-TEST_F(ContentStoreTest, AnotherProcessHasWhatWasWritten) {
+TEST_F(DiskStoreTest, AnotherProcessHasWhatWasWritten) {
   Open(10 << 20);
   Write("a", bytes_);
   ASSERT_EQ(Files().size(), 1u);
   Open(10 << 20);
-  EXPECT_EQ(store_->stats().entries, 1u);
-  EXPECT_EQ(store_->stats().bytes, fs::file_size(Files()[0]));
+  EXPECT_EQ(store_->stats()->entries, 1u);
+  EXPECT_EQ(store_->stats()->bytes, fs::file_size(Files()[0]));
   ASSERT_EQ(store_->List().size(), 1u);
   EXPECT_EQ(store_->List()[0].tenant, "a");
   EXPECT_TRUE(store_->Has("a", HashOf(bytes_), bytes_.size()));
   EXPECT_EQ(Load("a", bytes_), bytes_);
-  EXPECT_EQ(store_->stats().hits, 1u);
+  EXPECT_EQ(store_->stats()->hits, 1u);
   // Another tenant, another length and another hash do not match.
   EXPECT_FALSE(store_->Has("b", HashOf(bytes_), bytes_.size()));
   EXPECT_FALSE(store_->Has("a", HashOf(bytes_), bytes_.size() - 1));
@@ -114,7 +116,7 @@ TEST_F(ContentStoreTest, AnotherProcessHasWhatWasWritten) {
   EXPECT_EQ(Load("a", bytes_ + "x"), "");
 }
 
-TEST_F(ContentStoreTest, OnlyTheOwnerCanRead) {
+TEST_F(DiskStoreTest, OnlyTheOwnerCanRead) {
   Write("a", "bytes");
   for (const auto& entry : fs::recursive_directory_iterator(folder_)) {
     EXPECT_EQ(entry.status().permissions() & fs::perms(077), fs::perms::none)
@@ -122,7 +124,7 @@ TEST_F(ContentStoreTest, OnlyTheOwnerCanRead) {
   }
 }
 
-TEST_F(ContentStoreTest, WritesWhatIsUsedAfterAWhileOrFoundAgain) {
+TEST_F(DiskStoreTest, WritesWhatIsUsedAfterAWhileOrFoundAgain) {
   const std::shared_ptr<Buffer> used = Insert("a", "used");
   Insert("a", "gone");
   Insert("a", "found");
@@ -139,7 +141,7 @@ TEST_F(ContentStoreTest, WritesWhatIsUsedAfterAWhileOrFoundAgain) {
   EXPECT_TRUE(store_->Has("a", HashOf("found"), 5));
 }
 
-TEST_F(ContentStoreTest, BrokenFilesAreMissesAndRemoved) {
+TEST_F(DiskStoreTest, BrokenFilesAreMissesAndRemoved) {
   const auto damage = [&](const std::string& name, auto change) {
     SCOPED_TRACE(name);
     Open(10 << 20);
@@ -147,8 +149,8 @@ TEST_F(ContentStoreTest, BrokenFilesAreMissesAndRemoved) {
     ASSERT_EQ(Files().size(), 1u);
     change(Files()[0]);
     EXPECT_EQ(Load("a", bytes_), "");
-    EXPECT_EQ(store_->stats().corrupt_files, 1u);
-    EXPECT_EQ(store_->stats().bytes, 0u);
+    EXPECT_EQ(store_->stats()->corrupt_files, 1u);
+    EXPECT_EQ(store_->stats()->bytes, 0u);
     EXPECT_TRUE(Files().empty());
     EXPECT_FALSE(store_->Has("a", HashOf(bytes_), bytes_.size()));
   };
@@ -169,7 +171,7 @@ TEST_F(ContentStoreTest, BrokenFilesAreMissesAndRemoved) {
   damage("header", flip(20));
 }
 
-TEST_F(ContentStoreTest, WhatAKilledProcessLeftIsRemoved) {
+TEST_F(DiskStoreTest, WhatAKilledProcessLeftIsRemoved) {
   Write("a", "first");
   Write("a", "second");
   Write("a", "third");
@@ -178,21 +180,21 @@ TEST_F(ContentStoreTest, WhatAKilledProcessLeftIsRemoved) {
   fs::rename(files[0], files[0].string() + ".part");
   fs::resize_file(files[1], 4097);
   Open();
-  EXPECT_EQ(store_->stats().entries, 1u);
-  EXPECT_EQ(store_->stats().corrupt_files, 1u);  // a draft does not count
+  EXPECT_EQ(store_->stats()->entries, 1u);
+  EXPECT_EQ(store_->stats()->corrupt_files, 1u);  // a draft does not count
   EXPECT_EQ(Files().size(), 1u);
 }
 
-TEST_F(ContentStoreTest, AFileUnderAnotherNameIsNotBelieved) {
+TEST_F(DiskStoreTest, AFileUnderAnotherNameIsNotBelieved) {
   Write("a", "bytes");
   const fs::path path = Files()[0];
   fs::rename(path, path.parent_path() / "00000000000000010000000000000002-5");
   Open();
-  EXPECT_EQ(store_->stats().entries, 0u);
-  EXPECT_EQ(store_->stats().corrupt_files, 1u);
+  EXPECT_EQ(store_->stats()->entries, 0u);
+  EXPECT_EQ(store_->stats()->corrupt_files, 1u);
 }
 
-TEST_F(ContentStoreTest, TheLimitHolds) {
+TEST_F(DiskStoreTest, TheLimitHolds) {
   const uint64_t file = 4096 + 10'000;
   Open(3 * file);
   const auto content = [](char c) { return std::string(10'000, c); };
@@ -201,8 +203,8 @@ TEST_F(ContentStoreTest, TheLimitHolds) {
   Write("a", content('3'));
   EXPECT_EQ(Load("a", content('1')), content('1'));
   Write("a", content('4'));
-  EXPECT_EQ(store_->stats().evictions, 1u);
-  EXPECT_LE(store_->stats().bytes, 3 * file);
+  EXPECT_EQ(store_->stats()->evictions, 1u);
+  EXPECT_LE(store_->stats()->bytes, 3 * file);
   EXPECT_EQ(Files().size(), 3u);
   EXPECT_EQ(Load("a", content('2')), "");
   EXPECT_EQ(Load("a", content('1')), content('1'));
@@ -224,7 +226,7 @@ std::string Content(int number, size_t size = 10'000) {
   return name + std::string(size - name.size(), 'x');
 }
 
-TEST_F(ContentStoreTest, ATenantDoesNotCrowdOutAnother) {
+TEST_F(DiskStoreTest, ATenantDoesNotCrowdOutAnother) {
   const uint64_t file = 4096 + 10'000;
   Open(4 * file);
   const auto has = [&](const std::string& tenant, int number) {
@@ -242,25 +244,25 @@ TEST_F(ContentStoreTest, ATenantDoesNotCrowdOutAnother) {
   EXPECT_TRUE(has("b", 2));
   EXPECT_TRUE(has("a", 8));
   EXPECT_TRUE(has("a", 9));
-  EXPECT_EQ(store_->stats().entries, 4u);
-  EXPECT_EQ(store_->stats().evictions, 8u);
+  EXPECT_EQ(store_->stats()->entries, 4u);
+  EXPECT_EQ(store_->stats()->evictions, 8u);
   // Tenants whose names sort later take no more either, and a tenant with more
   // gives up its files for them.
   Write("c", Content(1));
   EXPECT_TRUE(has("c", 1));
   Write("c", Content(2));
   Write("c", Content(3));
-  EXPECT_EQ(store_->stats().entries, 4u);
+  EXPECT_EQ(store_->stats()->entries, 4u);
   EXPECT_TRUE(has("a", 9) || has("a", 8));
   EXPECT_TRUE(has("b", 1) || has("b", 2));
   // Shares also hold for files that a new process finds.
   Open(2 * file);
-  EXPECT_EQ(store_->stats().entries, 2u);
+  EXPECT_EQ(store_->stats()->entries, 2u);
   Open(file);
-  EXPECT_EQ(store_->stats().entries, 1u);
+  EXPECT_EQ(store_->stats()->entries, 1u);
 }
 
-TEST_F(ContentStoreTest, WhatIsMoreThanItsTenantsPartTakesNothingFromOthers) {
+TEST_F(DiskStoreTest, WhatIsMoreThanItsTenantsPartTakesNothingFromOthers) {
   const uint64_t file = 4096 + 10'000;
   Open(4 * file);
   Write("a", Content(1));
@@ -268,20 +270,20 @@ TEST_F(ContentStoreTest, WhatIsMoreThanItsTenantsPartTakesNothingFromOthers) {
   Write("b", Content(1));
   const std::string large = Content(3, 3 * file - 4096);
   Write("b", large);
-  EXPECT_EQ(store_->stats().entries, 3u);
-  EXPECT_EQ(store_->stats().evictions, 0u);
-  EXPECT_EQ(store_->stats().failure, "");
+  EXPECT_EQ(store_->stats()->entries, 3u);
+  EXPECT_EQ(store_->stats()->evictions, 0u);
+  EXPECT_EQ(store_->stats()->failure, "");
   // The tenant gives up its own files where that is enough.
   Write("c", Content(1));
   const std::string fits = Content(4, 2 * file - 4096);
   Write("a", fits);
   EXPECT_TRUE(store_->Has("a", HashOf(fits), fits.size()));
-  EXPECT_EQ(store_->stats().evictions, 2u);
+  EXPECT_EQ(store_->stats()->evictions, 2u);
   EXPECT_TRUE(store_->Has("b", HashOf(Content(1)), 10'000));
   EXPECT_TRUE(store_->Has("c", HashOf(Content(1)), 10'000));
 }
 
-TEST_F(ContentStoreTest, WhatWaitsToBeWrittenIsSharedOut) {
+TEST_F(DiskStoreTest, WhatWaitsToBeWrittenIsSharedOut) {
   Open(1 << 20, /*max_waiting=*/4);
   std::vector<std::shared_ptr<Buffer>> used;
   const auto keep = [&](const std::string& tenant, int number) {
@@ -290,10 +292,10 @@ TEST_F(ContentStoreTest, WhatWaitsToBeWrittenIsSharedOut) {
     store_->Keep(tenant, HashOf(content), content.size(), /*found=*/false);
   };
   for (int i = 0; i < 10; ++i) keep("a", i);
-  EXPECT_EQ(store_->stats().failed_writes, 6u);
-  EXPECT_NE(store_->stats().failure, "");
+  EXPECT_EQ(store_->stats()->failed_writes, 6u);
+  EXPECT_NE(store_->stats()->failure, "");
   for (int i = 0; i < 3; ++i) keep("b", i);
-  EXPECT_EQ(store_->stats().failed_writes, 9u);
+  EXPECT_EQ(store_->stats()->failed_writes, 9u);
   clock_.Advance(absl::Seconds(10));
   // Tenants take turns, whichever was first.
   EXPECT_TRUE(store_->WriteOne());
@@ -302,16 +304,19 @@ TEST_F(ContentStoreTest, WhatWaitsToBeWrittenIsSharedOut) {
   EXPECT_TRUE(store_->Has("b", HashOf(Content(0)), 10'000));
   while (store_->WriteOne()) {
   }
-  EXPECT_EQ(store_->stats().entries, 4u);
+  EXPECT_EQ(store_->stats()->entries, 4u);
   EXPECT_TRUE(store_->Has("a", HashOf(Content(1)), 10'000));
   EXPECT_TRUE(store_->Has("b", HashOf(Content(1)), 10'000));
 }
 
-TEST_F(ContentStoreTest, TenantsLoadInTurn) {
+TEST_F(DiskStoreTest, TenantsLoadInTurn) {
   Write("a", "bytes");
   Write("b", "bytes");
   const auto load = [&](const std::string& tenant) {
-    return store_->Load(tenant, HashOf("bytes"), *device_.Allocate(5), [] {});
+    return store_->Load({.tenant = tenant,
+                         .hash = HashOf("bytes"),
+                         .buffer = *device_.Allocate(5),
+                         .settled = [] {}});
   };
   const auto first = load("a"), second = load("a"), third = load("a");
   const auto other = load("b");
@@ -326,7 +331,7 @@ TEST_F(ContentStoreTest, TenantsLoadInTurn) {
   EXPECT_FALSE(store_->ReadOne());
 }
 
-TEST_F(ContentStoreTest, AFolderThatCannotBeWrittenIsSeenAndPasses) {
+TEST_F(DiskStoreTest, AFolderThatCannotBeWrittenIsSeenAndPasses) {
   // A file stands where the tenant's folder should be, so that the write fails
   // for any user.
   Write("a", "bytes");
@@ -334,8 +339,8 @@ TEST_F(ContentStoreTest, AFolderThatCannotBeWrittenIsSeenAndPasses) {
   fs::remove_all(folder);
   std::ofstream(folder.string()) << "in the way";
   Write("a", "more");
-  EXPECT_EQ(store_->stats().failed_writes, 1u);
-  EXPECT_NE(store_->stats().failure, "");
+  EXPECT_EQ(store_->stats()->failed_writes, 1u);
+  EXPECT_NE(store_->stats()->failure, "");
   EXPECT_FALSE(store_->Has("a", HashOf("more"), 4));
   // The store pauses after a failure, then tries again.
   fs::remove(folder);
@@ -345,11 +350,11 @@ TEST_F(ContentStoreTest, AFolderThatCannotBeWrittenIsSeenAndPasses) {
   EXPECT_FALSE(store_->WriteOne());
   clock_.Advance(absl::Seconds(3));
   EXPECT_TRUE(store_->WriteOne());
-  EXPECT_EQ(store_->stats().failure, "");
+  EXPECT_EQ(store_->stats()->failure, "");
   EXPECT_TRUE(store_->Has("a", HashOf("later"), 5));
 }
 
-TEST_F(ContentStoreTest, AFullDiskIsSeenBeforeItIsFull) {
+TEST_F(DiskStoreTest, AFullDiskIsSeenBeforeItIsFull) {
   // The file size limit makes reserving fail, and nothing stays behind.
   struct rlimit before;
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
@@ -360,14 +365,14 @@ TEST_F(ContentStoreTest, AFullDiskIsSeenBeforeItIsFull) {
   Write("a", std::string(20'000, 'x'));
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
   signal(SIGXFSZ, ignored);
-  EXPECT_EQ(store_->stats().failed_writes, 1u);
+  EXPECT_EQ(store_->stats()->failed_writes, 1u);
   EXPECT_TRUE(Files().empty());
 }
 
-TEST_F(ContentStoreTest, AnUnusableFolderIsRefused) {
+TEST_F(DiskStoreTest, AnUnusableFolderIsRefused) {
   const auto refusal = [&](const std::string& folder) {
     return ErrorReason(
-        ContentStore::Open({.directory = folder, .limit_bytes = 1}, &clock_)
+        DiskStore::Open({.directory = folder, .limit_bytes = 1}, &clock_)
             .status());
   };
   // Another process uses the folder.
@@ -381,42 +386,74 @@ TEST_F(ContentStoreTest, AnUnusableFolderIsRefused) {
   EXPECT_EQ(refusal(file), "CONTENT_DISK");
 }
 
-TEST_F(ContentStoreTest, WhoGivesUpHearsOnce) {
+TEST_F(DiskStoreTest, PinsLiveUntilTheirContentsAreWrittenOrGivenUp) {
+  Open(1 << 20, /*max_waiting=*/2);
+  const auto pin = [this](const std::string& tenant, const std::string& bytes) {
+    auto made = std::make_shared<int>(0);
+    Insert(tenant, bytes);
+    store_->Keep(tenant, HashOf(bytes), bytes.size(), /*found=*/true, made);
+    return std::weak_ptr<int>(made);
+  };
+  const auto first = pin("a", "first");
+  const auto second = pin("a", "second");
+  EXPECT_FALSE(first.expired());
+  // Another tenant's content takes the place of the last one.
+  const auto third = pin("b", "third");
+  EXPECT_TRUE(second.expired());
+  EXPECT_FALSE(third.expired());
+  clock_.Advance(absl::Seconds(1));
+  while (store_->WriteOne()) {
+  }
+  EXPECT_TRUE(first.expired());
+  EXPECT_TRUE(third.expired());
+  // It is on disk already.
+  EXPECT_TRUE(pin("a", "first").expired());
+  EXPECT_TRUE(store_->Has("a", HashOf("first"), 5));
+}
+
+TEST_F(DiskStoreTest, WhoGivesUpHearsOnce) {
   Write("a", "bytes");
   int settled = 0;
-  const auto load = store_->Load("a", HashOf("bytes"), *device_.Allocate(5),
-                                 [&settled] { ++settled; });
+  const auto load = store_->Load({.tenant = "a",
+                                  .hash = HashOf("bytes"),
+                                  .buffer = *device_.Allocate(5),
+                                  .settled = [&settled] { ++settled; }});
   load->GiveUp();
   EXPECT_TRUE(load->settled());
   EXPECT_FALSE(load->ok());
   store_->ReadOne();
   EXPECT_EQ(settled, 1);
   // The content arrived too late for a hit.
-  EXPECT_EQ(store_->stats().hits, 0u);
-  EXPECT_EQ(store_->stats().misses, 1u);
+  EXPECT_EQ(store_->stats()->hits, 0u);
+  EXPECT_EQ(store_->stats()->misses, 1u);
   // A load that waits when the store stops fails.
-  const auto late = store_->Load("a", HashOf("bytes"), *device_.Allocate(5),
-                                 [&settled] { ++settled; });
+  const auto late = store_->Load({.tenant = "a",
+                                  .hash = HashOf("bytes"),
+                                  .buffer = *device_.Allocate(5),
+                                  .settled = [&settled] { ++settled; }});
   store_->Stop();
   EXPECT_FALSE(late->ok());
   EXPECT_EQ(settled, 2);
   EXPECT_EQ(Load("a", "bytes"), "");
 }
 
-TEST_F(ContentStoreTest, ThreadsWriteAndRead) {
+TEST_F(DiskStoreTest, ThreadsWriteAndRead) {
   store_->Start();
   const std::shared_ptr<Buffer> used = Insert("a", "bytes");
   store_->Keep("a", HashOf("bytes"), 5, false);
   clock_.Advance(absl::Seconds(2));
-  for (int i = 0; i < 1000 && store_->stats().entries == 0; ++i) usleep(5000);
-  ASSERT_EQ(store_->stats().entries, 1u);
+  for (int i = 0; i < 1000 && store_->stats()->entries == 0; ++i) usleep(5000);
+  ASSERT_EQ(store_->stats()->entries, 1u);
   Mutex mu;
   CondVar changed;
   const std::shared_ptr<Buffer> buffer = *device_.Allocate(5);
-  const auto load = store_->Load("a", HashOf("bytes"), buffer, [&] {
-    MutexLock lock(&mu);
-    changed.Signal();
-  });
+  const auto load = store_->Load({.tenant = "a",
+                                  .hash = HashOf("bytes"),
+                                  .buffer = buffer,
+                                  .settled = [&] {
+                                    MutexLock lock(&mu);
+                                    changed.Signal();
+                                  }});
   {
     MutexLock lock(&mu);
     for (int i = 0; i < 200 && !load->settled(); ++i) {

@@ -1,0 +1,116 @@
+// Serves one executor's socket for contents. Included by content_service.h's
+// sources alone.
+#ifndef GPU_WORKER_SUPERVISOR_CONTENTS_CONNECTION_H_
+#define GPU_WORKER_SUPERVISOR_CONTENTS_CONNECTION_H_
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "common/base/mutex.h"
+#include "common/hash/hash.h"
+#include "common/transport/shared_memory/shared_region.h"
+#include "djinn/v1/supervision.pb.h"
+#include "gpu_worker/supervisor/contents/content_service.h"
+
+namespace djinn::worker {
+
+// All fields belong to the thread of the connection, except for those that say
+// otherwise.
+class ContentService::Connection {
+ public:
+  Connection(ContentService* service, uint64_t executor, Descriptor socket);
+  // Ends the thread, and takes back everything that was lent.
+  ~Connection();
+
+ private:
+  // Wakes the thread when a look may be settled or a content was written. Lives
+  // until the last thread that may raise it is done with it.
+  struct Alarm {
+    Descriptor event;
+    std::atomic<bool> stopping{false};
+    // Whether what was sent is on disk, or will not be.
+    std::atomic<bool> written{false};
+    void Raise() const { RaiseEvent(event.get()); }
+  };
+  // A content that the executor looks for. Exactly one of `load` and
+  // `challenge` is set.
+  struct Look {
+    v1::ContentDescription name;
+    std::string tenant;
+    std::shared_ptr<Buffer> buffer;  // for the load
+    std::shared_ptr<ContentLoad> load;
+    std::shared_ptr<ContentChallenge> challenge;
+    std::shared_ptr<std::atomic<int64_t>> proof_nanoseconds;
+    // For the answer to the challenge.
+    absl::Duration deadline;
+    bool given_up = false;
+  };
+  // A content that the executor sends. Waits to be written once all bytes are
+  // here.
+  struct Arrival {
+    uint64_t id = 0;
+    ContentHash hash;
+    std::string tenant;
+    std::shared_ptr<Buffer> buffer;
+    uint64_t size = 0;
+    uint64_t here = 0;
+    // Why the bytes are not kept, although the rest is still received.
+    absl::Status written;
+    ContentHasher hasher;
+  };
+
+  static ContentHash HashOf(const v1::ContentDescription& name) {
+    return {name.hash_high(), name.hash_low()};
+  }
+
+  void Run();
+  // Reads and serves what has arrived. Returns OutOfRange at the end of the
+  // socket, and InvalidArgument for what no executor of this program sends.
+  absl::Status Receive();
+  absl::Status Handle(const v1::ContentRequest& request);
+  absl::Status Find(uint64_t id, const v1::ContentDescription& name);
+  // Issues a challenge. Returns false when the tenant is not to be asked.
+  bool AskForProof(Look* look);
+  absl::Status Prove(uint64_t id, const std::string& mac);
+  absl::Status Offer(uint64_t id, const v1::ContentDescription& name);
+  // Returns whether the service keeps the tenant's content and does not have
+  // it.
+  bool Wants(const std::string& tenant, const ContentHash& hash, uint64_t size);
+  absl::Status AddPiece(uint64_t id, absl::string_view bytes);
+  // Keeps the content whose bytes are all here.
+  absl::Status Complete();
+  // Forgets the content, which is as good as kept, and tells the executor.
+  absl::Status EndArrival();
+  // Answers looks that are settled or overdue, and a content that was written.
+  absl::Status GoOn();
+  // Answers the look, and forgets it. Returns false when it is not settled.
+  bool Settle(uint64_t id, Look* look, absl::Status* answered);
+  // Lends the buffer as the answer, or answers that there is none.
+  absl::Status Lend(v1::ContentAnswer answer, std::shared_ptr<Buffer> buffer);
+  absl::Status Answer(const v1::ContentAnswer& answer,
+                      const Descriptor& descriptor = Descriptor());
+
+  ContentService& service_;
+  const uint64_t executor_;
+  const Descriptor socket_;
+  const std::shared_ptr<Alarm> alarm_ = std::make_shared<Alarm>();
+  uint64_t last_id_ = 0;
+  std::map<uint64_t, Look> looks_;
+  std::unique_ptr<Arrival> arrival_;
+  // By the numbers under which they were lent.
+  std::map<uint64_t, std::shared_ptr<Buffer>> loans_;
+  uint64_t last_loan_ = 0;
+  // Bytes of loans, looks and the arrival.
+  uint64_t bytes_ = 0;
+  std::thread thread_;
+};
+
+}  // namespace djinn::worker
+
+#endif  // GPU_WORKER_SUPERVISOR_CONTENTS_CONNECTION_H_

@@ -1,0 +1,112 @@
+// Keeps the contents of executors outside of their processes: on disk, so that
+// a worker that restarts still has them, and in memory, so that tenants that
+// share contents have them from each other.
+//
+// Executors have a socket each and say on it what supervision.proto describes.
+// The service believes none. It copies the bytes that an executor sends, hashes
+// them itself, and keeps them for the executor's own tenant. What an executor
+// gets is read-only memory of the supervisor (lent_memory.h). It gets its
+// tenant's own contents and, as in a worker without executors, those that
+// another tenant has, if both share contents and its client proves that it has
+// the bytes (../../store/content_proofs.h). Whether the bytes are here shows in
+// no other answer.
+//
+// Memory has two bounds. An executor may have been lent, be looking for and be
+// sending Options::executor_bytes together, which are the memory that it was
+// given: an honest executor counts them there. Contents that nobody was lent
+// are kept up to Options::kept_bytes; beyond that, the tenant with the most of
+// them gives up the least valuable one (../../store/content_cache.h).
+// Options::descriptors bounds the numbers of both.
+//
+// One thread serves each executor, so an executor waits for nobody else's
+// bytes. An executor that sends what no executor of this program sends is
+// reported to Options::refuse, and not served any more. Thread-safe.
+#ifndef GPU_WORKER_SUPERVISOR_CONTENTS_CONTENT_SERVICE_H_
+#define GPU_WORKER_SUPERVISOR_CONTENTS_CONTENT_SERVICE_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "common/base/clock.h"
+#include "common/base/random.h"
+#include "common/metrics/exposition.h"
+#include "common/transport/shared_memory/shared_region.h"
+#include "djinn/v1/worker_registry.pb.h"
+#include "gpu_worker/store/content_cache.h"
+#include "gpu_worker/store/content_proofs.h"
+#include "gpu_worker/store/disk_store.h"
+#include "gpu_worker/supervisor/contents/lent_memory.h"
+
+namespace djinn::worker {
+
+class ContentService {
+ public:
+  struct Options {
+    std::string worker_id;
+    uint64_t executor_bytes = 0;
+    // 0: tenants share no contents.
+    uint64_t kept_bytes = 0;
+    size_t executors = 4;
+    // Descriptors that contents may take, one each. What is kept may have half
+    // of them, and each executor's loans an equal part of the other half.
+    size_t descriptors = 32768;
+    // Time for an answer to a challenge, besides the time that its bytes take.
+    absl::Duration answer_timeout = absl::Seconds(30);
+    // Returns the tenant of the executor; empty for the spare one. Any thread
+    // calls this and the next two, without locks.
+    std::function<std::string(uint64_t executor)> tenant_of;
+    // Ends the executor, for this reason.
+    std::function<void(uint64_t executor, const absl::Status& why)> refuse;
+    // Called when Describe() changed.
+    std::function<void()> changed;
+  };
+  // Most looks of one executor at a time.
+  static constexpr size_t kMaxLooks = 64;
+
+  // `disk` may be null. The others must outlive this and all that Serve()
+  // returns.
+  ContentService(Options options, std::unique_ptr<DiskStore> disk, Clock* clock,
+                 RandomSource* random);
+  ~ContentService();
+
+  // Serves the executor at the other end of the socket, which does not block,
+  // until the result is destroyed. That waits for a thread; no lock may be held
+  // then.
+  std::shared_ptr<void> Serve(uint64_t executor, Descriptor socket);
+
+  // Sets which tenants share contents with one another.
+  void SetSharing(const std::vector<std::string>& tenants);
+
+  // Adds the use of the disk, and the contents that the service keeps, unless
+  // the state names them already. It names at most `most` then.
+  void Describe(size_t most, v1::WorkerState* state) const;
+  // Adds what only the service counts.
+  void Collect(Exposition* out) const;
+  // Adds the look-ups of the disk, among those that executors count of their
+  // caches.
+  void CollectCache(Exposition* out) const;
+
+ private:
+  class Connection;
+
+  // Evicts what is more than kept_bytes.
+  void Trim();
+
+  const Options options_;
+  // Most loans and looks of one executor.
+  const size_t max_loans_;
+  Clock* const clock_;
+  LentMemory memory_;
+  ContentCache cache_;
+  ContentProofs proofs_;
+  const std::unique_ptr<DiskStore> disk_;
+};
+
+}  // namespace djinn::worker
+
+#endif  // GPU_WORKER_SUPERVISOR_CONTENTS_CONTENT_SERVICE_H_
