@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "client_lib/session/profile/profile_recorder.h"
+#include "client_lib/session/profile/request_tracer.h"
 #include "client_lib/session/testing/program.h"
 #include "common/base/error.h"
 #include "gtest/gtest.h"
