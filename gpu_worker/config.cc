@@ -263,8 +263,8 @@ absl::StatusOr<WorkerConfig> ReadWorkerConfig(ConfigReader reader) {
   config.capabilities = root.Strings("capabilities");
   config.phases = ReadPhases(&root);
   for (ConfigMap& library : root.Maps("operator_libraries")) {
-    const std::string path =
-        std::filesystem::absolute(library.RequiredPath("path"));
+    std::string path = library.RequiredPath("path");
+    if (!path.empty()) path = std::filesystem::absolute(path);
     (library.Bool("required", true) ? config.operator_libraries
                                     : config.optional_operator_libraries)
         .push_back(path);

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <utility>
+#include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/container/btree_map.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
@@ -22,6 +24,9 @@ struct Document {
   std::string name;
   std::string folder;
   std::vector<std::string> errors;
+  // Whether nothing of the file could be read. Then its other errors follow
+  // from that.
+  bool unreadable = false;
   std::shared_ptr<MapNode> root;
   // Not null when keys are listed and nothing is read.
   std::vector<ConfigKey>* keys = nullptr;
@@ -158,7 +163,12 @@ std::string ConfigMap::String(absl::string_view key,
                               absl::string_view fallback) {
   if (Listed(key, "text", fallback)) return std::string(fallback);
   const std::string* const text = Scalar(key, "text");
-  return text == nullptr ? std::string(fallback) : *text;
+  if (text == nullptr) return std::string(fallback);
+  if (absl::c_any_of(*text, absl::ascii_iscntrl)) {
+    Error(key, "must not have control characters");
+    return std::string(fallback);
+  }
+  return *text;
 }
 
 std::string ConfigMap::RequiredString(absl::string_view key) {
@@ -335,6 +345,7 @@ ConfigReader ConfigReader::FromFile(const std::string& path) {
   if (!text.ok()) {
     reader.document_->Note(
         0, "", absl::StrCat("cannot read the file: ", text.status().message()));
+    reader.document_->unreadable = true;
   }
   return reader;
 }
@@ -347,9 +358,16 @@ ConfigReader ConfigReader::FromText(const std::string& text,
   reader.document_->folder = folder;
   YAML::Node node;
   try {
-    node = YAML::Load(text);
+    const std::vector<YAML::Node> documents = YAML::LoadAll(text);
+    if (documents.size() > 1) {
+      reader.document_->Note(0, "", "has more than one YAML document");
+      reader.document_->unreadable = true;
+    } else if (!documents.empty()) {
+      node = documents.front();
+    }
   } catch (const YAML::Exception& error) {
     reader.document_->Note(error.mark.line + 1, "", error.msg);
+    reader.document_->unreadable = true;
   }
   reader.document_->root =
       config_internal::MakeMap(reader.document_.get(), "", node, 1);
@@ -368,6 +386,7 @@ ConfigMap ConfigReader::root() { return ConfigMap(document_->root); }
 absl::Status ConfigReader::Finish() {
   config_internal::NoteEager(*document_->root);
   if (document_->errors.empty()) return absl::OkStatus();
+  if (document_->unreadable) document_->errors.resize(1);
   return MakeError(absl::StatusCode::kInvalidArgument, "BAD_CONFIG",
                    absl::StrJoin(document_->errors, "\n"));
 }

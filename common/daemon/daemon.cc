@@ -16,10 +16,14 @@
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
 #include "absl/flags/usage.h"
+#include "absl/flags/usage_config.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "common/base/error.h"
+#include "common/base/version.h"
 #include "common/config/effective_config.h"
 #include "common/log/log.h"
 
@@ -137,6 +141,14 @@ int RunDaemon(const Daemon& daemon, int argc, char** argv) {
   };
   absl::SetProgramUsageMessage("--config=FILE [--validate|--print-config]");
   const std::string program = absl::StrCat("djinn-", daemon.role);
+  absl::FlagsUsageConfig usage;
+  usage.version_string = [&] {
+    return absl::StrCat(program, " ", kVersion, "\n");
+  };
+  usage.contains_help_flags = [](absl::string_view file) {
+    return absl::StrContains(file, "daemon");
+  };
+  absl::SetFlagsUsageConfig(usage);
   JoinFlagNames(argc, argv);
   if (absl::ParseCommandLine(argc, argv).size() > 1) {
     return refuse(absl::StrCat(program, ": takes no arguments"));
@@ -169,7 +181,8 @@ int RunDaemon(const Daemon& daemon, int argc, char** argv) {
   }
   const absl::StatusOr<std::string> address = daemon.start();
   if (!address.ok()) {
-    log::Error("cannot start", {{"error", address.status()}});
+    log::Error("cannot start", {{"reason", ErrorReason(address.status())},
+                                {"error", address.status()}});
     return 1;
   }
   log::Info("listening on " + *address);

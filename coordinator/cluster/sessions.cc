@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "common/base/error.h"
+#include "common/base/plain_text.h"
 #include "common/base/proto_duration.h"
 #include "common/base/retry_after.h"
 #include "common/base/status_macros.h"
@@ -191,6 +192,7 @@ absl::StatusOr<StreamId> Attach(ClusterState& state, const Tenant& owner,
   // An older stream asks for its next message and finds itself replaced.
   wakes.Add(std::move(session->link.waker));
   session->program = open.program();
+  ReplaceControls(/*keep_lines=*/false, &session->program);
   session->policy = open.placement_policy();
   TakeUrgency(state, open.urgency(), session, &wakes);
   session->state = v1::SessionInfo::ATTACHED;

@@ -289,7 +289,7 @@ void CheckSecrets(const Config& config, ConfigMap root) {
     }
     if (!one.token.empty() && !tokens.insert(one.token).second) {
       root.Error("operators",
-                 "the token of " + one.name + " is somebody else's too");
+                 "the token of " + one.name + " is also another principal's");
     }
   }
   for (const Tenant& tenant : config.tenants) {
@@ -297,8 +297,8 @@ void CheckSecrets(const Config& config, ConfigMap root) {
       root.Error("tenants", "the name " + tenant.name + " is given twice");
     }
     if (!tenant.token.empty() && !tokens.insert(tenant.token).second) {
-      root.Error("tenants",
-                 "the token of " + tenant.name + " is somebody else's too");
+      root.Error("tenants", "the token of " + tenant.name +
+                                " is also another principal's");
     }
   }
 }

@@ -64,8 +64,8 @@ TEST_F(ConfigTest, OperatorsHaveRolesAndTokensOfTheirOwn) {
                           "token_file: admin}]\n"),
       AllOf(HasSubstr("operators[0].role: viewer, operator or admin"),
             HasSubstr("operators: the name admin is given twice"),
-            HasSubstr("the token of admin is somebody else's too"),
-            HasSubstr("the token of red is somebody else's too")));
+            HasSubstr("the token of admin is also another principal's"),
+            HasSubstr("the token of red is also another principal's")));
 }
 
 TEST_F(ConfigTest, PlacementIsAsTheClustersUnlessTheTenantSays) {

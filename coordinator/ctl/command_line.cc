@@ -295,11 +295,8 @@ absl::StatusOr<Command> ParseCommand(std::vector<std::string> arguments) {
     command.help = app.help();
     return command;
   } catch (const CLI::ParseError& error) {
-    const std::vector<std::string> unknown = app.remaining();
-    return absl::InvalidArgumentError(absl::StrCat(
-        error.what(),
-        unknown.empty() ? "" : absl::StrCat(", not \"", unknown[0], "\""),
-        "; --help lists all commands"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(error.what(), "; --help lists all commands"));
   }
   command.verb = app.get_subcommands().front()->get_name();
   const auto verb = std::find_if(

@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
+#include "common/base/plain_text.h"
 
 namespace djinn::ctl {
 namespace {
@@ -107,7 +108,10 @@ std::string DeviceText(uint32_t virtual_device, uint32_t member) {
 
 std::string OrDash(std::string text) { return text.empty() ? "-" : text; }
 
-std::string FormatTable(const std::vector<Row>& rows) {
+std::string FormatTable(std::vector<Row> rows) {
+  for (Row& row : rows) {
+    for (std::string& cell : row) ReplaceControls(/*keep_lines=*/false, &cell);
+  }
   std::vector<size_t> widths;
   for (const Row& row : rows) {
     widths.resize(row.size());

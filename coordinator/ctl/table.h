@@ -19,7 +19,7 @@ using Row = std::vector<std::string>;
 
 // Returns columns two spaces apart, each as wide as its widest cell. The first
 // row is the header. All rows must have equally many cells.
-std::string FormatTable(const std::vector<Row>& rows);
+std::string FormatTable(std::vector<Row> rows);
 
 // Returns a size such as "90.9MB".
 std::string FormatBytes(uint64_t bytes);

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/error.h"
 #include "common/base/status_macros.h"
+#include "common/io/secret_file.h"
 
 namespace djinn::coordinator {
 namespace {
@@ -119,6 +120,8 @@ absl::StatusOr<std::unique_ptr<SqliteStore>> SqliteStore::Open(
                      {{"path", options.path}});
   }
   close(file);
+  // The file holds the keys that sign leases.
+  DJINN_RETURN_IF_ERROR(CheckSecretFile(options.path));
   const int code =
       sqlite3_open_v2(options.path.c_str(), &store->database_,
                       SQLITE_OPEN_READWRITE | SQLITE_OPEN_FULLMUTEX, nullptr);

@@ -207,7 +207,8 @@ void StateKeeper::Note(const absl::Status& status) {
     if (status.ok()) {
       log::Info("the state is saved again");
     } else {
-      log::Error("cannot save the state", {{"status", status}});
+      log::Error("cannot save the state",
+                 {{"reason", ErrorReason(status)}, {"status", status}});
     }
   }
   failure_ = std::move(failure);

@@ -52,6 +52,7 @@ void Synchronizer::Run() {
       if (stopping_) return;
       stream_ = stream.get();
       reading_ = true;
+      ended_by_coordinator_ = false;
       applied_revision_ = 0;
       changed_at_ = absl::InfiniteFuture();
     }
@@ -144,7 +145,12 @@ bool Synchronizer::Serve(RegistryStream* stream) {
     // Keeps reports to a tenth of the time, however large they are.
     earliest = std::min(due, end + 10 * (end - begin));
   }
-  stream->Cancel();
+  {
+    // After the coordinator has ended the stream, Finish() returns its reason.
+    MutexLock lock(&mu_);
+    if (ended_by_coordinator_) stream = nullptr;
+  }
+  if (stream != nullptr) stream->Cancel();
   reader.join();
   MutexLock lock(&mu_);
   return applied_revision_ > 0;
@@ -153,7 +159,10 @@ bool Synchronizer::Serve(RegistryStream* stream) {
 void Synchronizer::ReadAll(RegistryStream* stream) {
   v1::DesiredState desired;
   uint64_t last = 0;
-  while (stream->Read(&desired)) {
+  bool ended = false;
+  for (;;) {
+    ended = !stream->Read(&desired);
+    if (ended) break;
     if (last > 0 && desired.revision() != last + 1) {
       log::Error("a message of the coordinator is missing; dialing again",
                  {{"revision", desired.revision()}, {"last", last}});
@@ -172,6 +181,7 @@ void Synchronizer::ReadAll(RegistryStream* stream) {
     changed_.SignalAll();
   }
   MutexLock lock(&mu_);
+  ended_by_coordinator_ = ended;
   reading_ = false;
   changed_.SignalAll();
 }

@@ -116,6 +116,8 @@ class Synchronizer {
   // is none.
   absl::Time changed_at_ ABSL_GUARDED_BY(mu_) = absl::InfiniteFuture();
   bool reading_ ABSL_GUARDED_BY(mu_) = false;
+  // No further message can be read from the stream.
+  bool ended_by_coordinator_ ABSL_GUARDED_BY(mu_) = false;
   uint64_t applied_revision_ ABSL_GUARDED_BY(mu_) = 0;
   RegistryStream* stream_ ABSL_GUARDED_BY(mu_) = nullptr;
   std::thread thread_;

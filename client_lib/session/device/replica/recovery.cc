@@ -317,7 +317,8 @@ bool MayRecover(const absl::Status& status) {
   return reason == "WRONG_INCARNATION" || reason == "SESSION_LOST" ||
          reason == "DRAINING" || reason == "LEASE_UNKNOWN" ||
          reason == "LEASE_EXPIRED" || reason == "WORKER_LOST" ||
-         reason == "WORKER_RESTARTED" || reason == kFallbackEnded;
+         reason == "WORKER_RESTARTED" || reason == "EXECUTOR_LOST" ||
+         reason == kFallbackEnded;
 }
 
 absl::Status LoseWorker(State& r, const absl::Status& cause) {
