@@ -10,6 +10,7 @@
 #include "absl/strings/strip.h"
 #include "absl/types/span.h"
 #include "common/base/error.h"
+#include "common/torch/packed_operators.h"
 #include "common/torch/sparse_operators.h"
 
 namespace djinn {
@@ -139,7 +140,10 @@ absl::Status Refuse(const c10::FunctionSchema& schema,
 absl::Status CheckAllowed(const c10::FunctionSchema& schema) {
   absl::string_view name = schema.name();
   // These check what they are given.
-  if (absl::StartsWith(name, kSparseNamespace)) return CheckCustom(schema);
+  if (absl::StartsWith(name, kSparseNamespace) ||
+      absl::StartsWith(name, kPackedNamespace)) {
+    return CheckCustom(schema);
+  }
   if (!absl::ConsumePrefix(&name, "aten::")) {
     return Refuse(schema, "only operators of namespace aten run remotely");
   }
@@ -174,7 +178,8 @@ absl::Status CheckCustom(const c10::FunctionSchema& schema) {
                                  argument.real_type()->repr_str(),
                                  IsObject(*argument.real_type())
                                      ? ", an object such as packed weights, "
-                                       "which stays in its process"
+                                       "which stays in its process: take the "
+                                       "operands to it by cpu()"
                                      : ""));
     }
   }

@@ -8,9 +8,9 @@
 namespace djinn {
 
 // Returns OK for operators of namespace aten that compute dense tensors from
-// dense tensors and plain values, and for those of sparse_operators.h. Returns
-// PermissionDenied (OPERATOR_REFUSED) with the operator and the cause for all
-// others: those that touch files, storages, devices, autograd or process-wide
+// dense tensors and plain values, and for those of sparse_operators.h and
+// packed_operators.h. Returns PermissionDenied (OPERATOR_REFUSED) with the
+// operator and the cause for all others: those that touch files, storages, devices, autograd or process-wide
 // state, those that change a tensor's metadata or storage in place, sparse,
 // nested, quantised and vendor-internal ones, and those that return anything
 // but tensors.

@@ -10,6 +10,7 @@
 #include "common/torch/allow_list.h"
 #include "common/torch/data_type.h"
 #include "common/torch/overwrite_table.h"
+#include "common/torch/packed_operators.h"
 #include "common/torch/random_table.h"
 #include "common/torch/schema_hash.h"
 #include "common/torch/sparse_operators.h"
@@ -232,6 +233,14 @@ TEST(AllowListTest, OperatorsOnPartsOfSparseTensorsPass) {
   EXPECT_TRUE(CheckAllowed(Schema("djinn_sparse::addmm", "strided")).ok());
   EXPECT_TRUE(CheckAllowed(Schema("djinn_sparse::_coalesce", "")).ok());
   EXPECT_TRUE(CheckAllowed(Schema("djinn_sparse::add_", "")).ok());
+}
+
+TEST(AllowListTest, OperatorsOnPartsOfPackedWeightsPass) {
+  DefinePackedOperators();
+  for (const PackedOperator& op : PackedOperators()) {
+    EXPECT_TRUE(CheckAllowed(op.on_parts.schema()).ok());
+    EXPECT_FALSE(CheckAllowed(op.original.schema()).ok());
+  }
 }
 
 TEST(AllowListTest, RefusesWhatIsNoComputation) {

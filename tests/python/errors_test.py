@@ -93,13 +93,6 @@ class ErrorsTest(RemoteCase):
             with self.assertRaisesRegex(NotImplementedError, "no quantised tensors"):
                 call()
 
-    def test_packed_weights_are_refused_in_a_sentence(self):
-        model = torch.ao.quantization.quantize_dynamic(
-            torch.nn.Sequential(torch.nn.Linear(4, 4)), {torch.nn.Linear}).to(self.device)
-        with self.assertRaisesRegex(
-                NotImplementedError, "quantized::linear_dynamic is refused.*packed weights"):
-            model(torch.ones(1, 4, device=self.device))
-
     def test_wrong_dimensions_raise_and_do_not_end_the_process(self):
         one = torch.ones(1, device=self.device)
         for arguments in (

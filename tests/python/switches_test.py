@@ -6,7 +6,6 @@ from tests.python.remote_case import run_program
 
 # Each sets a switch to another value than PyTorch's default.
 _SWITCHES = {
-    "torch.use_deterministic_algorithms": "torch.use_deterministic_algorithms(True)",
     "torch.set_float32_matmul_precision": "torch.set_float32_matmul_precision('medium')",
     "torch.backends.mkldnn.enabled": "torch.backends.mkldnn.enabled = False",
     "torch.backends.mkldnn.deterministic": "torch.backends.mkldnn.deterministic = True",
@@ -40,9 +39,9 @@ class SwitchesTest(unittest.TestCase):
 
     def test_a_switch_from_before_the_session_is_warned_of(self):
         program = run_program(
-            "import torch, djinn\ntorch.use_deterministic_algorithms(True)\nprint('-')\n"
+            "import torch, djinn\ntorch.backends.mkldnn.enabled = False\nprint('-')\n"
             "djinn.local(worker_threads=1)")
-        self.assertIn("torch.use_deterministic_algorithms does not reach", program.stderr)
+        self.assertIn("torch.backends.mkldnn.enabled does not reach", program.stderr)
 
     def test_new_memory_is_filled_for_deterministic_algorithms(self):
         self.assertEqual(run_program("""
@@ -74,11 +73,72 @@ class SwitchesTest(unittest.TestCase):
             check(False)
             """).stdout, "")
 
+    def test_nondeterministic_operators_are_refused_as_on_the_cpu(self):
+        self.assertEqual(run_program("""
+            import warnings
+            import torch, djinn
+            import torch.nn.functional as F
+            djinn.local(worker_threads=1)
+            def outcome(call, device):
+                with warnings.catch_warnings(record=True) as said:
+                    warnings.simplefilter("always")
+                    try:
+                        call(device).cpu()
+                        result = "computed"
+                    except RuntimeError as error:
+                        result = str(error).split(chr(10))[0]
+                return result, sorted({str(each.message).split(chr(10))[0] for each in said})
+            def put(device, **options):
+                at = torch.tensor([0, 1], device=device)
+                return torch.zeros(4, device=device).put_(at, torch.ones(2, device=device), **options)
+            def put_anew(device):
+                at = torch.tensor([0, 1], device=device)
+                return torch.zeros(4, device=device).put(at, torch.ones(2, device=device))
+            def unpool(device, dimensions, size):
+                x = torch.rand(1, 1, *[size] * dimensions).to(device)
+                pool = getattr(F, f"max_pool{dimensions}d")(x, 2, return_indices=True)
+                return getattr(F, f"max_unpool{dimensions}d")(*pool, 2)
+            calls = [
+                put, lambda d: put(d, accumulate=True), put_anew,
+                *(lambda d, n=n: unpool(d, n, 4) for n in (1, 2, 3)), lambda d: unpool(d, 2, 100),
+                lambda d: torch.zeros(4, device=d).index_add_(
+                    0, torch.tensor([1, 1], device=d), torch.ones(2, device=d)),
+            ]
+            for arguments in ((False,), (True,), (True, True), (False,)):
+                torch.use_deterministic_algorithms(arguments[0], warn_only=len(arguments) > 1)
+                for k, call in enumerate(calls):
+                    local, remote = (outcome(call, d) for d in ("cpu", "remote_accelerator"))
+                    if local != remote: print(arguments, k, local, remote)
+            """).stdout, "")
+
+    def test_elements_that_are_chosen_twice_are_written_in_their_order(self):
+        self.assertEqual(run_program("""
+            import torch, djinn
+            djinn.local(worker_threads=2)
+            torch.set_num_threads(2)
+            torch.manual_seed(0)
+            at, values = torch.randint(0, 50, (200_000,)), torch.randn(200_000)
+            torch.use_deterministic_algorithms(True)
+            def write(device, name, accumulate):
+                x, i, v = (each.to(device) for each in (torch.zeros(50), at, values))
+                if name == "put_" and accumulate: return x.put_(i, v, accumulate=True)
+                if name == "index": return (
+                    x.requires_grad_()[i].mul(v).sum().backward(), x.grad)[1]
+                return getattr(x, name)((i,), v, accumulate=accumulate)
+            for name, accumulate in (
+                    ("index_put_", True), ("index_put_", False), ("index_put", True),
+                    ("put_", True), ("index", True)):
+                local = write("cpu", name, accumulate)
+                for _ in range(3):
+                    if not torch.equal(write("remote_accelerator", name, accumulate).cpu(), local):
+                        print(name, accumulate)
+            """).stdout, "")
+
     def test_nothing_is_said_without_a_session_or_for_defaults(self):
         program = run_program(
-            "import torch, djinn\ntorch.use_deterministic_algorithms(True)\n"
-            "torch.use_deterministic_algorithms(False)\ndjinn.local(worker_threads=1)\n"
-            "torch.backends.mkldnn.enabled = True\ntorch.set_float32_matmul_precision('highest')")
+            "import torch, djinn\ntorch.backends.mkldnn.enabled = False\n"
+            "torch.backends.mkldnn.enabled = True\ndjinn.local(worker_threads=1)\n"
+            "torch.use_deterministic_algorithms(True)\ntorch.set_float32_matmul_precision('highest')")
         self.assertNotIn("djinn:", program.stderr)
 
 

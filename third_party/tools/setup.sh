@@ -308,13 +308,15 @@ make_peers() {
   done
 }
 
-# An environment on top of .deps/python, which lies beside it.
+# An environment on top of .deps/python, which lies beside it. One package has no wheel
+# and is built here, by the setuptools that are there.
 make_libraries() {
   /usr/bin/python3 -m venv --without-pip "$1"
   echo ../../../../python/lib/python3.11/site-packages \
     >"$1/lib/python3.11/site-packages/base.pth"
   "$1/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps \
-    --no-cache-dir --only-binary :all: --require-hashes \
+    --no-cache-dir --only-binary :all: --no-binary openai-whisper \
+    --no-build-isolation --require-hashes \
     -r "$root/third_party/library_packages.txt"
 }
 

@@ -1,5 +1,6 @@
 #include "client_lib/capture/registration/registration.h"
 
+#include <ATen/Context.h>
 #include <ATen/core/boxing/KernelFunction.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/bernoulli.h>
@@ -11,6 +12,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -19,10 +21,13 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "client_lib/capture/kernel/capture_kernel.h"
 #include "client_lib/capture/kernel/custom_operators.h"
 #include "client_lib/capture/operators/operator_info.h"
 #include "client_lib/capture/registration/native_kernels.h"
+#include "client_lib/capture/registration/packed_weights.h"
 #include "client_lib/capture/registration/sparse_tensors.h"
 #include "client_lib/capture/registration/split_rule.h"
 
@@ -209,6 +214,46 @@ class EmbeddingBagKernel : public c10::OperatorKernel {
   const OperatorInfo* const info_;
 };
 
+// An operator whose CPU kernel refuses to run, or warns, if the program asks
+// for deterministic algorithms.
+struct Nondeterministic {
+  absl::string_view name;
+  // The name in PyTorch's error.
+  const char* told;
+};
+
+constexpr Nondeterministic kNondeterministic[] = {
+    {"aten::put", "put_"},
+    {"aten::max_unpool2d", "max_unpooling2d_forward_out"},
+    {"aten::max_unpool3d", "max_unpooling3d_forward_out"},
+};
+
+// Captures an operator of kNondeterministic. Adding is deterministic.
+class NondeterministicKernel : public c10::OperatorKernel {
+ public:
+  // `info` lives for the rest of the process.
+  NondeterministicKernel(const OperatorInfo* info, const char* told)
+      : info_(info),
+        told_(told),
+        accumulate_(info->handle.schema().argumentIndexWithName("accumulate")) {
+  }
+
+  void operator()(const c10::OperatorHandle&, c10::DispatchKeySet,
+                  Stack* stack) {
+    if (!accumulate_.has_value() ||
+        !torch::jit::peek(*stack, *accumulate_, info_->arguments.size())
+             .toBool()) {
+      at::globalContext().alertNotDeterministic(told_);
+    }
+    CaptureCall(*info_, stack);
+  }
+
+ private:
+  const OperatorInfo* const info_;
+  const char* const told_;
+  const std::optional<int> accumulate_;
+};
+
 class Registrar {
  public:
   Registrar()
@@ -225,6 +270,7 @@ class Registrar {
     std::set<std::string> native = RegisterNativeKernels(&backend_);
     native.merge(RegisterPackedNetworks(&backend_, &autograd_));
     native.merge(RegisterAttentionChoice(&backend_));
+    native.merge(RegisterPackedWeights(&backend_));
     native.merge(RegisterSparseConversions(&backend_));
     RegisterSparseTensors();
     RegisterGroupNormDerivative(&autograd_);
@@ -275,6 +321,12 @@ class Registrar {
     if (name == "aten::_embedding_bag_backward") {
       return CppFunction::makeFromBoxedFunctor(
           std::make_unique<EmbeddingBagKernel>(info));
+    }
+    for (const Nondeterministic& each : kNondeterministic) {
+      if (absl::StripSuffix(info->handle.schema().name(), "_") == each.name) {
+        return CppFunction::makeFromBoxedFunctor(
+            std::make_unique<NondeterministicKernel>(info, each.told));
+      }
     }
     return CppFunction::makeFromBoxedFunctor(
         std::make_unique<CaptureKernel>(info));

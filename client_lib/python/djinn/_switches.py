@@ -1,7 +1,8 @@
 """Warns of switches of this process that would change results and do not reach the workers.
 
 They are PyTorch's global settings of numerics. A worker computes as PyTorch does by default.
-The list leaves out what djinn itself honours: the choices of attention, the default dtype and autocast.
+The list leaves out what djinn itself honours: deterministic algorithms, the choices of attention, the
+default dtype and autocast.
 """
 
 import functools
@@ -11,7 +12,6 @@ import torch
 
 # The functions of torch._C by what programs call: those that set and those that get.
 _SWITCHES = {
-    "torch.use_deterministic_algorithms": "deterministic_algorithms",
     "torch.set_float32_matmul_precision": "float32_matmul_precision",
     "torch.backends.mkldnn.enabled": "mkldnn_enabled",
     "torch.backends.mkldnn.deterministic": "mkldnn_deterministic",

@@ -5,6 +5,9 @@
 #include <variant>
 
 #include "ATen/Parallel.h"
+#include "absl/algorithm/container.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "c10/core/InferenceMode.h"
 #include "common/torch/one_thread.h"
 #include "gpu_worker/device/cpu/memory_limit.h"
@@ -24,6 +27,16 @@ constexpr int64_t kSmallElements = 1 << 18;
 // The least size of a weight that is worth joining. Caches hold smaller
 // weights, which many runs can read at no cost.
 constexpr int64_t kLeastJoinedElements = 16384;
+
+// Returns whether several threads of the operator's kernel may write the same
+// element.
+bool WritesInOrder(const c10::FunctionSchema& schema) {
+  static constexpr absl::string_view kNames[] = {
+      "aten::index_put", "aten::_index_put_impl", "aten::_unsafe_index_put",
+      "aten::put"};
+  const absl::string_view name = absl::StripSuffix(schema.name(), "_");
+  return absl::c_linear_search(kNames, name);
+}
 
 }  // namespace
 
@@ -49,7 +62,9 @@ void UseWorkersThreads() {
 }
 
 CpuCall::CpuCall(TorchCall plain)
-    : TorchCall(std::move(plain)), guard(MakeValueGuard(op.schema())) {
+    : TorchCall(std::move(plain)),
+      guard(MakeValueGuard(op.schema())),
+      in_order(WritesInOrder(op.schema())) {
   if (guard == nullptr) guard = MakeLibraryGuard(op.schema());
 }
 
@@ -74,7 +89,7 @@ absl::Status TorchProgram::Execute(uint32_t node, const NodeInput& input,
   const TensorOwner owner(input.tenant, input.most_bytes);
   const CpuCall& call = calls_[node];
   std::optional<OneThread> one;
-  if (input.fast && call.small) one.emplace();
+  if (input.fast ? call.small : call.in_order) one.emplace();
   if (input.fast && call.attention.has_value()) {
     const std::optional<absl::Status> done =
         call.attention->Run(input, results);

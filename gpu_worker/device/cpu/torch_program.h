@@ -40,6 +40,11 @@ struct CpuCall : TorchCall {
   // The call is so short that fast mode executes it by one thread. A second
   // thread would make it wait for a core whenever the machine is busy.
   bool small = false;
+  // The call writes elements that indices choose. Strict mode executes it by
+  // one thread, so that elements which are chosen twice are added, or written,
+  // in their order. PyTorch's threads race for them unless a program asks for
+  // deterministic algorithms.
+  bool in_order = false;
 };
 
 // Returns whether fast mode executes the node by one thread. The node passed
