@@ -52,7 +52,7 @@ class LentBuffer final : public Buffer {
     // The file stays open to shrinking, for which no borrower has a descriptor.
     if (fcntl(file_.get(), F_ADD_SEALS,
               F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
-      return Failed("F_ADD_SEALS");
+      return Failed("sealing");
     }
     void* const mapped =
         mmap(nullptr, bytes_, PROT_READ, MAP_PRIVATE, file_.get(), 0);
