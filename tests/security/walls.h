@@ -56,6 +56,9 @@ class Walls {
     std::set<std::string> sharing;
     // Further lines of every worker's configuration.
     std::string of_workers;
+    // Whether workers have sockets for shared memory. Those that keep contents
+    // may not.
+    bool shared_memory = true;
   };
 
   explicit Walls(const std::string& isolation, int workers = 1,
@@ -90,20 +93,21 @@ class Walls {
                   list + "\n");
     for (size_t i = 0; i < workers_.size(); ++i) {
       const std::string id = absl::StrCat("w", i);
-      configurations_.push_back(
-          absl::StrCat("worker_id: ", id,
-                       "\nlisten: 127.0.0.1:0"
-                       "\nmonitoring: {listen: 127.0.0.1:0}"
-                       "\nshared_memory_socket: ",
-                       id, ".shm\ncoordinator: ", coordinator_address_,
-                       "\njoin_token_file: join.token"
-                       "\ndevice: {kind: cpu, memory: 512MiB, threads: 1, "
-                       // Lets a node in that NODE_LIMIT must end.
-                       "longest_call: 1h, "
-                       "calibrate: false}"
-                       "\nheartbeat_interval: 100ms"
-                       "\nisolation: ",
-                       isolation, "\n", more.of_workers));
+      configurations_.push_back(absl::StrCat(
+          "worker_id: ", id,
+          "\nlisten: 127.0.0.1:0"
+          "\nmonitoring: {listen: 127.0.0.1:0}" more.shared_memory
+              ? absl::StrCat("\nshared_memory_socket: ", id, ".shm")
+              : "",
+          "\ncoordinator: ", coordinator_address_,
+          "\njoin_token_file: join.token"
+          "\ndevice: {kind: cpu, memory: 512MiB, threads: 1, "
+          // Lets a node in that NODE_LIMIT must end.
+          "longest_call: 1h, "
+          "calibrate: false}"
+          "\nheartbeat_interval: 100ms"
+          "\nisolation: ",
+          isolation, "\n", more.of_workers));
       StartWorker(i);
     }
   }

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -86,7 +87,8 @@ class RawExecutor {
     EXPECT_EQ(poll(&watched, 1, kPatienceMilliseconds), 1) << "no answer";
     v1::ContentAnswer answer;
     Descriptor descriptor;
-    (void)ReceivePacket(socket_.get(), &answer, &descriptor);
+    std::string room;
+    (void)ReceivePacket(socket_.get(), &answer, &descriptor, &room);
     if (lent != nullptr) *lent = std::move(descriptor);
     return answer;
   }
@@ -235,6 +237,11 @@ TEST_F(ContentServiceTest, DiskHasTheContentsOfAWorkerBefore) {
   // A content that an executor has reported is not named twice.
   service_->Describe(1000, &state);
   EXPECT_EQ(state.contents_size(), 1);
+  // What executors claim to have takes no other content's place.
+  v1::WorkerState claimed;
+  for (int i = 0; i < 3; ++i) claimed.add_contents()->set_tenant("b");
+  service_->Describe(1, &claimed);
+  EXPECT_EQ(claimed.contents_size(), 4);
   Restart();
   executor(1).Find(bytes_);
   Descriptor lent;
@@ -256,6 +263,11 @@ TEST_F(ContentServiceTest, BorrowersCanReadAndNothingElse) {
   Descriptor lent;
   ASSERT_TRUE(executor(1).Next(&lent).has_lent());
   const int fd = lent.get();
+  // Users other than the supervisor's and root cannot open the file for
+  // writing.
+  struct stat status = {};
+  ASSERT_EQ(fstat(fd, &status), 0);
+  EXPECT_EQ(status.st_mode & 07777, 0400u);
   EXPECT_LT(write(fd, "x", 1), 0);
   EXPECT_LT(pwrite(fd, "x", 1, 0), 0);
   EXPECT_NE(ftruncate(fd, 0), 0);
@@ -370,6 +382,83 @@ TEST_F(ContentServiceTest, AnExecutorHasNoMoreThanItsShare) {
   EXPECT_TRUE(executor(3).Next().absent());
   executor(3).Offer("");
   EXPECT_TRUE(executor(3).Next().absent());
+}
+
+TEST_F(ContentServiceTest, ALookCountsUntilTheDiskLetsItGo) {
+  const std::string half(kShare / 2 + 1, 'h');
+  RawExecutor& who = executor(1);
+  who.Keep(half);
+  // The disk's reader waits for the bytes of a pipe in the place of the file.
+  std::string file;
+  for (const auto& entry : fs::recursive_directory_iterator(folder_)) {
+    if (entry.is_regular_file() && entry.file_size() > half.size()) {
+      file = entry.path();
+    }
+  }
+  ASSERT_TRUE(fs::remove(file));
+  ASSERT_EQ(mkfifo(file.c_str(), 0600), 0);
+  const uint64_t look = who.Find(half);
+  Descriptor bytes(open(file.c_str(), O_WRONLY | O_CLOEXEC));
+  v1::ContentRequest request;
+  request.set_id(look);
+  request.set_give_up(true);
+  who.Send(request);
+  const uint64_t another = who.Find(half);
+  v1::ContentAnswer answer = who.Next();
+  EXPECT_EQ(answer.id(), another);
+  EXPECT_TRUE(answer.absent());
+  bytes = Descriptor();
+  answer = who.Next();
+  EXPECT_EQ(answer.id(), look);
+  EXPECT_TRUE(answer.absent());
+  who.Offer(half);
+  EXPECT_TRUE(who.Next().send());
+}
+
+TEST_F(ContentServiceTest, WhatTheSystemDoesNotLendIsAbsent) {
+  Restart(/*disk=*/false, /*kept=*/kShare);
+  service_->SetSharing({"a"});
+  RawExecutor& who = executor(1);
+  who.Keep("tiny");
+  rlimit before = {};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit low = before;
+  low.rlim_cur = 3;
+  // No further descriptor can be opened.
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &low), 0);
+  who.Find("tiny");
+  const v1::ContentAnswer refused = who.Next();
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_TRUE(refused.absent());
+  who.Find("tiny");
+  EXPECT_TRUE(who.Next().has_lent());
+}
+
+TEST_F(ContentServiceTest, AnExecutorWithManyMessagesWaits) {
+  constexpr int kMany = 50'000;
+  RawExecutor& who = executor(1);
+  fcntl(who.socket(), F_SETFL, O_NONBLOCK);
+  v1::ContentRequest request;
+  request.set_id(1);
+  request.set_give_up(true);
+  int sent = 0;
+  // Sends until the service has read nothing for a while.
+  const auto send_some = [&] {
+    pollfd watched = {who.socket(), POLLOUT, 0};
+    while (sent < kMany && poll(&watched, 1, 300) == 1) {
+      sent += SendPacket(who.socket(), request).ok();
+    }
+  };
+  send_some();
+  EXPECT_LT(sent, kMany);
+  for (Patience patience; sent < kMany; patience.Yield()) {
+    clock_.Advance(absl::Seconds(10));
+    send_some();
+  }
+  clock_.Advance(absl::Hours(1));
+  fcntl(who.socket(), F_SETFL, 0);
+  who.Find("absent");
+  EXPECT_TRUE(who.Next().absent());
 }
 
 TEST_F(ContentServiceTest, AnExecutorHasOnlySoManyLoans) {
