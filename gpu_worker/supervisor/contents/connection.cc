@@ -24,7 +24,7 @@ constexpr int kTickMilliseconds = 1000;
 // Packets that are served before looking for other events.
 constexpr int kMaxPackets = 64;
 // Most messages of one executor in a burst, and how many it may send per second
-// for ever; bytes of contents do not count. More wait in the socket.
+// for ever; full pieces of contents do not count. More wait in the socket.
 constexpr double kMaxMessages = 20'000;
 constexpr double kMessagesPerSecond = 2'000;
 constexpr int kPauseMilliseconds = 10;
@@ -113,7 +113,7 @@ absl::Status ContentService::Connection::Receive() {
         ReceivePacket(socket_.get(), &request, /*descriptor=*/nullptr, &room_);
     if (absl::IsUnavailable(received)) break;
     DJINN_RETURN_IF_ERROR(received);
-    if (!request.has_piece()) ++messages_;
+    if (request.piece().size() < kPieceBytes) ++messages_;
     DJINN_RETURN_IF_ERROR(Handle(request));
   }
   return absl::OkStatus();

@@ -114,7 +114,8 @@ class ContentService::Connection {
   uint64_t last_loan_ = 0;
   // Bytes of loans, looks and the arrival.
   uint64_t bytes_ = 0;
-  // Messages other than pieces, less those that the time since has allowed.
+  // Messages other than full pieces, less those that the time since has
+  // allowed.
   double messages_ = 0;
   absl::Duration last_round_;
   // The bytes of the packet that was received last.

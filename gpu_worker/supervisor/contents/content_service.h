@@ -20,8 +20,10 @@
 // Options::descriptors bounds the numbers of both.
 //
 // One thread serves each executor, so an executor waits for nobody else's
-// bytes. An executor that sends what no executor of this program sends is
-// reported to Options::refuse, and not served any more. Thread-safe.
+// bytes. Messages that come faster than an honest executor's wait in its
+// socket. An executor that sends what no executor of this program sends, or
+// that the system lets the service not even refuse, is reported to
+// Options::refuse, and not served any more. Thread-safe.
 #ifndef GPU_WORKER_SUPERVISOR_CONTENTS_CONTENT_SERVICE_H_
 #define GPU_WORKER_SUPERVISOR_CONTENTS_CONTENT_SERVICE_H_
 
