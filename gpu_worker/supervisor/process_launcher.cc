@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <climits>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -135,9 +136,8 @@ class ProcessLauncher : public Launcher {
  public:
   explicit ProcessLauncher(ProcessLauncherOptions options)
       : options_(std::move(options)) {
-    if (getrlimit(RLIMIT_NOFILE, &descriptors_) != 0) {
-      descriptors_ = {RLIM_INFINITY, RLIM_INFINITY};
-    }
+    rlimit limit = {};
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) descriptors_ = limit;
   }
 
   absl::StatusOr<ExecutorListeners> Listen(uint64_t number) override {
@@ -220,8 +220,11 @@ class ProcessLauncher : public Launcher {
     const int error = posix_spawn(&launched.pid, program, &actions, &attributes,
                                   arguments, InheritedEnvironment().data());
     if (error != 0) return Failed("posix_spawn", error);
-    // This process may have raised its own limit since.
-    prlimit(launched.pid, RLIMIT_NOFILE, &descriptors_, nullptr);
+    // This process may have raised its own limit since. The call fails for a
+    // process that has ended, which needs none.
+    if (descriptors_.has_value()) {
+      prlimit(launched.pid, RLIMIT_NOFILE, &*descriptors_, nullptr);
+    }
     return launched;
   }
 
@@ -280,7 +283,7 @@ class ProcessLauncher : public Launcher {
   const ProcessLauncherOptions options_;
   // The limit of open files that executors get: the one with which this process
   // started.
-  rlimit descriptors_ = {};
+  std::optional<rlimit> descriptors_;
 };
 
 }  // namespace

@@ -22,8 +22,8 @@
 // One thread serves each executor, so an executor waits for nobody else's
 // bytes. Messages that come faster than an honest executor's wait in its
 // socket. An executor that sends what no executor of this program sends, or
-// that the system lets the service not even refuse, is reported to
-// Options::refuse, and not served any more. Thread-safe.
+// that cannot even be answered, is reported to Options::refuse, and not served
+// any more. Thread-safe.
 #ifndef GPU_WORKER_SUPERVISOR_CONTENTS_CONTENT_SERVICE_H_
 #define GPU_WORKER_SUPERVISOR_CONTENTS_CONTENT_SERVICE_H_
 
