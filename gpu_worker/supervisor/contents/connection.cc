@@ -23,9 +23,7 @@ constexpr double kBytesPerSecond = 64 << 20;
 constexpr int kTickMilliseconds = 1000;
 // Packets that are served before looking for other events.
 constexpr int kMaxPackets = 64;
-// Most messages of one executor in a burst, and how many it may send per second
-// for ever; full pieces of contents do not count. More wait in the socket.
-constexpr double kMaxMessages = 20'000;
+// Messages that one executor may send for ever, besides its burst.
 constexpr double kMessagesPerSecond = 2'000;
 constexpr int kPauseMilliseconds = 10;
 constexpr absl::Duration kLogPause = absl::Minutes(1);
@@ -102,12 +100,14 @@ bool ContentService::Connection::MayReceive() {
   const absl::Duration passed = now - std::exchange(last_round_, now);
   messages_ = std::max(
       0.0, messages_ - kMessagesPerSecond * absl::ToDoubleSeconds(passed));
-  return messages_ < kMaxMessages;
+  return messages_ < static_cast<double>(service_.options_.burst);
 }
 
 absl::Status ContentService::Connection::Receive() {
-  for (int i = 0;
-       i < kMaxPackets && messages_ < kMaxMessages && !alarm_->stopping; ++i) {
+  for (int i = 0; i < kMaxPackets &&
+                  messages_ < static_cast<double>(service_.options_.burst) &&
+                  !alarm_->stopping;
+       ++i) {
     v1::ContentRequest request;
     const absl::Status received =
         ReceivePacket(socket_.get(), &request, /*descriptor=*/nullptr, &room_);

@@ -60,6 +60,9 @@ class ContentService {
     // Descriptors that contents may take, one each. What is kept may have half
     // of them, and each executor's loans an equal part of the other half.
     size_t descriptors = 32768;
+    // Most messages of one executor in a burst; full pieces of contents do not
+    // count. More wait in the socket.
+    size_t burst = 20'000;
     // Time for an answer to a challenge, besides the time that its bytes take.
     absl::Duration answer_timeout = absl::Seconds(30);
     // Returns the tenant of the executor; empty for the spare one. Any thread
