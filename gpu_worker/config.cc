@@ -4,11 +4,15 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "common/base/status_macros.h"
@@ -121,6 +125,26 @@ void DemandSharedMode(const WorkerConfig& config, ConfigMap* isolation) {
       "each other");
 }
 
+// Notes an error where a process could pass on what the supervisor lends it:
+// over a Unix socket, a tenant that took its process over could hand a client
+// descriptors of contents, which the client may empty under other tenants.
+void RefuseUnixSocketsForContents(const WorkerConfig& config, ConfigMap* root) {
+  std::vector<absl::string_view> sockets;
+  if (absl::StartsWith(config.listen, "unix:")) {
+    sockets.push_back("a Unix socket in listen");
+  }
+  if (!config.shared_memory_socket.empty()) {
+    sockets.push_back("shared_memory_socket");
+  }
+  if (sockets.empty()) return;
+  const std::string why = absl::StrCat(
+      "not beside ", absl::StrJoin(sockets, " and "),
+      " where isolation.mode is process: over a Unix socket, a tenant's "
+      "process could pass on memory that other tenants use");
+  if (config.content_memory > 0) root->Error("isolation.content_memory", why);
+  if (!config.content_disk_directory.empty()) root->Error("content_disk", why);
+}
+
 // Reads the map under `isolation`, once the rest of `config` is read.
 void ReadIsolation(ConfigMap* root, WorkerConfig* config) {
   ConfigMap map = root->Map("isolation");
@@ -156,6 +180,7 @@ void ReadIsolation(ConfigMap* root, WorkerConfig* config) {
     }
     return;
   }
+  RefuseUnixSocketsForContents(*config, root);
   if (!map.Has("mode")) return;
   if (config->device_kind == "cuda" || config->all_gpus) {
     map.Error("mode", "process is not available for cuda devices");

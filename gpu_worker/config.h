@@ -94,9 +94,10 @@
 //                                     # equal part of the device's memory
 //     node_limit: 5m                  # ends a tenant's process when one of
 //                                     # its nodes takes longer
-//     content_memory: 8GiB            # for contents that tenants share,
-//     besides
-//                                     # device.memory; default: they share none
+//     content_memory: 8GiB            # besides device.memory, for contents
+//                                     # that tenants share; default: they share
+//                                     # none. Neither this nor content_disk
+//                                     # goes with Unix sockets for clients
 //     ports: 7100-7163                # of the executors, where listen is no
 //                                     # Unix socket; default: any
 //   content_disk:                     # default: a restarted worker has no

@@ -262,6 +262,32 @@ TEST_F(ConfigTest, ProcessesKeepContentsToo) {
   EXPECT_EQ(Read("{}\nisolation: {mode: process}")->content_memory, 0u);
 }
 
+TEST_F(ConfigTest, ProcessesWithUnixSocketsKeepNoContents) {
+  const std::string process = "{}\nisolation: {mode: process";
+  const std::string memory = process + ", content_memory: 1GiB}";
+  const std::string disk =
+      process + "}\ncontent_disk: {directory: kept, limit: 2GiB}";
+  const std::string near = "\nshared_memory_socket: w.shm";
+  const std::string local = "\nlisten: unix:w.sock";
+  EXPECT_THAT(Complaint(memory + near),
+              AllOf(HasSubstr("isolation.content_memory: not beside"),
+                    HasSubstr("shared_memory_socket")));
+  EXPECT_THAT(Complaint(disk + near),
+              AllOf(HasSubstr("content_disk: not beside"),
+                    HasSubstr("shared_memory_socket")));
+  EXPECT_THAT(Complaint(memory + local),
+              HasSubstr("isolation.content_memory: not beside a Unix socket "
+                        "in listen"));
+  EXPECT_THAT(
+      Complaint(disk + local + near),
+      HasSubstr("not beside a Unix socket in listen and shared_memory_socket"));
+  EXPECT_TRUE(Read(process + "}" + near + local).ok());
+  // Tenants that share a process have no descriptors of contents.
+  EXPECT_TRUE(
+      Read("{}\ncontent_disk: {directory: kept, limit: 2GiB}" + near + local)
+          .ok());
+}
+
 TEST_F(ConfigTest, IsolationSaysWhatIsWrong) {
   EXPECT_THAT(Complaint("{}\nisolation: {mode: none}"),
               HasSubstr("shared or process"));

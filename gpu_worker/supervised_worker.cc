@@ -3,6 +3,8 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -30,19 +32,27 @@ constexpr size_t kMaxContents = 65536;
 constexpr absl::Duration kStep = absl::Milliseconds(100);
 // Most descriptors of contents, as far as the system's limit allows.
 constexpr uint64_t kMaxDescriptors = 65536;
+// Where the system does not tell its limit.
+constexpr size_t kFewDescriptors = 256;
 constexpr char kHealthName[] = "djinn.v1.Execution";
 // Address space of an executor beyond its memory: stacks, shared-memory rings,
 // and what operators need for a while.
 constexpr uint64_t kMoreAddressSpace = uint64_t{16} << 30;
 
 // Returns how many descriptors contents may take. Raises the limit of this
-// process as far as it may, because services start with a low one.
+// process as far as it may, because services start with a low one. Executors
+// keep the former limit (process_launcher.cc).
 size_t DescriptorsForContents() {
   rlimit limit = {};
-  getrlimit(RLIMIT_NOFILE, &limit);
-  limit.rlim_cur = limit.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &limit);
-  getrlimit(RLIMIT_NOFILE, &limit);
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return kFewDescriptors;
+  rlimit raised = limit;
+  raised.rlim_cur = raised.rlim_max;
+  if (setrlimit(RLIMIT_NOFILE, &raised) == 0) {
+    limit = raised;
+  } else {
+    log::Warning("the limit of open files is not raised, and bounds contents",
+                 {{"limit", limit.rlim_cur}, {"error", std::strerror(errno)}});
+  }
   return std::min<uint64_t>(limit.rlim_cur / 2, kMaxDescriptors);
 }
 

@@ -160,14 +160,39 @@ void ContentCache::Adopt(const std::string& tenant, const ContentHash& hash,
   ++revision_;
 }
 
+void ContentCache::CountFound() {
+  MutexLock lock(&mu_);
+  --stats_.misses;
+  ++stats_.hits;
+}
+
 void ContentCache::EvictIdle(uint64_t bytes) {
+  if (bytes == 0) return;
+  Evicted evicted;  // Destroyed after the lock is released.
+  MutexLock lock(&mu_);
+  EvictIdleLocked(bytes, &evicted);
+}
+
+void ContentCache::KeepIdle(uint64_t bytes) {
+  Evicted evicted;  // Destroyed after the lock is released.
+  MutexLock lock(&mu_);
+  const uint64_t idle = IdleBytes();
+  if (idle > bytes) EvictIdleLocked(idle - bytes, &evicted);
+}
+
+uint64_t ContentCache::IdleBytes() const {
+  uint64_t bytes = 0;
+  for (const auto& [place, entry] : order_) {
+    if (IsSoleOwner(entry->buffer)) bytes += entry->buffer->size_bytes();
+  }
+  return bytes;
+}
+
+void ContentCache::EvictIdleLocked(uint64_t bytes, Evicted* evicted) {
   struct Idle {
     std::vector<Entry*> worst_last;
     uint64_t bytes = 0;
   };
-  if (bytes == 0) return;
-  Evicted evicted;
-  MutexLock lock(&mu_);
   absl::flat_hash_map<std::string, Idle> idle;
   for (auto at = order_.rbegin(); at != order_.rend(); ++at) {
     // Only the cache hands out references, under this lock: a count of one
@@ -190,7 +215,7 @@ void ContentCache::EvictIdle(uint64_t bytes) {
     Entry* const worst = most->second.worst_last.back();
     const uint64_t size_bytes = worst->buffer->size_bytes();
     if (worst->tenants.size() == 1) freed += size_bytes;
-    LetGo(most->first, worst, &evicted);
+    LetGo(most->first, worst, evicted);
     most->second.worst_last.pop_back();
     most->second.bytes -= size_bytes;
     if (most->second.worst_last.empty()) idle.erase(most);
@@ -282,10 +307,8 @@ ContentCache::Stats ContentCache::stats() const {
   stats.entries = order_.size();
   for (const auto& [place, entry] : order_) {
     stats.bytes += entry->buffer->size_bytes();
-    if (IsSoleOwner(entry->buffer)) {
-      stats.idle_bytes += entry->buffer->size_bytes();
-    }
   }
+  stats.idle_bytes = IdleBytes();
   return stats;
 }
 

@@ -111,8 +111,13 @@ class ContentCache {
   void SetCost(const ContentHash& hash, const std::shared_ptr<Buffer>& buffer,
                absl::Duration cost);
 
+  // Turns a miss of Find() into a hit: the content was elsewhere.
+  void CountFound();
+
   // Evicts idle contents until `bytes` are free or no idle content is left.
   void EvictIdle(uint64_t bytes);
+  // Evicts idle contents until at most `bytes` of them are left.
+  void KeepIdle(uint64_t bytes);
 
   std::vector<Content> List() const;
   Stats stats() const;
@@ -150,6 +155,9 @@ class ContentCache {
   void Use(Entry* entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Recomputes the entry's position in order_.
   void Place(Entry* entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  uint64_t IdleBytes() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void EvictIdleLocked(uint64_t bytes, Evicted* evicted)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Evicts the least valuable idle content that the tenant sent. Returns false
   // when there is none.
   bool EvictSentBy(const std::string& tenant, Evicted* evicted)

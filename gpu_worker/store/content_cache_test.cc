@@ -162,6 +162,19 @@ TEST_F(ContentCacheTest, IdleContentsOfOneTenantDoNotCrowdOutAnothers) {
   EXPECT_EQ(cache_.List().size(), 1u);
 }
 
+TEST_F(ContentCacheTest, KeepsAsManyIdleBytesAsItMay) {
+  const std::shared_ptr<Buffer> used = Insert("a", 1, 1000);
+  for (uint64_t hash = 2; hash <= 5; ++hash) Insert("a", hash, 100);
+  cache_.KeepIdle(400);
+  EXPECT_EQ(cache_.List().size(), 5u);
+  cache_.KeepIdle(250);
+  EXPECT_EQ(cache_.List().size(), 3u);
+  EXPECT_EQ(cache_.stats().idle_bytes, 200u);
+  cache_.KeepIdle(0);
+  EXPECT_EQ(cache_.stats().idle_bytes, 0u);
+  EXPECT_TRUE(Has("a", 1, 1000));
+}
+
 TEST_F(ContentCacheTest, ManySmallContentsDoNotCrowdOutAnothers) {
   Insert("blue", 1, 8, absl::Milliseconds(1));
   Insert("blue", 2, 8, absl::Milliseconds(1));

@@ -1,6 +1,5 @@
 #include "gpu_worker/store/disk_store.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -12,7 +11,6 @@
 #include <iterator>
 
 #include "absl/algorithm/container.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -20,24 +18,11 @@
 #include "common/base/status_macros.h"
 #include "common/base/tenant_order.h"
 #include "common/log/log.h"
+#include "common/transport/shared_memory/shared_region.h"
+#include "gpu_worker/store/content_file.h"
 
 namespace djinn::worker {
 namespace {
-
-// Precedes the bytes in a file and identifies the content.
-struct Header {
-  char magic[16];
-  uint64_t size_bytes;
-  uint64_t hash_high;
-  uint64_t hash_low;
-  uint64_t tenant_size;
-  char tenant[4040];
-  // XXH3 of all fields before.
-  uint64_t check;
-};
-constexpr char kMagic[16] = "djinn content 2";
-constexpr char kFormerMagic[16] = "djinn content 1";
-static_assert(sizeof(Header) == 4096);
 
 constexpr char kDraft[] = ".part";
 constexpr size_t kPieceBytes = 4 << 20;
@@ -51,78 +36,6 @@ absl::Status DiskError(absl::string_view what, absl::string_view path) {
 
 absl::Status Corrupt(absl::string_view what) {
   return absl::DataLossError(what);
-}
-
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
-
- private:
-  const int fd_;
-};
-
-bool WriteAll(int fd, absl::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t written =
-        write(fd, bytes.data(), std::min(bytes.size(), kPieceBytes));
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return false;
-    bytes.remove_prefix(static_cast<size_t>(written));
-  }
-  return true;
-}
-
-// Returns false, with errno 0, when the file ends too early.
-bool ReadAll(int fd, char* to, size_t size) {
-  while (size > 0) {
-    const ssize_t got = read(fd, to, size);
-    if (got < 0 && errno == EINTR) continue;
-    if (got == 0) errno = 0;
-    if (got <= 0) return false;
-    to += got;
-    size -= static_cast<size_t>(got);
-  }
-  return true;
-}
-
-uint64_t CheckOf(const Header& header) {
-  return HashContent(&header, offsetof(Header, check)).low;
-}
-
-Header MakeHeader(const std::string& tenant, const ContentHash& hash,
-                  uint64_t size_bytes) {
-  Header header{};
-  std::memcpy(header.magic, kMagic, sizeof(kMagic));
-  header.size_bytes = size_bytes;
-  header.hash_high = hash.high;
-  header.hash_low = hash.low;
-  header.tenant_size = tenant.size();
-  std::memcpy(header.tenant, tenant.data(), tenant.size());
-  header.check = CheckOf(header);
-  return header;
-}
-
-// Hashes the tenant's name, which need not be a valid folder name.
-std::string FolderOf(const std::string& tenant) {
-  return absl::BytesToHexString(Sha256(tenant).substr(0, 16));
-}
-
-std::vector<std::string> NamesIn(const std::string& folder) {
-  std::vector<std::string> names;
-  DIR* const directory = opendir(folder.c_str());
-  if (directory == nullptr) return names;
-  while (const dirent* entry = readdir(directory)) {
-    const std::string name = entry->d_name;
-    if (name != "." && name != "..") names.push_back(name);
-  }
-  closedir(directory);
-  return names;
 }
 
 }  // namespace
@@ -215,17 +128,19 @@ absl::Status DiskStore::Prepare() {
       }
       const Descriptor fd(
           open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
-      Header header = {};
+      ContentFileHeader header = {};
       const bool whole =
-          fd.get() >= 0 &&
+          fd.valid() &&
           ReadAll(fd.get(), reinterpret_cast<char*>(&header), sizeof(header)) &&
           header.check == CheckOf(header) &&
-          std::memcmp(header.magic, kMagic, sizeof(kMagic)) == 0 &&
+          std::memcmp(header.magic, kContentFileMagic,
+                      sizeof(kContentFileMagic)) == 0 &&
           header.tenant_size <= sizeof(header.tenant) &&
           fstat(fd.get(), &status) == 0 &&
           static_cast<uint64_t>(status.st_size) ==
               sizeof(header) + header.size_bytes;
-      if (std::memcmp(header.magic, kFormerMagic, sizeof(kFormerMagic)) == 0) {
+      if (std::memcmp(header.magic, kFormerContentFileMagic,
+                      sizeof(kFormerContentFileMagic)) == 0) {
         // The file is from the previous version of the store, which names files
         // by another hash: no request would find it.
         unlink(path.c_str());
@@ -275,7 +190,10 @@ void DiskStore::Stop() {
     write_changed_.SignalAll();
     read_changed_.SignalAll();
   }
-  for (const Reading& reading : to_read) reading.load->Settle(false);
+  for (const Reading& reading : to_read) {
+    reading.load->ReleaseBuffer();
+    reading.load->Settle(false);
+  }
   if (writer_.joinable()) writer_.join();
   if (reader_.joinable()) reader_.join();
 }
@@ -400,8 +318,9 @@ void DiskStore::Keep(const std::string& tenant, const ContentHash& hash,
     if (found) Use(file->second.get());
     return;
   }
-  if (stopping_ || size_bytes + sizeof(Header) > options_.limit_bytes ||
-      tenant.size() > sizeof(Header::tenant)) {
+  if (stopping_ ||
+      size_bytes + sizeof(ContentFileHeader) > options_.limit_bytes ||
+      tenant.size() > sizeof(ContentFileHeader::tenant)) {
     return;
   }
   if (waiting_.contains(key)) {
@@ -425,6 +344,13 @@ bool DiskStore::Has(const std::string& tenant, const ContentHash& hash,
                     uint64_t size_bytes) const {
   MutexLock lock(&mu_);
   return files_.contains(Key(tenant, hash, size_bytes));
+}
+
+bool DiskStore::Wants(uint64_t size_bytes) const {
+  MutexLock lock(&mu_);
+  return !stopping_ && size_bytes <= options_.limit_bytes &&
+         options_.limit_bytes - size_bytes >= sizeof(ContentFileHeader) &&
+         clock_->Monotonic() >= not_before_;
 }
 
 std::shared_ptr<ContentLoad> DiskStore::Load(ContentRequest request) {
@@ -455,20 +381,23 @@ bool DiskStore::ReadOne() {
   }
   absl::Status status;
   if (!reading.load->settled()) {
-    status = Read(reading.key, reading.load->buffer());
+    status = Read(reading.key, *reading.load);
   }
   reading.load->ReleaseBuffer();
   bool in_time;
+  bool evicted = false;
   {
     MutexLock lock(&mu_);
     in_time = reading.load->Decide(status.ok());
     ++(in_time && status.ok() ? stats_.hits : stats_.misses);
     if (absl::IsDataLoss(status)) {
-      ++stats_.corrupt_files;
+      // The writer may have needed the room meanwhile.
+      evicted = !files_.contains(reading.key);
+      stats_.corrupt_files += evicted ? 0 : 1;
       Remove(reading.key);
     }
   }
-  if (!status.ok()) {
+  if (!status.ok() && !evicted && !absl::IsCancelled(status)) {
     log::Warning("content not read from disk",
                  {{"file", PathOf(reading.key)}, {"status", status}});
   }
@@ -476,11 +405,11 @@ bool DiskStore::ReadOne() {
   return true;
 }
 
-absl::Status DiskStore::Read(const Key& key, Buffer* buffer) {
+absl::Status DiskStore::Read(const Key& key, const DiskLoad& load) {
   const auto& [tenant, hash, size_bytes] = key;
   const std::string path = PathOf(key);
   const Descriptor fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
-  if (fd.get() < 0) {
+  if (!fd.valid()) {
     return errno == ENOENT ? Corrupt("the file is gone")
                            : DiskError("cannot open", path);
   }
@@ -489,8 +418,8 @@ absl::Status DiskStore::Read(const Key& key, Buffer* buffer) {
     return errno == 0 ? Corrupt("the file ends too soon")
                       : DiskError("cannot read", path);
   };
-  const Header expected = MakeHeader(tenant, hash, size_bytes);
-  Header header;
+  const ContentFileHeader expected = MakeHeader(tenant, hash, size_bytes);
+  ContentFileHeader header;
   DJINN_RETURN_IF_ERROR(read(reinterpret_cast<char*>(&header), sizeof(header)));
   if (std::memcmp(&header, &expected, sizeof(header)) != 0) {
     return Corrupt("the file is another content's");
@@ -498,11 +427,13 @@ absl::Status DiskStore::Read(const Key& key, Buffer* buffer) {
   std::string piece(std::min<uint64_t>(size_bytes, kPieceBytes), '\0');
   ContentHasher hasher;
   for (uint64_t at = 0; at < size_bytes; at += piece.size()) {
-    if (stopping_) return absl::CancelledError("the worker stops");
+    if (stopping_ || load.settled()) {
+      return absl::CancelledError("nobody waits for the content");
+    }
     piece.resize(std::min<uint64_t>(size_bytes - at, kPieceBytes));
     DJINN_RETURN_IF_ERROR(read(piece.data(), piece.size()));
     hasher.Add(piece);
-    DJINN_RETURN_IF_ERROR(device_->Write(buffer, at, piece));
+    DJINN_RETURN_IF_ERROR(device_->Write(load.buffer(), at, piece));
   }
   if (!(hasher.Hash() == hash)) {
     return Corrupt("the file's bytes are not those that were written");
@@ -539,7 +470,7 @@ bool DiskStore::WriteOne() {
   }
   {
     MutexLock lock(&mu_);
-    if (!MakeRoom(tenant, sizeof(Header) + size_bytes)) return true;
+    if (!MakeRoom(tenant, sizeof(ContentFileHeader) + size_bytes)) return true;
   }
   const absl::Duration start = clock_->Monotonic();
   const absl::Status written = Write(pending.key, buffer);
@@ -571,7 +502,7 @@ absl::Status DiskStore::Write(const Key& key,
   }
   const Descriptor directory(
       open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW));
-  if (directory.get() < 0) return DiskError("cannot open", folder);
+  if (!directory.valid()) return DiskError("cannot open", folder);
   const std::string draft = absl::StrCat(path, kDraft);
   absl::Status status = WriteFile(key, bytes.bytes, directory.get());
   if (!status.ok()) {
@@ -579,7 +510,7 @@ absl::Status DiskStore::Write(const Key& key,
     return status;
   }
   MutexLock lock(&mu_);
-  Add(key, sizeof(Header) + bytes.bytes.size());
+  Add(key, sizeof(ContentFileHeader) + bytes.bytes.size());
   return absl::OkStatus();
 }
 
@@ -591,8 +522,8 @@ absl::Status DiskStore::WriteFile(const Key& key, absl::string_view bytes,
   const Descriptor fd(
       open(draft.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW,
            0600));
-  if (fd.get() < 0) return DiskError("cannot write", draft);
-  const Header header = MakeHeader(tenant, hash, size_bytes);
+  if (!fd.valid()) return DiskError("cannot write", draft);
+  const ContentFileHeader header = MakeHeader(tenant, hash, size_bytes);
   // Finds out that the disk is full before writing, where the file system can
   // tell.
   const int reserved = posix_fallocate(

@@ -94,6 +94,10 @@ class DiskStore final : public ContentStore {
   bool Has(const std::string& tenant, const ContentHash& hash,
            uint64_t size_bytes) const;
 
+  // Returns false while a content of this size would not be written: it is
+  // larger than the disk's limit, or a write has failed just now.
+  bool Wants(uint64_t size_bytes) const;
+
   // WriteOne() writes the next content that is due, and ReadOne() reads the
   // next one requested. Each returns false when there is none.
   bool WriteOne();
@@ -163,8 +167,9 @@ class DiskStore final : public ContentStore {
   void Tidy(Tenants::iterator tenant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status Write(const Key& key, const std::shared_ptr<Buffer>& buffer);
   absl::Status WriteFile(const Key& key, absl::string_view bytes, int folder);
-  // Returns DataLoss when the file does not hold the content.
-  absl::Status Read(const Key& key, Buffer* buffer);
+  // Returns DataLoss when the file does not hold the content, and Cancelled
+  // when the load is given up meanwhile or the store stops.
+  absl::Status Read(const Key& key, const DiskLoad& load);
   void RunWriter();
   void RunReader();
 

@@ -342,6 +342,7 @@ TEST_F(DiskStoreTest, AFolderThatCannotBeWrittenIsSeenAndPasses) {
   EXPECT_EQ(store_->stats()->failed_writes, 1u);
   EXPECT_NE(store_->stats()->failure, "");
   EXPECT_FALSE(store_->Has("a", HashOf("more"), 4));
+  EXPECT_FALSE(store_->Wants(5));
   // The store pauses after a failure, then tries again.
   fs::remove(folder);
   const std::shared_ptr<Buffer> used = Insert("a", "later");
@@ -349,9 +350,14 @@ TEST_F(DiskStoreTest, AFolderThatCannotBeWrittenIsSeenAndPasses) {
   clock_.Advance(absl::Seconds(3));
   EXPECT_FALSE(store_->WriteOne());
   clock_.Advance(absl::Seconds(3));
+  EXPECT_TRUE(store_->Wants(5));
   EXPECT_TRUE(store_->WriteOne());
   EXPECT_EQ(store_->stats()->failure, "");
   EXPECT_TRUE(store_->Has("a", HashOf("later"), 5));
+  // It takes nothing that is larger than its limit, header included.
+  EXPECT_TRUE(store_->Wants((1 << 20) - 4096));
+  EXPECT_FALSE(store_->Wants((1 << 20) - 4095));
+  EXPECT_FALSE(store_->Wants(UINT64_MAX));
 }
 
 TEST_F(DiskStoreTest, AFullDiskIsSeenBeforeItIsFull) {
@@ -409,6 +415,22 @@ TEST_F(DiskStoreTest, PinsLiveUntilTheirContentsAreWrittenOrGivenUp) {
   // It is on disk already.
   EXPECT_TRUE(pin("a", "first").expired());
   EXPECT_TRUE(store_->Has("a", HashOf("first"), 5));
+}
+
+TEST_F(DiskStoreTest, AFileThatIsEvictedBeforeItIsReadIsNotCorrupt) {
+  Open(3 * 4096);
+  Write("a", "bytes");
+  const std::shared_ptr<Buffer> buffer = *device_.Allocate(5);
+  const auto load = store_->Load(
+      {.tenant = "a", .hash = HashOf("bytes"), .buffer = buffer, .settled = [] {
+       }});
+  Write("a", std::string(2 * 4096, 'x'));
+  ASSERT_FALSE(store_->Has("a", HashOf("bytes"), 5));
+  EXPECT_TRUE(store_->ReadOne());
+  EXPECT_TRUE(load->settled());
+  EXPECT_FALSE(load->ok());
+  EXPECT_EQ(store_->stats()->misses, 1u);
+  EXPECT_EQ(store_->stats()->corrupt_files, 0u);
 }
 
 TEST_F(DiskStoreTest, WhoGivesUpHearsOnce) {

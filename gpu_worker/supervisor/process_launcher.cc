@@ -3,6 +3,7 @@
 #include <netdb.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -11,6 +12,7 @@
 #include <cerrno>
 #include <climits>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -111,7 +113,8 @@ absl::StatusOr<Descriptor> ListenAtPort(const addrinfo& host, uint16_t* port,
 }
 
 // Returns a copy of the descriptor that lies above those of an executor, so
-// that placing one does not overwrite the next.
+// that placing one does not overwrite the next. Invalid when there is no room
+// for it.
 Descriptor Above(const Descriptor& descriptor) {
   return Descriptor(fcntl(descriptor.get(), F_DUPFD_CLOEXEC, kLastFd + 5));
 }
@@ -132,7 +135,10 @@ std::vector<char*> InheritedEnvironment() {
 class ProcessLauncher : public Launcher {
  public:
   explicit ProcessLauncher(ProcessLauncherOptions options)
-      : options_(std::move(options)) {}
+      : options_(std::move(options)) {
+    rlimit limit = {};
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) descriptors_ = limit;
+  }
 
   absl::StatusOr<ExecutorListeners> Listen(uint64_t number) override {
     ExecutorListeners made;
@@ -177,18 +183,26 @@ class ProcessLauncher : public Launcher {
     posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null",
                                      O_RDONLY, 0);
     std::vector<Descriptor> copies;
-    const auto place = [&](const Descriptor& descriptor, int at) {
-      if (!descriptor.valid()) return;
-      copies.push_back(Above(descriptor));
-      posix_spawn_file_actions_adddup2(&actions, copies.back().get(), at);
-    };
-    place(theirs, kSupervisionFd);
-    place(listeners.listener, kListenerFd);
-    place(listeners.shared_memory_listener, kSharedMemoryListenerFd);
-    place(seat.word, kTurnWordFd);
-    place(seat.event, kTurnEventFd);
-    place(their_fetching, kFetchingFd);
-    place(their_contents, kContentsFd);
+    const std::pair<const Descriptor*, int> placed[] = {
+        {&theirs, kSupervisionFd},
+        {&listeners.listener, kListenerFd},
+        {&listeners.shared_memory_listener, kSharedMemoryListenerFd},
+        {&seat.word, kTurnWordFd},
+        {&seat.event, kTurnEventFd},
+        {&their_fetching, kFetchingFd},
+        {&their_contents, kContentsFd}};
+    for (const auto& [descriptor, at] : placed) {
+      if (!descriptor->valid()) continue;
+      copies.push_back(Above(*descriptor));
+      if (!copies.back().valid()) {
+        return Failed(absl::StrCat("a copy for descriptor ", at), errno);
+      }
+      const int error =
+          posix_spawn_file_actions_adddup2(&actions, copies.back().get(), at);
+      if (error != 0) {
+        return Failed(absl::StrCat("placing descriptor ", at), error);
+      }
+    }
     // The supervisor has blocked the signals that end it. SIGTERM of a whole
     // group must not end executors before their supervisor has told clients.
     sigset_t all;
@@ -206,6 +220,11 @@ class ProcessLauncher : public Launcher {
     const int error = posix_spawn(&launched.pid, program, &actions, &attributes,
                                   arguments, InheritedEnvironment().data());
     if (error != 0) return Failed("posix_spawn", error);
+    // This process may have raised its own limit since. The call fails for a
+    // process that has ended, which needs none.
+    if (descriptors_.has_value()) {
+      prlimit(launched.pid, RLIMIT_NOFILE, &*descriptors_, nullptr);
+    }
     return launched;
   }
 
@@ -234,8 +253,8 @@ class ProcessLauncher : public Launcher {
     fcntl(ends[0], F_SETFL, O_NONBLOCK);
     return Descriptor(ends[1]);
   }
-  static absl::Status Failed(const char* what, int error) {
-    return MakeError(absl::StatusCode::kInternal, "CHILD_ENDED",
+  static absl::Status Failed(absl::string_view what, int error) {
+    return MakeError(absl::StatusCode::kInternal, "CHILD_NOT_STARTED",
                      absl::StrCat("cannot start an executor: ", what, ": ",
                                   std::strerror(error)));
   }
@@ -262,6 +281,9 @@ class ProcessLauncher : public Launcher {
   }
 
   const ProcessLauncherOptions options_;
+  // The limit of open files that executors get: the one with which this process
+  // started.
+  std::optional<rlimit> descriptors_;
 };
 
 }  // namespace

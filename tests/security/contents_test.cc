@@ -115,54 +115,52 @@ class Uploader {
   uint64_t last_transfer_ = 0;
 };
 
-// The attacker and the victim share contents; attacker0 shares none.
+std::string BytesOf(char c) { return std::string(3 << 20, c); }
+
+// The attacker and the victim share contents; attacker0 shares none. Each test
+// has workers of its own, and so knows what their disk has.
 class ContentsTest : public testing::Test {
  protected:
-  static void SetUpTestSuite() {
-    walls_ = new Walls(
-        "{mode: process, executors: 4, content_memory: 64MiB}", /*workers=*/1,
-        /*more_attackers=*/1,
-        {.sharing = {"attacker", "victim"},
-         .of_workers = "content_disk: {directory: contents, limit: 1GiB}\n"});
-  }
-  static void TearDownTestSuite() { delete walls_; }
-
-  static std::string BytesOf(char c) { return std::string(3 << 20, c); }
-  // Waits until the worker has written so many contents since it started.
-  static void AwaitKept(uint64_t contents) {
+  // Waits until the worker's disk has a content.
+  void AwaitKept() {
     EXPECT_TRUE(Eventually(
-        [&] { return walls_->Info().disk().cache().entries() >= contents; },
-        kPatience));
+        [&] { return walls_.Info().disk().cache().entries() > 0; }, kPatience));
   }
 
-  static inline Walls* walls_ = nullptr;
+  Walls walls_{
+      "{mode: process, executors: 4, content_memory: 64MiB}",
+      /*workers=*/1,
+      /*more_attackers=*/1,
+      {.sharing = {"attacker", "victim"},
+       .of_workers = "content_disk: {directory: contents, limit: 1GiB}\n",
+       .shared_memory = false}};
 };
 
 TEST_F(ContentsTest, TenantsThatAgreedSendHashesAndNobodyElseLearns) {
   std::string bytes;
   while (bytes.size() < 3 << 20) bytes += Values();
-  Uploader attacker(*walls_, "attacker");
+  Uploader attacker(walls_, "attacker");
   Upload first = attacker.Send(10, bytes);
   EXPECT_TRUE(first.bytes);
-  AwaitKept(1);
-  Uploader victim(*walls_, "victim");
+  AwaitKept();
+  Uploader victim(walls_, "victim");
   const Upload second = victim.Send(10, bytes);
   EXPECT_TRUE(second.proof);
   EXPECT_FALSE(second.bytes);
   EXPECT_TRUE(absl::StrContains(
-      walls_->Metrics(),
+      walls_.Metrics(),
       absl::StrCat("djinn_worker_kept_content_bytes{use=\"lent\"} ",
                    bytes.size())));
   // What a tenant writes to the content, its own storage alone has.
   EXPECT_EQ(victim.Double(10), FloatBytes({2, 4, 6, 8}));
   EXPECT_EQ(attacker.client().ValueOf(10, 1), Values());
-  EXPECT_FALSE(Uploader(*walls_, "victim").Send(10, bytes).bytes);
+  EXPECT_FALSE(Uploader(walls_, "victim").Send(10, bytes).bytes);
   // The wrong bytes prove nothing, whether the worker has the content or not.
   const std::string others = BytesOf('o');
-  Uploader again(*walls_, "attacker");
+  Uploader again(walls_, "attacker");
   EXPECT_TRUE(again.Send(10, BytesOf('n'), others).bytes);
   // Who did not agree sends everything, and is not even asked.
-  Uploader stranger(*walls_, "attacker0");
+  Uploader stranger(walls_, "attacker0");
   for (const std::string& content : {bytes, BytesOf('a')}) {
     const Upload upload = stranger.Send(content == bytes ? 10 : 11, content);
     EXPECT_FALSE(upload.proof);
@@ -174,23 +172,27 @@ TEST_F(ContentsTest, TenantsThatAgreedSendHashesAndNobodyElseLearns) {
 
 TEST_F(ContentsTest, RestartedWorkerHasItsContentsAgain) {
   const std::string bytes = BytesOf('r');
-  const uint64_t before = walls_->Info().disk().cache().entries();
+  const uint64_t before = walls_.Info().incarnation();
   {
-    Uploader owner(*walls_, "attacker0");
+    Uploader owner(walls_, "attacker0");
     EXPECT_TRUE(owner.Send(10, bytes).bytes);
-    AwaitKept(before + 1);
+    AwaitKept();
   }
-  walls_->RestartWorker();
+  walls_.RestartWorker();
   EXPECT_TRUE(Eventually(
-      [&] { return walls_->Info().state() == v1::WorkerInfo::ACTIVE; },
+      [&] {
+        const v1::WorkerInfo info = walls_.Info();
+        return info.incarnation() != before &&
+               info.state() == v1::WorkerInfo::ACTIVE;
+      },
       kPatience));
   {
-    Uploader owner(*walls_, "attacker0");
+    Uploader owner(walls_, "attacker0");
     EXPECT_FALSE(owner.Send(10, bytes).bytes);
     EXPECT_TRUE(owner.client().Works());
   }
   // The disk has it for its tenant alone.
-  Uploader other(*walls_, "victim");
+  Uploader other(walls_, "victim");
   EXPECT_TRUE(other.Send(10, bytes).bytes);
 }
 

@@ -47,19 +47,23 @@ inline std::string FieldOf(absl::string_view line, const std::string& key) {
   return "";
 }
 
+// What a cluster of Walls may have besides.
+struct MoreOfWalls {
+  // Tenants that share contents.
+  std::set<std::string> sharing;
+  // Further lines of every worker's configuration.
+  std::string of_workers;
+  // Whether workers have sockets for shared memory. Those that keep contents
+  // may not.
+  bool shared_memory = true;
+};
+
 // A coordinator with the tenants `attacker` and `victim`, further ones
 // `attacker0`, `attacker1`, …, and workers w0, w1, … of the given isolation.
 class Walls {
  public:
-  struct More {
-    // Tenants that share contents.
-    std::set<std::string> sharing;
-    // Further lines of every worker's configuration.
-    std::string of_workers;
-  };
-
   explicit Walls(const std::string& isolation, int workers = 1,
-                 int more_attackers = 0, const More& more = {})
+                 int more_attackers = 0, const MoreOfWalls& more = {})
       : workers_(static_cast<size_t>(workers)) {
     // Tests that run at the same time may have the same process id, each in a
     // namespace of its own.
@@ -90,20 +94,22 @@ class Walls {
                   list + "\n");
     for (size_t i = 0; i < workers_.size(); ++i) {
       const std::string id = absl::StrCat("w", i);
-      configurations_.push_back(
-          absl::StrCat("worker_id: ", id,
-                       "\nlisten: 127.0.0.1:0"
-                       "\nmonitoring: {listen: 127.0.0.1:0}"
-                       "\nshared_memory_socket: ",
-                       id, ".shm\ncoordinator: ", coordinator_address_,
-                       "\njoin_token_file: join.token"
-                       "\ndevice: {kind: cpu, memory: 512MiB, threads: 1, "
-                       // Lets a node in that NODE_LIMIT must end.
-                       "longest_call: 1h, "
-                       "calibrate: false}"
-                       "\nheartbeat_interval: 100ms"
-                       "\nisolation: ",
-                       isolation, "\n", more.of_workers));
+      configurations_.push_back(absl::StrCat(
+          "worker_id: ", id,
+          "\nlisten: 127.0.0.1:0"
+          "\nmonitoring: {listen: 127.0.0.1:0}",
+          more.shared_memory
+              ? absl::StrCat("\nshared_memory_socket: ", id, ".shm")
+              : "",
+          "\ncoordinator: ", coordinator_address_,
+          "\njoin_token_file: join.token"
+          "\ndevice: {kind: cpu, memory: 512MiB, threads: 1, "
+          // Lets a node in that NODE_LIMIT must end.
+          "longest_call: 1h, "
+          "calibrate: false}"
+          "\nheartbeat_interval: 100ms"
+          "\nisolation: ",
+          isolation, "\n", more.of_workers));
       StartWorker(i);
     }
   }

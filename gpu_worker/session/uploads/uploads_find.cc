@@ -158,6 +158,7 @@ std::shared_ptr<Buffer> Uploads::FinishProof(Search* search) {
   if (held == nullptr) return nullptr;
   // The content came from outside of this process.
   if (search->room.reservation != nullptr) {
+    environment_.contents->CountFound();
     return Hold(search, std::move(held));
   }
   const ContentHash hash = HashOf(transfer_);

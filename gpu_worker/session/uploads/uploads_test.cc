@@ -411,6 +411,7 @@ TEST_F(UploadsTest, AnotherProcessMayAskForAProof) {
     const Uploads::Found found = uploads->GoOn();
     EXPECT_FALSE(found.waits);
     EXPECT_EQ(found.held.get(), proven ? lent.get() : nullptr);
+    EXPECT_EQ(contents_.stats().hits, proven ? 1u : 0u);
     EXPECT_EQ(ledger_.usage().used, proven ? bytes_.size() : 0);
   }
 }

@@ -1,8 +1,11 @@
 #include "gpu_worker/supervisor/contents/connection.h"
 
 #include <poll.h>
+#include <sys/socket.h>
 
+#include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/proto_duration.h"
@@ -20,6 +23,10 @@ constexpr double kBytesPerSecond = 64 << 20;
 constexpr int kTickMilliseconds = 1000;
 // Packets that are served before looking for other events.
 constexpr int kMaxPackets = 64;
+// Messages that one executor may send for ever, besides its burst.
+constexpr double kMessagesPerSecond = 2'000;
+constexpr int kPauseMilliseconds = 10;
+constexpr absl::Duration kLogPause = absl::Minutes(1);
 
 absl::Status Bad(absl::string_view what) {
   return absl::InvalidArgumentError(
@@ -36,11 +43,16 @@ v1::ContentAnswer AnswerTo(uint64_t id) {
 
 ContentService::Connection::Connection(ContentService* service,
                                        uint64_t executor, Descriptor socket)
-    : service_(*service), executor_(executor), socket_(std::move(socket)) {
+    : service_(*service),
+      executor_(executor),
+      socket_(std::move(socket)),
+      last_round_(service->clock_->Monotonic()) {
   absl::StatusOr<Descriptor> event = MakeEvent();
   if (!socket_.valid() || !event.ok()) {
     log::Error("an executor's contents are not kept: no descriptor is left",
                {{"executor", executor_}});
+    // The executor goes on without them.
+    shutdown(socket_.get(), SHUT_RDWR);
     return;
   }
   alarm_->event = *std::move(event);
@@ -53,34 +65,55 @@ ContentService::Connection::~Connection() {
     alarm_->Raise();
     thread_.join();
   }
+  std::vector<std::shared_ptr<Buffer>> buffers;
+  for (auto& [id, look] : looks_) {
+    if (look.load != nullptr) look.load->GiveUp();
+    if (look.challenge != nullptr) look.challenge->Expire();
+    buffers.push_back(std::move(look.buffer));
+  }
   looks_.clear();
-  arrival_.reset();
-  loans_.clear();
-  service_.Trim();
+  if (arrival_ != nullptr) buffers.push_back(std::move(arrival_->buffer));
+  for (auto& [number, buffer] : loans_) buffers.push_back(std::move(buffer));
+  service_.TakeBack(std::move(buffers));
 }
 
 void ContentService::Connection::Run() {
   absl::Status served;
   while (served.ok() && !alarm_->stopping) {
-    pollfd watched[] = {{socket_.get(), POLLIN, 0},
+    const bool receives = MayReceive();
+    pollfd watched[] = {{receives ? socket_.get() : -1, POLLIN, 0},
                         {alarm_->event.get(), POLLIN, 0}};
-    poll(watched, 2, looks_.empty() ? -1 : kTickMilliseconds);
+    const int patience = looks_.empty() ? -1 : kTickMilliseconds;
+    poll(watched, 2, receives ? patience : kPauseMilliseconds);
     if (watched[1].revents != 0) ClearEvent(alarm_->event.get());
     if (watched[0].revents != 0) served = Receive();
     if (served.ok()) served = GoOn();
+    if (std::exchange(trims_, false)) service_.Trim();
   }
   // The end of the socket is the executor's own.
   if (served.ok() || absl::IsOutOfRange(served)) return;
   service_.options_.refuse(executor_, served);
 }
 
+bool ContentService::Connection::MayReceive() {
+  const absl::Duration now = service_.clock_->Monotonic();
+  const absl::Duration passed = now - std::exchange(last_round_, now);
+  messages_ = std::max(
+      0.0, messages_ - kMessagesPerSecond * absl::ToDoubleSeconds(passed));
+  return messages_ < static_cast<double>(service_.options_.burst);
+}
+
 absl::Status ContentService::Connection::Receive() {
-  for (int i = 0; i < kMaxPackets && !alarm_->stopping; ++i) {
+  for (int i = 0; i < kMaxPackets &&
+                  messages_ < static_cast<double>(service_.options_.burst) &&
+                  !alarm_->stopping;
+       ++i) {
     v1::ContentRequest request;
     const absl::Status received =
-        ReceivePacket(socket_.get(), &request, /*descriptor=*/nullptr);
+        ReceivePacket(socket_.get(), &request, /*descriptor=*/nullptr, &room_);
     if (absl::IsUnavailable(received)) break;
     DJINN_RETURN_IF_ERROR(received);
+    if (request.piece().size() < kPieceBytes) ++messages_;
     DJINN_RETURN_IF_ERROR(Handle(request));
   }
   return absl::OkStatus();
@@ -111,8 +144,10 @@ absl::Status ContentService::Connection::Handle(
       const auto loan = loans_.find(request.give_back());
       if (loan == loans_.end()) return Bad("gives back what it was not lent");
       bytes_ -= loan->second->size_bytes();
+      const std::weak_ptr<Buffer> buffer = loan->second;
       loans_.erase(loan);
-      service_.Trim();
+      // The cache alone has it now.
+      if (buffer.use_count() == 1) trims_ = true;
       return absl::OkStatus();
     }
     case v1::ContentRequest::REQUEST_NOT_SET:
@@ -125,26 +160,42 @@ absl::Status ContentService::Connection::Answer(const v1::ContentAnswer& answer,
                                                 const Descriptor& descriptor) {
   // The socket has room for the answers to all looks.
   const absl::Status sent = SendPacket(socket_.get(), answer, descriptor);
-  if (absl::IsUnavailable(sent)) return Bad("does not read the answers");
-  // The executor has ended: its supervision socket tells.
-  return sent.ok() ? sent : absl::OutOfRangeError(sent.message());
+  return absl::IsUnavailable(sent) ? Bad("does not read the answers") : sent;
+}
+
+void ContentService::Connection::LogFailure(absl::string_view what,
+                                            const absl::Status& why) {
+  const absl::Duration now = service_.clock_->Monotonic();
+  if (now < next_log_) return;
+  next_log_ = now + kLogPause;
+  log::Error(what, {{"executor", executor_}, {"error", why}});
 }
 
 absl::Status ContentService::Connection::Lend(v1::ContentAnswer answer,
                                               std::shared_ptr<Buffer> buffer) {
-  absl::StatusOr<Descriptor> descriptor =
-      buffer == nullptr ? Descriptor() : LentMemory::Lend(*buffer);
-  if (!descriptor.ok()) {
-    log::Error("a content is not lent", {{"error", descriptor.status()}});
+  if (buffer != nullptr) {
+    const absl::StatusOr<Descriptor> descriptor = LentMemory::Lend(*buffer);
+    absl::Status sent = descriptor.status();
+    if (descriptor.ok()) {
+      answer.set_lent(++last_loan_);
+      sent = Answer(answer, *descriptor);
+    }
+    if (sent.ok()) {
+      bytes_ += buffer->size_bytes();
+      loans_[last_loan_] = std::move(buffer);
+    }
+    // The executor is gone, or does not read.
+    if (sent.ok() || absl::IsOutOfRange(sent) ||
+        absl::IsInvalidArgument(sent)) {
+      return sent;
+    }
+    // The system bounds descriptors, those on their way included.
+    LogFailure("a content is not lent", sent);
+    buffer = nullptr;
+    trims_ = true;
   }
-  if (!descriptor.ok() || buffer == nullptr) {
-    answer.set_absent(true);
-    return Answer(answer);
-  }
-  answer.set_lent(++last_loan_);
-  bytes_ += buffer->size_bytes();
-  loans_[last_loan_] = std::move(buffer);
-  return Answer(answer, *descriptor);
+  answer.set_absent(true);
+  return Answer(answer);
 }
 
 absl::Status ContentService::Connection::Find(
@@ -245,7 +296,8 @@ bool ContentService::Connection::Settle(uint64_t id, Look* look,
   ContentCache& cache = service_.cache_;
   std::shared_ptr<Buffer> found;
   if (look->load != nullptr) {
-    if (!look->load->settled()) return false;
+    // What is given up counts until the disk's reader lets it go.
+    if (!look->load->settled() || !IsSoleOwner(look->buffer)) return false;
     const bool ok =
         look->load->ok() && LentMemory::Seal(look->buffer.get()).ok();
     look->load = nullptr;
@@ -264,6 +316,8 @@ bool ContentService::Connection::Settle(uint64_t id, Look* look,
     }
   } else {
     if (!look->challenge->settled()) return false;
+    // Its candidates are idle again.
+    trims_ = true;
     found = look->challenge->Take();
     *answer.mutable_proof_time() =
         ToProtoDuration(absl::Nanoseconds(look->proof_nanoseconds->load()));
@@ -299,7 +353,7 @@ absl::Status ContentService::Connection::Offer(
     if (made.ok()) {
       buffer = *std::move(made);
     } else {
-      log::Error("a content is not kept", {{"error", made.status()}});
+      LogFailure("a content is not kept", made.status());
     }
   }
   v1::ContentAnswer answer = AnswerTo(id);
@@ -329,7 +383,7 @@ bool ContentService::Connection::Wants(const std::string& tenant,
   if (on_disk) disk->Keep(tenant, hash, size, /*found=*/true);
   if (cache.Peek(tenant, hash, size) != nullptr) return false;
   // Other tenants get contents from memory alone.
-  return shares || (disk != nullptr && !on_disk);
+  return shares || (disk != nullptr && !on_disk && disk->Wants(size));
 }
 
 absl::Status ContentService::Connection::AddPiece(uint64_t id,
@@ -338,8 +392,8 @@ absl::Status ContentService::Connection::AddPiece(uint64_t id,
       bytes.size() > arrival_->size - arrival_->here) {
     return Bad("bytes that nobody asked for");
   }
-  if (arrival_->written.ok()) {
-    arrival_->written =
+  if (arrival_->failure.ok()) {
+    arrival_->failure =
         service_.memory_.Write(arrival_->buffer.get(), arrival_->here, bytes);
   }
   arrival_->hasher.Add(bytes);
@@ -351,11 +405,11 @@ absl::Status ContentService::Connection::Complete() {
   if (!(arrival_->hasher.Hash() == arrival_->hash)) {
     return Bad("bytes of another hash");
   }
-  if (arrival_->written.ok()) {
-    arrival_->written = LentMemory::Seal(arrival_->buffer.get());
+  if (arrival_->failure.ok()) {
+    arrival_->failure = LentMemory::Seal(arrival_->buffer.get());
   }
-  if (!arrival_->written.ok()) {
-    log::Error("a content is not kept", {{"error", arrival_->written}});
+  if (!arrival_->failure.ok()) {
+    LogFailure("a content is not kept", arrival_->failure);
     return EndArrival();
   }
   // The arrival's reference keeps the content in the cache until it is on disk.

@@ -25,7 +25,7 @@ namespace djinn::worker {
 class ContentService::Connection {
  public:
   Connection(ContentService* service, uint64_t executor, Descriptor socket);
-  // Ends the thread, and takes back everything that was lent.
+  // Ends the thread, and has the service take back everything that was lent.
   ~Connection();
 
  private:
@@ -61,7 +61,7 @@ class ContentService::Connection {
     uint64_t size = 0;
     uint64_t here = 0;
     // Why the bytes are not kept, although the rest is still received.
-    absl::Status written;
+    absl::Status failure;
     ContentHasher hasher;
   };
 
@@ -70,6 +70,8 @@ class ContentService::Connection {
   }
 
   void Run();
+  // Returns whether the executor may send further messages by now.
+  bool MayReceive();
   // Reads and serves what has arrived. Returns OutOfRange at the end of the
   // socket, and InvalidArgument for what no executor of this program sends.
   absl::Status Receive();
@@ -91,10 +93,14 @@ class ContentService::Connection {
   absl::Status GoOn();
   // Answers the look, and forgets it. Returns false when it is not settled.
   bool Settle(uint64_t id, Look* look, absl::Status* answered);
-  // Lends the buffer as the answer, or answers that there is none.
+  // Lends the buffer as the answer; answers that there is none if it is null or
+  // the system refuses.
   absl::Status Lend(v1::ContentAnswer answer, std::shared_ptr<Buffer> buffer);
   absl::Status Answer(const v1::ContentAnswer& answer,
                       const Descriptor& descriptor = Descriptor());
+  // Logs that the system refuses something, unless the connection logged a
+  // failure lately: executors can bring such failures about.
+  void LogFailure(absl::string_view what, const absl::Status& why);
 
   ContentService& service_;
   const uint64_t executor_;
@@ -108,6 +114,15 @@ class ContentService::Connection {
   uint64_t last_loan_ = 0;
   // Bytes of loans, looks and the arrival.
   uint64_t bytes_ = 0;
+  // Messages other than full pieces, less those that the time since has
+  // allowed.
+  double messages_ = 0;
+  absl::Duration last_round_;
+  // The bytes of the packet that was received last.
+  std::string room_;
+  // Whether a content may have become idle.
+  bool trims_ = false;
+  absl::Duration next_log_;
   std::thread thread_;
 };
 

@@ -1,9 +1,11 @@
 #include "gpu_worker/supervisor/contents/content_service.h"
 
 #include <algorithm>
+#include <iterator>
 #include <tuple>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/string_view.h"
 #include "gpu_worker/store/disk_report.h"
@@ -19,13 +21,17 @@ constexpr size_t kMaxContents = 16384;
 ContentService::ContentService(Options options, std::unique_ptr<DiskStore> disk,
                                Clock* clock, RandomSource* random)
     : options_(std::move(options)),
-      max_loans_(options_.descriptors / 2 / options_.executors),
+      max_loans_(std::max<size_t>(
+          options_.descriptors / 2 / std::max<size_t>(options_.executors, 1),
+          1)),
       clock_(clock),
-      cache_(std::min(kMaxContents, options_.descriptors / 2), clock),
+      cache_(std::clamp<size_t>(options_.descriptors / 2, 1, kMaxContents),
+             clock),
       // No executor's challenges take the place of another's.
       proofs_(&memory_, random, kMaxLooks * (options_.executors + 1)),
       disk_(std::move(disk)) {
   proofs_.Start();
+  reaper_ = std::thread([this] { RunReaper(); });
   if (disk_ == nullptr) return;
   disk_->Bind(&memory_, &cache_);
   disk_->Start();
@@ -33,6 +39,12 @@ ContentService::ContentService(Options options, std::unique_ptr<DiskStore> disk,
 
 ContentService::~ContentService() {
   if (disk_ != nullptr) disk_->Stop();
+  {
+    MutexLock lock(&mu_);
+    stopping_ = true;
+    changed_.Signal();
+  }
+  reaper_.join();
 }
 
 std::shared_ptr<void> ContentService::Serve(uint64_t executor,
@@ -46,9 +58,26 @@ void ContentService::SetSharing(const std::vector<std::string>& tenants) {
   }
 }
 
-void ContentService::Trim() {
-  const uint64_t idle = cache_.stats().idle_bytes;
-  if (idle > options_.kept_bytes) cache_.EvictIdle(idle - options_.kept_bytes);
+void ContentService::Trim() { cache_.KeepIdle(options_.kept_bytes); }
+
+void ContentService::TakeBack(std::vector<std::shared_ptr<Buffer>> buffers) {
+  MutexLock lock(&mu_);
+  absl::c_move(buffers, std::back_inserter(taken_back_));
+  changed_.Signal();
+}
+
+void ContentService::RunReaper() {
+  for (;;) {
+    std::vector<std::shared_ptr<Buffer>> buffers;
+    {
+      MutexLock lock(&mu_);
+      while (taken_back_.empty() && !stopping_) changed_.Wait(&mu_);
+      if (taken_back_.empty()) return;
+      buffers.swap(taken_back_);
+    }
+    buffers.clear();
+    Trim();
+  }
 }
 
 void ContentService::Describe(size_t most, v1::WorkerState* state) const {
@@ -66,17 +95,19 @@ void ContentService::Describe(size_t most, v1::WorkerState* state) const {
                   {content.hash_high(), content.hash_low()},
                   content.size_bytes()});
   }
+  size_t added = 0;
   for (const ContentCache::Content& content : held) {
-    if (named.size() >= most) return;
+    if (added == most) return;
     if (!named.insert({content.tenant, content.hash, content.size_bytes})
              .second) {
       continue;
     }
-    v1::HeldContent* const added = state->add_contents();
-    added->set_tenant(content.tenant);
-    added->set_hash_high(content.hash.high);
-    added->set_hash_low(content.hash.low);
-    added->set_size_bytes(content.size_bytes);
+    ++added;
+    v1::HeldContent* const name = state->add_contents();
+    name->set_tenant(content.tenant);
+    name->set_hash_high(content.hash.high);
+    name->set_hash_low(content.hash.low);
+    name->set_size_bytes(content.size_bytes);
   }
 }
 

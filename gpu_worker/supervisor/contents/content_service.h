@@ -9,7 +9,8 @@
 // tenant's own contents and, as in a worker without executors, those that
 // another tenant has, if both share contents and its client proves that it has
 // the bytes (../../store/content_proofs.h). Whether the bytes are here shows in
-// no other answer.
+// no other answer, except that a proof takes slightly longer or shorter
+// (docs/design/isolation.md).
 //
 // Memory has two bounds. An executor may have been lent, be looking for and be
 // sending Options::executor_bytes together, which are the memory that it was
@@ -19,8 +20,10 @@
 // Options::descriptors bounds the numbers of both.
 //
 // One thread serves each executor, so an executor waits for nobody else's
-// bytes. An executor that sends what no executor of this program sends is
-// reported to Options::refuse, and not served any more. Thread-safe.
+// bytes. Messages that come faster than an honest executor's wait in its
+// socket. An executor that sends what no executor of this program sends, or
+// that cannot even be answered, is reported to Options::refuse, and not served
+// any more. Thread-safe.
 #ifndef GPU_WORKER_SUPERVISOR_CONTENTS_CONTENT_SERVICE_H_
 #define GPU_WORKER_SUPERVISOR_CONTENTS_CONTENT_SERVICE_H_
 
@@ -28,11 +31,13 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "common/base/clock.h"
+#include "common/base/mutex.h"
 #include "common/base/random.h"
 #include "common/metrics/exposition.h"
 #include "common/transport/shared_memory/shared_region.h"
@@ -55,6 +60,9 @@ class ContentService {
     // Descriptors that contents may take, one each. What is kept may have half
     // of them, and each executor's loans an equal part of the other half.
     size_t descriptors = 32768;
+    // Most messages of one executor in a burst; full pieces of contents do not
+    // count. More wait in the socket.
+    size_t burst = 20'000;
     // Time for an answer to a challenge, besides the time that its bytes take.
     absl::Duration answer_timeout = absl::Seconds(30);
     // Returns the tenant of the executor; empty for the spare one. Any thread
@@ -75,15 +83,15 @@ class ContentService {
   ~ContentService();
 
   // Serves the executor at the other end of the socket, which does not block,
-  // until the result is destroyed. That waits for a thread; no lock may be held
-  // then.
+  // until the result is destroyed. That waits for a thread, though not for the
+  // memory that the executor was lent; no lock may be held then.
   std::shared_ptr<void> Serve(uint64_t executor, Descriptor socket);
 
   // Sets which tenants share contents with one another.
   void SetSharing(const std::vector<std::string>& tenants);
 
-  // Adds the use of the disk, and the contents that the service keeps, unless
-  // the state names them already. It names at most `most` then.
+  // Adds the use of the disk, and at most `most` contents that the service
+  // keeps and the state does not name already.
   void Describe(size_t most, v1::WorkerState* state) const;
   // Adds what only the service counts.
   void Collect(Exposition* out) const;
@@ -96,6 +104,10 @@ class ContentService {
 
   // Evicts what is more than kept_bytes.
   void Trim();
+  // Lets the buffers go on a thread of the service: to free much memory takes
+  // long.
+  void TakeBack(std::vector<std::shared_ptr<Buffer>> buffers);
+  void RunReaper();
 
   const Options options_;
   // Most loans and looks of one executor.
@@ -105,6 +117,12 @@ class ContentService {
   ContentCache cache_;
   ContentProofs proofs_;
   const std::unique_ptr<DiskStore> disk_;
+  Mutex mu_;
+  CondVar changed_;
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  // A connection that ends adds what it has.
+  std::vector<std::shared_ptr<Buffer>> taken_back_ ABSL_GUARDED_BY(mu_);
+  std::thread reaper_;
 };
 
 }  // namespace djinn::worker

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -49,7 +50,8 @@ class LentBuffer final : public Buffer {
     return absl::OkStatus();
   }
   absl::Status Seal() {
-    // The file stays open to shrinking, for which no borrower has a descriptor.
+    // The file stays open to shrinking, for which no borrower has a descriptor
+    // or can open one.
     if (fcntl(file_.get(), F_ADD_SEALS,
               F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
       return Failed("sealing");
@@ -89,6 +91,8 @@ absl::StatusOr<std::shared_ptr<Buffer>> LentMemory::Allocate(uint64_t bytes) {
   Descriptor file(
       memfd_create("djinn-content", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!file.valid()) return Failed("memfd_create");
+  // By default, whoever has a descriptor may open the file for writing.
+  if (fchmod(file.get(), 0400) != 0) return Failed("fchmod");
   if (ftruncate(file.get(), static_cast<off_t>(bytes)) != 0) {
     return Failed("ftruncate");
   }

@@ -2,10 +2,17 @@
 //
 // A buffer is an anonymous file. The supervisor writes it, seals it, and lends
 // read-only descriptors of it. Once it is sealed, nobody can change its bytes,
-// the supervisor included. An executor can neither write, grow nor shrink it.
-// When the last reference to the buffer goes, the supervisor empties the file:
-// its memory is free even if an executor still maps it against the rules, and
-// that executor gets SIGBUS.
+// the supervisor included. When the last reference to the buffer goes, the
+// supervisor empties the file: its memory is free even if an executor still
+// maps it against the rules, and that executor gets SIGBUS.
+//
+// For that, the file stays open to shrinking, and a process that shrinks one in
+// use would end all that read it, the supervisor included. Two walls keep
+// executors from it. The sandbox lets them open no file, and so they have no
+// descriptor but the read-only one. And they can pass that on to nobody, since
+// a worker that keeps contents has no Unix socket for clients
+// (../../config.h): a process outside of the sandbox with the supervisor's user
+// or root's could open the file again. The file's mode refuses all others.
 #ifndef GPU_WORKER_SUPERVISOR_CONTENTS_LENT_MEMORY_H_
 #define GPU_WORKER_SUPERVISOR_CONTENTS_LENT_MEMORY_H_
 

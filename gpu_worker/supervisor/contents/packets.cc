@@ -17,6 +17,9 @@ absl::Status Failed(const char* what) {
   if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) {
     return absl::UnavailableError("not now");
   }
+  if (errno == EPIPE || errno == ECONNRESET) {
+    return absl::OutOfRangeError("the peer is gone");
+  }
   return absl::InternalError(absl::StrCat(what, ": ", std::strerror(errno)));
 }
 
@@ -49,9 +52,9 @@ absl::Status SendPacket(int socket,
 }
 
 absl::Status ReceivePacket(int socket, google::protobuf::MessageLite* message,
-                           Descriptor* descriptor) {
-  std::string bytes(kMaxPacketBytes, '\0');
-  iovec part = {bytes.data(), bytes.size()};
+                           Descriptor* descriptor, std::string* room) {
+  room->resize(kMaxPacketBytes);
+  iovec part = {room->data(), room->size()};
   msghdr packet = {};
   packet.msg_iov = &part;
   packet.msg_iovlen = 1;
@@ -68,9 +71,13 @@ absl::Status ReceivePacket(int socket, google::protobuf::MessageLite* message,
     if (head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_RIGHTS) {
       continue;
     }
-    int fd = -1;
-    std::memcpy(&fd, CMSG_DATA(head), sizeof(fd));
-    *descriptor = Descriptor(fd);
+    // The padding of `control` has room for one more.
+    for (size_t at = 0; CMSG_LEN(at + sizeof(int)) <= head->cmsg_len;
+         at += sizeof(int)) {
+      int fd = -1;
+      std::memcpy(&fd, CMSG_DATA(head) + at, sizeof(fd));
+      *descriptor = Descriptor(fd);
+    }
   }
   // No message is empty.
   if (got == 0) return absl::OutOfRangeError("the peer closed the socket");
@@ -78,7 +85,7 @@ absl::Status ReceivePacket(int socket, google::protobuf::MessageLite* message,
     return absl::InvalidArgumentError(absl::StrCat(
         "a packet of more than ", kMaxPacketBytes, " bytes about contents"));
   }
-  if (!message->ParseFromArray(bytes.data(), static_cast<int>(got))) {
+  if (!message->ParseFromArray(room->data(), static_cast<int>(got))) {
     return absl::InvalidArgumentError("a packet that is no message");
   }
   return absl::OkStatus();

@@ -4,6 +4,7 @@
 #define GPU_WORKER_SUPERVISOR_CONTENTS_PACKETS_H_
 
 #include <cstddef>
+#include <string>
 
 #include "absl/status/status.h"
 #include "common/transport/shared_memory/shared_region.h"
@@ -16,19 +17,21 @@ inline constexpr size_t kPieceBytes = size_t{128} << 10;
 inline constexpr size_t kMaxPacketBytes = size_t{160} << 10;
 
 // Sends the message, and the descriptor if it is valid. Returns Unavailable
-// when a socket that does not block has no room, and Internal when the peer is
-// gone or the socket fails.
+// when the socket has no room, at once or after its time-out; OutOfRange when
+// the peer is gone; and Internal when the system refuses, as it may for the
+// descriptor alone.
 absl::Status SendPacket(int socket,
                         const google::protobuf::MessageLite& message,
                         const Descriptor& descriptor = Descriptor());
 
 // Waits for the next packet if the socket blocks. Puts a descriptor that comes
-// with it into `descriptor`; closes those that come if that is null. Returns
-// Unavailable when there is none yet, OutOfRange at the end, InvalidArgument
-// for a packet that is too large or no such message, and Internal when the
-// socket fails.
+// with it into `descriptor`, and closes further ones; closes all if that is
+// null. `room` holds the packet's bytes; passing the same one again saves
+// making it. Returns Unavailable when there is none yet, OutOfRange at the end,
+// InvalidArgument for a packet that is too large or no such message, and
+// Internal when the socket fails.
 absl::Status ReceivePacket(int socket, google::protobuf::MessageLite* message,
-                           Descriptor* descriptor);
+                           Descriptor* descriptor, std::string* room);
 
 }  // namespace djinn::worker
 

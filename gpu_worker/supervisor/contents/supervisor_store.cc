@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 
 #include <optional>
 #include <utility>
@@ -213,7 +214,11 @@ SupervisorStore::SupervisorStore(Descriptor socket, Options options,
     : socket_(std::move(socket)),
       options_(std::move(options)),
       clock_(clock),
-      outbox_(std::make_shared<Outbox>()) {}
+      outbox_(std::make_shared<Outbox>()) {
+  const timeval patience = absl::ToTimeval(options_.answer_timeout);
+  setsockopt(socket_.get(), SOL_SOCKET, SO_SNDTIMEO, &patience,
+             sizeof(patience));
+}
 
 SupervisorStore::~SupervisorStore() { Stop(); }
 
@@ -295,6 +300,14 @@ std::shared_ptr<ContentLoad> SupervisorStore::Load(ContentRequest request) {
   return nullptr;
 }
 
+bool SupervisorStore::Send(const v1::ContentRequest& request) {
+  const absl::Status sent = SendPacket(socket_.get(), request);
+  if (absl::IsUnavailable(sent)) {
+    log::Error("contents are no longer kept: the supervisor does not read", {});
+  }
+  return sent.ok();
+}
+
 bool SupervisorStore::Flush() {
   for (;;) {
     v1::ContentRequest request;
@@ -305,7 +318,7 @@ bool SupervisorStore::Flush() {
       request = std::move(outbox_->requests.front());
       outbox_->requests.pop_front();
     }
-    if (!SendPacket(socket_.get(), request).ok()) return false;
+    if (!Send(request)) return false;
   }
 }
 
@@ -347,7 +360,7 @@ bool SupervisorStore::OfferOne(const Waiting& waiting) {
   offer.mutable_offer()->set_size_bytes(waiting.size_bytes);
   const uint64_t id = outbox_->Put(std::move(offer));
   v1::ContentAnswer answer;
-  if (!AwaitAnswer(id, &answer)) return false;
+  if (!AwaitAnswer(id, options_.answer_timeout, &answer)) return false;
   if (!answer.send()) return true;
   {
     absl::StatusOr<SharedBytes> bytes = device_->HostBytes(std::move(buffer));
@@ -360,7 +373,7 @@ bool SupervisorStore::OfferOne(const Waiting& waiting) {
     if (!SendPieces(id, bytes->bytes)) return false;
   }
   // The bytes may be written to again.
-  return AwaitAnswer(id, &answer);
+  return AwaitAnswer(id, options_.write_timeout, &answer);
 }
 
 bool SupervisorStore::SendPieces(uint64_t id, absl::string_view bytes) {
@@ -371,13 +384,21 @@ bool SupervisorStore::SendPieces(uint64_t id, absl::string_view bytes) {
     request.set_piece(piece.data(), piece.size());
     bytes.remove_prefix(piece.size());
     // Looks do not wait for a content's last byte.
-    if (!Flush() || !SendPacket(socket_.get(), request).ok()) return false;
+    if (!Flush() || !Send(request)) return false;
   }
   return true;
 }
 
-bool SupervisorStore::AwaitAnswer(uint64_t id, v1::ContentAnswer* answer) {
+bool SupervisorStore::AwaitAnswer(uint64_t id, absl::Duration patience,
+                                  v1::ContentAnswer* answer) {
+  const absl::Duration deadline = clock_->Monotonic() + patience;
   while (Flush()) {
+    const absl::Duration left = deadline - clock_->Monotonic();
+    if (left <= absl::ZeroDuration()) {
+      log::Error("contents are no longer kept: the supervisor does not answer",
+                 {});
+      return false;
+    }
     MutexLock lock(&outbox_->mu);
     if (outbox_->answer.has_value() && outbox_->answer->id() == id) {
       *answer = *std::move(outbox_->answer);
@@ -385,18 +406,19 @@ bool SupervisorStore::AwaitAnswer(uint64_t id, v1::ContentAnswer* answer) {
       return true;
     }
     if (outbox_->requests.empty() && !outbox_->ended) {
-      outbox_->changed.Wait(&outbox_->mu);
+      clock_->Wait(&outbox_->changed, &outbox_->mu, left);
     }
   }
   return false;
 }
 
 void SupervisorStore::RunReader() {
+  std::string room;
   for (;;) {
     v1::ContentAnswer answer;
     Descriptor descriptor;
     const absl::Status received =
-        ReceivePacket(socket_.get(), &answer, &descriptor);
+        ReceivePacket(socket_.get(), &answer, &descriptor, &room);
     if (absl::IsUnavailable(received)) continue;
     if (!received.ok()) break;
     Deliver(answer, std::move(descriptor));

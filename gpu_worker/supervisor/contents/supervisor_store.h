@@ -45,6 +45,11 @@ class SupervisorStore final : public ContentStore {
     absl::Duration offer_after = absl::Seconds(1);
     // Most contents that wait to be offered; more are dropped.
     size_t max_waiting = 16384;
+    // The time within which the supervisor takes a message and answers an
+    // offer, and the time within which it has written a content, other tenants'
+    // before it included. The store ends when one has passed.
+    absl::Duration answer_timeout = absl::Minutes(1);
+    absl::Duration write_timeout = absl::Minutes(10);
   };
 
   // Takes over a socket that blocks. `clock` must outlive this.
@@ -84,9 +89,12 @@ class SupervisorStore final : public ContentStore {
   bool OfferOne(const Waiting& waiting);
   bool SendPieces(uint64_t id, absl::string_view bytes);
   // Waits for the answer to the offer, and sends requests meanwhile. Returns
-  // false when the socket has ended.
-  bool AwaitAnswer(uint64_t id, v1::ContentAnswer* answer);
-  // Sends the requests that wait. Returns false when the socket has ended.
+  // false when the socket has ended or there is no answer in time.
+  bool AwaitAnswer(uint64_t id, absl::Duration patience,
+                   v1::ContentAnswer* answer);
+  // Send a request, or those that wait. Return false when the socket has ended
+  // or the supervisor does not read.
+  bool Send(const v1::ContentRequest& request);
   bool Flush();
   void Deliver(const v1::ContentAnswer& answer, Descriptor descriptor);
   // Returns a buffer with what was lent to the look; null when the system

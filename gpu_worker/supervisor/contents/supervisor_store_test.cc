@@ -217,6 +217,35 @@ TEST_F(SupervisorStoreTest, WhatIsGivenUpSettlesOnce) {
   }
 }
 
+TEST_F(SupervisorStoreTest, SupervisorThatDoesNotAnswerIsGivenUp) {
+  Executor executor;
+  int ends[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
+  const Descriptor silent(ends[0]);
+  executor.store = std::make_unique<SupervisorStore>(
+      Descriptor(ends[1]),
+      SupervisorStore::Options{.offer_after = absl::ZeroDuration(),
+                               .answer_timeout = absl::Milliseconds(10)},
+      Clock::Real());
+  executor.store->Bind(&executor.device, &executor.cache);
+  const auto load = executor.store->Load(
+      {.tenant = "b",
+       .hash = hash_,
+       .buffer = *executor.device.AllocateUnset(bytes_.size()),
+       .settled = [this] {
+         MutexLock lock(&mu_);
+         changed_.SignalAll();
+       }});
+  ASSERT_NE(load, nullptr);
+  executor.cache.Insert("a", hash_, *executor.device.Allocate(bytes_.size()),
+                        absl::Seconds(1));
+  executor.store->Keep("a", hash_, bytes_.size(), /*found=*/true);
+  executor.store->Start();
+  Await(*load);
+  EXPECT_FALSE(load->ok());
+  EXPECT_EQ(load->challenge(), nullptr);
+}
+
 TEST_F(SupervisorStoreTest, WithoutSupervisorNothingIsFound) {
   const auto b = Start(2);
   auto load = Look(b.get(), hash_);
