@@ -12,8 +12,9 @@ from tests.operating.cluster import PATIENCE, Cluster, eventually
 
 _PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 _TOKENS = [name + "-0123456789abcdef" for name in ("join", "admin", "dev")]
-# A product of this size takes a CPU tens of milliseconds.
-_SIZE = "768"
+# A product of this size takes a CPU about ten milliseconds. The operand is small enough to be
+# sent at once.
+_SIZE = "640"
 # The share of a whole that its parts may miss, and the noise of clocks, which differ more
 # between processes.
 _SHARE = 0.05

@@ -16,6 +16,11 @@
 int main(int argc, char** argv) {
   if (argc < 3) return 2;
   const int size = std::atoi(argv[2]);
+  const absl::Status connected = djinn::Connect();
+  if (!connected.ok()) {
+    std::cerr << connected << std::endl;
+    return 1;
+  }
   const at::Device device = djinn::Device();
   for (int i = 0; i < std::atoi(argv[1]); ++i) {
     std::optional<djinn::TraceScope> scope;

@@ -337,8 +337,7 @@ absl::Status LoseWorker(State& r, const absl::Status& cause) {
                  {{"device", r.index}, {"because", obstacle}});
     return absl::OkStatus();
   }
-  // A worker that is lost before the replay is executed belongs to the same
-  // recovery.
+  // A further loss belongs to the same recovery.
   if (!c.recovery.reporter.open()) {
     c.recovery.trace = RequestTracer::Global().NewTrace();
   }
@@ -498,9 +497,7 @@ void SendReport(State& r) {
     MutexLock lock(&r.connection.mu);
     RecoveryState& recovery = r.connection.recovery;
     reports = recovery.reporter.Take();
-    if (!recovery.reporter.open()) {
-      trace = std::exchange(recovery.trace, TraceContext());
-    }
+    if (!recovery.reporter.open()) std::swap(trace, recovery.trace);
   }
   for (v1::RecoveryReport& report : reports) {
     v1::SessionRequest request;
