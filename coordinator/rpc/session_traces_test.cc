@@ -168,6 +168,7 @@ TEST_F(SessionTracesTest, AMigrationIsATraceOfItsOwn) {
 }
 
 TEST_F(SessionTracesTest, ARecoveryIsOfTheTraceThatTheClientNames) {
+  clock_.Advance(kTime);
   v1::SessionRequest request;
   *request.mutable_recovered()->mutable_total_time() = ToProtoDuration(kTime);
   request.mutable_recovered()->mutable_failure()->set_reason("WORKER\x1bLOST");
