@@ -52,8 +52,10 @@ void ReportHealth(SupervisionLink* link, SpanBuffer* spans, Worker* worker) {
     message.mutable_health()->set_refused_system_calls(RefusedSystemCalls());
     message.mutable_health()->set_mark(worker->MarkProgress());
     link->Send(message);
-    for (std::optional<v1::ExecutorSpans> next = spans->Take();
-         next.has_value(); next = spans->Take()) {
+    for (size_t sent_spans = 0; sent_spans < SpanBuffer::kMaxSpans;
+         sent_spans += SpanBuffer::kMaxTogether) {
+      std::optional<v1::ExecutorSpans> next = spans->Take();
+      if (!next.has_value()) break;
       *message.mutable_spans() = *std::move(next);
       link->Send(message);
     }

@@ -424,6 +424,12 @@ void SupervisedWorker::Stop() {
     supervisor_->Wake();
     thread_.join();
   }
+  // No executor sends spans any more.
+  if (spans_ != nullptr) {
+    spans_->Stop();
+    const uint64_t dropped = spans_->counts().dropped;
+    if (dropped > 0) log::Warning("spans were dropped", {{"count", dropped}});
+  }
   std::unique_ptr<Synchronizer> synchronizer;
   {
     MutexLock lock(&mu_);

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -41,6 +42,14 @@ std::string FromEnvironment(const char* name) {
 
 absl::Status BadTracing(absl::string_view what) {
   return MakeError(absl::StatusCode::kInvalidArgument, "BAD_TRACING", what);
+}
+
+// Returns the name of a TLS setting that is set; empty if none is.
+std::string FirstTlsSetting(const TracingOptions& options) {
+  if (!options.ca_file.empty()) return "ca_file";
+  if (!options.certificate_file.empty()) return "certificate_file";
+  if (!options.private_key_file.empty()) return "private_key_file";
+  return options.server_name.empty() ? "" : "server_name";
 }
 
 absl::StatusOr<bool> Switch(const char* name) {
@@ -89,8 +98,9 @@ absl::Status Configure(const TracingOptions& options, Process& process,
     return BadTracing(absl::StrCat("sample_ratio is ", options.sample_ratio,
                                    ": expected a share from 0 to 1"));
   }
-  if (options.endpoint.empty() && !options.ca_file.empty()) {
-    return BadTracing("ca_file is set, but there is no endpoint");
+  const std::string tls = FirstTlsSetting(options);
+  if (options.endpoint.empty() && !tls.empty()) {
+    return BadTracing(absl::StrCat(tls, " is set, but there is no endpoint"));
   }
   DJINN_ASSIGN_OR_RETURN(std::shared_ptr<SpanExporter> exporter,
                          MakeExporter(options));
@@ -135,7 +145,10 @@ absl::Status ConfigureTracingFromEnvironment() {
   options.certificate_file = FromEnvironment("DJINN_TRACING_CERTIFICATE_FILE");
   options.private_key_file = FromEnvironment("DJINN_TRACING_PRIVATE_KEY_FILE");
   options.server_name = FromEnvironment("DJINN_TRACING_SERVER_NAME");
-  if (options.endpoint.empty() && ratio.empty()) return absl::OkStatus();
+  if (options.endpoint.empty() && ratio.empty() &&
+      FirstTlsSetting(options).empty()) {
+    return absl::OkStatus();
+  }
   // Nothing was configured before.
   std::shared_ptr<SpanExporter> before;
   return Configure(options, process, &before);
@@ -143,18 +156,28 @@ absl::Status ConfigureTracingFromEnvironment() {
 
 struct TraceScope::Impl {
   RequestTracer::Scope scope;
+  std::thread::id thread;
 };
 
 TraceScope::TraceScope(absl::string_view traceparent) {
+  // The tracer's lock may be held for ever.
+  if (IsForkedChild()) {
+    status_ = AfterForkError();
+    return;
+  }
   const absl::StatusOr<Traceparent> parent = ParseTraceparent(traceparent);
   status_ = parent.status();
   if (!parent.ok()) return;
-  impl_ = new Impl{RequestTracer::Global().Enter(*parent)};
+  impl_ = new Impl{RequestTracer::Global().Enter(*parent),
+                   std::this_thread::get_id()};
 }
 
 TraceScope::~TraceScope() {
   if (impl_ == nullptr) return;
-  RequestTracer::Global().Leave(std::move(impl_->scope));
+  // On another thread, by mistake, this would end that thread's scope.
+  if (!IsForkedChild() && impl_->thread == std::this_thread::get_id()) {
+    RequestTracer::Global().Leave(std::move(impl_->scope));
+  }
   delete impl_;
 }
 

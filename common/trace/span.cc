@@ -18,6 +18,17 @@ std::string Bytes(uint64_t number) {
   return bytes;
 }
 
+// Returns the number of Bytes(); 0 if there are not so many bytes from
+// `offset`.
+uint64_t NumberAt(absl::string_view bytes, size_t offset) {
+  if (bytes.size() < offset + sizeof(uint64_t)) return 0;
+  uint64_t number = 0;
+  for (const char byte : bytes.substr(offset, sizeof(number))) {
+    number = number << 8 | static_cast<unsigned char>(byte);
+  }
+  return number;
+}
+
 uint64_t UnixNanoseconds(absl::Time time) {
   return static_cast<uint64_t>(std::max<int64_t>(absl::ToUnixNanos(time), 0));
 }
@@ -60,6 +71,11 @@ Span MakeSpan(const TraceContext& self, uint64_t parent, absl::string_view name,
   return span;
 }
 
+TraceContext ContextOf(const Span& span) {
+  return {NumberAt(span.trace_id(), 0), NumberAt(span.trace_id(), 8),
+          NumberAt(span.span_id(), 0)};
+}
+
 void AddText(absl::string_view key, absl::string_view value, Span* span) {
   AddAttribute(key, span)->set_string_value(
       std::string(Cut(value, kMaxSpanText)));
@@ -70,7 +86,11 @@ void AddNumber(absl::string_view key, int64_t value, Span* span) {
 }
 
 void AddSeconds(absl::string_view key, absl::Duration value, Span* span) {
-  AddAttribute(key, span)->set_double_value(absl::ToDoubleSeconds(value));
+  // The difference of two clocks may be negative, and of two durations
+  // infinite.
+  constexpr absl::Duration kMost = absl::Hours(24 * 365 * 100);
+  AddAttribute(key, span)->set_double_value(
+      absl::ToDoubleSeconds(std::clamp(value, absl::ZeroDuration(), kMost)));
 }
 
 void SetFailed(absl::string_view reason, Span* span) {

@@ -20,6 +20,7 @@ using Span = opentelemetry::proto::trace::v1::Span;
 // Limits on spans: what executors send beyond them is refused.
 inline constexpr int kMaxSpanAttributes = 32;
 inline constexpr size_t kMaxSpanText = 200;
+inline constexpr size_t kMaxSpanBytes = 4096;
 
 // Relates a clock's monotonic time to its wall time, as they were when this was
 // made. All spans of one tree should use the same relation.
@@ -38,7 +39,10 @@ class WallTimes {
 Span MakeSpan(const TraceContext& self, uint64_t parent, absl::string_view name,
               Span::SpanKind kind, absl::Time began, absl::Time ended);
 
-// Each of these adds an attribute.
+// Returns the context of a span, which is invalid if an id has a wrong size.
+TraceContext ContextOf(const Span& span);
+
+// Each of these adds an attribute. A time is at least 0, and at most a century.
 void AddText(absl::string_view key, absl::string_view value, Span* span);
 void AddNumber(absl::string_view key, int64_t value, Span* span);
 void AddSeconds(absl::string_view key, absl::Duration value, Span* span);

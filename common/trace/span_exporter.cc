@@ -10,11 +10,12 @@ namespace djinn {
 namespace {
 
 // Returns whether a later call may succeed, as OTLP's specification lists.
+// RESOURCE_EXHAUSTED is not among them: it is the answer to a call that is too
+// large, and a collector that means anything else would add RetryInfo.
 bool MayPass(const absl::Status& status) {
   switch (status.code()) {
     case absl::StatusCode::kCancelled:
     case absl::StatusCode::kDeadlineExceeded:
-    case absl::StatusCode::kResourceExhausted:
     case absl::StatusCode::kAborted:
     case absl::StatusCode::kOutOfRange:
     case absl::StatusCode::kUnavailable:
@@ -107,8 +108,11 @@ void SpanExporter::FillBatch(Request* batch) {
   add("service.version", kVersion);
   auto* const scope = resource->add_scope_spans();
   scope->mutable_scope()->set_name("djinn");
-  const size_t count = std::min(queue_.size(), options_.batch_spans);
-  for (size_t i = 0; i < count; ++i) {
+  size_t bytes = 0;
+  for (size_t i = 0; i < options_.batch_spans && !queue_.empty(); ++i) {
+    bytes += queue_.front().ByteSizeLong();
+    // A span that is larger than a batch travels alone.
+    if (i > 0 && bytes > options_.batch_bytes) break;
     *scope->add_spans() = std::move(queue_.front());
     queue_.pop_front();
   }
@@ -116,7 +120,7 @@ void SpanExporter::FillBatch(Request* batch) {
 }
 
 bool SpanExporter::Settle(const absl::Status& sent, int64_t rejected,
-                          uint64_t spans) {
+                          uint64_t spans, absl::Duration began) {
   if (sent.ok()) {
     const uint64_t refused = static_cast<uint64_t>(
         std::clamp<int64_t>(rejected, 0, static_cast<int64_t>(spans)));
@@ -126,13 +130,14 @@ bool SpanExporter::Settle(const absl::Status& sent, int64_t rejected,
     return true;
   }
   ++counts_.failures;
-  next_call_ = clock_->Monotonic() + backoff_;
+  const absl::Duration now = clock_->Monotonic();
+  next_call_ = now + backoff_;
   backoff_ = std::min(2 * backoff_, options_.max_backoff);
   if (!MayPass(sent)) {
     counts_.refused += spans;
     return true;
   }
-  if (!stopping_) return false;
+  if (!stopping_ && now - began < options_.give_up_after) return false;
   counts_.dropped += spans;
   return true;
 }
@@ -144,6 +149,7 @@ void SpanExporter::Run() {
     FillBatch(&batch);
     const auto spans = static_cast<uint64_t>(
         batch.resource_spans(0).scope_spans(0).spans_size());
+    const absl::Duration began = clock_->Monotonic();
     for (bool settled = false; !settled;) {
       absl::Duration timeout = options_.export_timeout;
       if (stopping_) {
@@ -153,7 +159,7 @@ void SpanExporter::Run() {
       int64_t rejected = 0;
       const absl::Status sent = transport_->Export(batch, timeout, &rejected);
       mu_.Lock();
-      settled = Settle(sent, rejected, spans);
+      settled = Settle(sent, rejected, spans, began);
       const bool news = failing_ == sent.ok();
       failing_ = !sent.ok();
       if (news) {

@@ -3,8 +3,9 @@
 // The queue is bounded: a span that finds no room is dropped and counted, so a
 // collector that is dead or slow costs memory up to the bound and nothing else.
 // A batch that the collector cannot take now is sent again, ever less often,
-// while newer spans wait. The log says once that spans do not arrive, and once
-// that they do again.
+// while newer spans wait, and is dropped after a while: no batch can block
+// those behind it for ever. The log says once that spans do not arrive, and
+// once that they do again.
 #ifndef COMMON_TRACE_SPAN_EXPORTER_H_
 #define COMMON_TRACE_SPAN_EXPORTER_H_
 
@@ -47,12 +48,16 @@ struct SpanExporterOptions {
   double sample_ratio = 1;
   size_t queue_spans = 8192;
   size_t batch_spans = 512;
+  // Size of the spans of a batch. Collectors refuse calls of more than 4 MiB.
+  size_t batch_bytes = size_t{1} << 20;
   // The longest time that a span waits for others to join its batch.
   absl::Duration interval = absl::Seconds(1);
   // Limit of one call.
   absl::Duration export_timeout = absl::Seconds(10);
   absl::Duration min_backoff = absl::Seconds(1);
   absl::Duration max_backoff = absl::Seconds(60);
+  // The time after which a batch that fails is dropped.
+  absl::Duration give_up_after = absl::Minutes(5);
   // The time for which Stop() sends what waits.
   absl::Duration stop_timeout = absl::Seconds(2);
 };
@@ -61,7 +66,8 @@ class SpanExporter final : public SpanSink {
  public:
   struct Counts {
     uint64_t exported = 0;
-    // Dropped because the queue was full, or because the process stopped.
+    // Dropped because the queue was full, the collector did not answer for too
+    // long, or the process stopped.
     uint64_t dropped = 0;
     // Refused by the collector.
     uint64_t refused = 0;
@@ -98,9 +104,10 @@ class SpanExporter final : public SpanSink {
   // Waits until a batch is due. Returns false when nothing is left to do.
   bool AwaitBatch() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void FillBatch(Request* batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Applies the outcome of a call. Returns whether the batch is settled.
-  bool Settle(const absl::Status& sent, int64_t rejected, uint64_t spans)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Applies the outcome of a call for a batch that was first sent at `began`.
+  // Returns whether the batch is settled.
+  bool Settle(const absl::Status& sent, int64_t rejected, uint64_t spans,
+              absl::Duration began) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const SpanExporterOptions options_;
   const std::unique_ptr<SpanTransport> transport_;

@@ -2,6 +2,7 @@
 // matters, the test moves the clock.
 #include "common/trace/span_exporter.h"
 
+#include <algorithm>
 #include <deque>
 #include <memory>
 #include <string>
@@ -10,8 +11,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "common/base/clock.h"
 #include "common/base/mutex.h"
+#include "common/base/patience.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -32,6 +35,11 @@ class FakeCollector {
     MutexLock lock(&mu_);
     answers_.assign(answers.begin(), answers.end());
   }
+  // Refuses calls of more bytes.
+  void Limit(size_t bytes) {
+    MutexLock lock(&mu_);
+    most_bytes_ = bytes;
+  }
   void Reject(int64_t spans) {
     MutexLock lock(&mu_);
     rejects_ = spans;
@@ -48,8 +56,9 @@ class FakeCollector {
   }
   // Waits for so many calls, and returns all of them.
   std::vector<Request> Calls(size_t count) {
+    Patience patience;
     MutexLock lock(&mu_);
-    while (calls_.size() < count) changed_.Wait(&mu_);
+    while (calls_.size() < count) patience.Wait(&changed_, &mu_);
     return calls_;
   }
   size_t call_count() {
@@ -89,8 +98,13 @@ class FakeCollector {
     calls_.push_back(request);
     timeouts_.push_back(timeout);
     changed_.SignalAll();
-    while (held_ && !cancelled_) changed_.Wait(&mu_);
+    for (Patience patience; held_ && !cancelled_;) {
+      patience.Wait(&changed_, &mu_);
+    }
     if (cancelled_) return absl::CancelledError("cancelled");
+    if (request.ByteSizeLong() > most_bytes_) {
+      return absl::ResourceExhaustedError("too large");
+    }
     *rejected = rejects_;
     if (answers_.empty()) return absl::OkStatus();
     absl::Status answer = std::move(answers_.front());
@@ -101,6 +115,7 @@ class FakeCollector {
   Mutex mu_;
   CondVar changed_;
   std::deque<absl::Status> answers_ ABSL_GUARDED_BY(mu_);
+  size_t most_bytes_ ABSL_GUARDED_BY(mu_) = size_t{4} << 20;
   int64_t rejects_ ABSL_GUARDED_BY(mu_) = 0;
   bool held_ ABSL_GUARDED_BY(mu_) = false;
   bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
@@ -136,21 +151,24 @@ class SpanExporterTest : public testing::Test {
     exporter_ = std::make_unique<SpanExporter>(std::move(options),
                                                collector_.Connect(), &clock_);
   }
+  // Leaves the exporter's thread a moment.
+  static void Pause(const Patience& patience) {
+    absl::SleepFor(std::min(patience.Left(), absl::Milliseconds(1)));
+  }
   // Waits until the condition holds; the exporter's thread makes it true.
   template <typename Condition>
   void Await(Condition condition) {
-    while (!condition(exporter_->counts())) absl::SleepFor(kPause);
+    for (Patience patience; !condition(exporter_->counts());) Pause(patience);
   }
   // Lets time pass until so many calls were made.
   std::vector<Request> PassUntil(size_t calls) {
-    while (collector_.call_count() < calls) {
+    for (Patience patience; collector_.call_count() < calls;) {
       clock_.Advance(absl::Seconds(1));
-      absl::SleepFor(kPause);
+      Pause(patience);
     }
     return collector_.Calls(calls);
   }
 
-  static constexpr absl::Duration kPause = absl::Milliseconds(1);
   FakeClock clock_;
   FakeCollector collector_;
   std::unique_ptr<SpanExporter> exporter_;
@@ -191,7 +209,10 @@ TEST_F(SpanExporterTest, ABatchThatFailsIsSentAgainEverLessOften) {
   collector_.Answer({absl::UnavailableError("dead"),
                      absl::DeadlineExceededError("slow"),
                      absl::UnavailableError("dead")});
-  Start();
+  SpanExporterOptions options = Options();
+  // The clock may run far ahead of the exporter's thread.
+  options.give_up_after = absl::InfiniteDuration();
+  Start(std::move(options));
   exporter_->Add(Named("a"));
   exporter_->Add(Named("b"));
   collector_.Calls(1);
@@ -216,6 +237,53 @@ TEST_F(SpanExporterTest, ABatchThatIsRefusedIsNotSentAgain) {
   Await([](const auto& counts) { return counts.refused == 2; });
   exporter_->Add(Named("c"));
   EXPECT_THAT(NamesIn(PassUntil(2)[1]), ElementsAre("c"));
+}
+
+TEST_F(SpanExporterTest, AFatSpanDoesNotStopThoseBehindIt) {
+  collector_.Limit(4096);
+  Start();
+  exporter_->Add(Named(std::string(5000, 'x')));
+  exporter_->Add(Named("a"));
+  Await([](const auto& counts) { return counts.refused == 2; });
+  exporter_->Add(Named("b"));
+  EXPECT_THAT(NamesIn(PassUntil(2)[1]), ElementsAre("b"));
+  Await([](const auto& counts) { return counts.exported == 1; });
+  EXPECT_EQ(exporter_->counts().dropped, 0u);
+}
+
+TEST_F(SpanExporterTest, ABatchIsBoundedByBytes) {
+  SpanExporterOptions options = Options();
+  options.batch_spans = 3;
+  options.batch_bytes = 100;
+  Start(std::move(options));
+  const std::string fat(200, 'x');
+  const std::string half(60, 'y');
+  for (const std::string& name : {half, half, fat}) exporter_->Add(Named(name));
+  const std::vector<Request> calls = PassUntil(3);
+  EXPECT_THAT(NamesIn(calls[0]), ElementsAre(half));
+  EXPECT_THAT(NamesIn(calls[1]), ElementsAre(half));
+  EXPECT_THAT(NamesIn(calls[2]), ElementsAre(fat));
+}
+
+TEST_F(SpanExporterTest, ABatchThatKeepsFailingIsDropped) {
+  collector_.Answer(std::vector<absl::Status>(1000, absl::DataLossError("")));
+  Start();
+  exporter_->Add(Named("a"));
+  exporter_->Add(Named("b"));
+  collector_.Calls(1);
+  const absl::Duration first = clock_.Monotonic();
+  for (Patience patience; exporter_->counts().dropped < 2;) {
+    clock_.Advance(absl::Seconds(1));
+    Pause(patience);
+  }
+  EXPECT_GE(clock_.Monotonic() - first, Options().give_up_after);
+  collector_.Answer({});
+  exporter_->Add(Named("c"));
+  for (Patience patience; exporter_->counts().exported < 1;) {
+    clock_.Advance(absl::Seconds(1));
+    Pause(patience);
+  }
+  EXPECT_EQ(exporter_->counts().dropped, 2u);
 }
 
 TEST_F(SpanExporterTest, SpansThatTheCollectorRejectsAreCounted) {

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <optional>
+#include <string>
 
 #include "common/base/clock.h"
+#include "common/base/plain_text.h"
 #include "common/base/proto_duration.h"
 #include "common/base/random.h"
 
@@ -19,6 +21,19 @@ auto Take(const typename Map::key_type& key, Map* map)
   std::optional<typename Map::mapped_type> taken(std::move(found->second));
   map->erase(found);
   return taken;
+}
+
+// Returns a client's text without control characters.
+std::string Plain(std::string text) {
+  ReplaceControls(/*keep_lines=*/false, &text);
+  return text;
+}
+
+// Removes the entries that began before `first`.
+template <typename Map>
+void EraseBefore(absl::Duration first, Map* map) {
+  std::erase_if(*map,
+                [&](const auto& entry) { return entry.second.began < first; });
 }
 
 }  // namespace
@@ -41,14 +56,25 @@ Span SessionTraces::Make(const TraceContext& self, uint64_t parent,
 }
 
 void SessionTraces::NoteRequest(const v1::LeaseRequest& request) {
-  if (sink_ == nullptr || !request.has_trace()) return;
+  if (sink_ == nullptr) return;
   const TraceContext parent = FromProto(request.trace());
-  if (!sink_->Takes(parent)) return;
+  const bool traced = request.has_trace() && sink_->Takes(parent);
+  const std::pair key(request.virtual_device(), request.member());
+  const absl::Duration now = cluster_.clock->Monotonic();
   MutexLock lock(&mu_);
-  if (requests_.size() >= kMaxOpen) return;
-  // A request that is repeated belongs to the first one.
-  requests_.try_emplace(std::pair(request.virtual_device(), request.member()),
-                        Open{parent, cluster_.clock->Monotonic(), ""});
+  EraseBefore(now - kMaxAge, &requests_);
+  const auto before = requests_.find(key);
+  if (before != requests_.end()) {
+    // A request that is repeated belongs to the first one of its trace. One of
+    // another trace, or of none, replaces it.
+    if (traced && before->second.parent.trace_high == parent.trace_high &&
+        before->second.parent.trace_low == parent.trace_low) {
+      return;
+    }
+    requests_.erase(before);
+  }
+  if (!traced || requests_.size() >= kMaxOpen) return;
+  requests_.emplace(key, Open{parent, now, ""});
 }
 
 void SessionTraces::EndRequest(uint32_t device, uint32_t member,
@@ -103,11 +129,12 @@ void SessionTraces::NoteResponse(const v1::SessionResponse& response) {
     const v1::Lease& to = response.migrate().to().lease();
     const TraceContext context = NewTrace();
     if (!context.valid()) return;
+    const absl::Duration now = cluster_.clock->Monotonic();
     MutexLock lock(&mu_);
+    EraseBefore(now - kMaxAge, &migrations_);
     if (migrations_.size() >= kMaxOpen) return;
-    migrations_.try_emplace(
-        to.lease_id(),
-        Open{context, cluster_.clock->Monotonic(), to.worker_id()});
+    // No two migrations go to the same lease: this is the same one, repeated.
+    migrations_.try_emplace(to.lease_id(), Open{context, now, to.worker_id()});
   }
 }
 
@@ -127,24 +154,30 @@ void SessionTraces::NoteMigrated(const v1::MigrationOutcome& outcome) {
   AddNumber("djinn.moved_bytes", static_cast<int64_t>(outcome.moved_bytes()),
             &span);
   AddSeconds("djinn.paused", FromProtoDuration(outcome.paused()), &span);
-  if (outcome.has_failure()) SetFailed(outcome.failure().reason(), &span);
+  if (outcome.has_failure())
+    SetFailed(Plain(outcome.failure().reason()), &span);
   sink_->Add(std::move(span));
 }
 
 void SessionTraces::NoteRecovered(const v1::SessionRequest& request) {
   if (sink_ == nullptr) return;
   const TraceContext said = FromProto(request.trace());
-  const TraceContext self =
-      said.valid() && sink_->Takes(said) ? said : NewTrace();
+  TraceContext self = NewTrace();
+  uint64_t parent = 0;
+  if (said.valid() && sink_->Takes(said)) {
+    self = said;
+    self.span_id = cluster_.random->NonZero64();
+    parent = said.span_id;
+  }
   if (!self.valid()) return;
   const v1::RecoveryReport& report = request.recovered();
   const absl::Duration now = cluster_.clock->Monotonic();
   const absl::Duration took = std::clamp(FromProtoDuration(report.total_time()),
                                          absl::ZeroDuration(), absl::Hours(1));
-  Span span = Make(self, /*parent=*/0, "recover", now - took, now);
+  Span span = Make(self, parent, "recover", now - took, now);
   AddNumber("djinn.device", report.virtual_device(), &span);
-  AddText("djinn.worker", report.to_worker_id(), &span);
-  AddText("djinn.cause", report.cause().reason(), &span);
+  AddText("djinn.worker", Plain(report.to_worker_id()), &span);
+  AddText("djinn.cause", Plain(report.cause().reason()), &span);
   AddNumber("djinn.replayed_nodes",
             static_cast<int64_t>(report.replayed_nodes()), &span);
   AddSeconds("djinn.lease_time", FromProtoDuration(report.lease_time()), &span);
@@ -153,7 +186,7 @@ void SessionTraces::NoteRecovered(const v1::SessionRequest& request) {
   AddSeconds("djinn.send_time", FromProtoDuration(report.send_time()), &span);
   AddSeconds("djinn.replay_time", FromProtoDuration(report.replay_time()),
              &span);
-  if (report.has_failure()) SetFailed(report.failure().reason(), &span);
+  if (report.has_failure()) SetFailed(Plain(report.failure().reason()), &span);
   sink_->Add(std::move(span));
 }
 

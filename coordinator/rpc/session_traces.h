@@ -6,8 +6,9 @@
 //   migrate       from the coordinator's request until the outcome
 //   recover       as the client reports it
 //
-// The last two are traces of their own, unless the client names the recovery's.
-// Thread-safe; each method takes the cluster's lock for a moment at most.
+// The last two are traces of their own, unless the client names the recovery's:
+// `recover` is then a sibling of its lease requests. Clients choose no span's
+// id. Thread-safe; each method takes the cluster's lock for a moment at most.
 #ifndef COORDINATOR_RPC_SESSION_TRACES_H_
 #define COORDINATOR_RPC_SESSION_TRACES_H_
 
@@ -37,8 +38,10 @@ class SessionTraces {
   void NoteRecovered(const v1::SessionRequest& request);
 
  private:
-  // Spans that wait for their end. Beyond the limit, others are not made.
+  // Spans that wait for their end. Beyond the limit, others are not made. One
+  // whose end does not come for this long is not made either.
   static constexpr size_t kMaxOpen = 256;
+  static constexpr absl::Duration kMaxAge = absl::Minutes(30);
   struct Open {
     TraceContext parent;
     absl::Duration began;

@@ -7,6 +7,7 @@
 #include "common/base/mutex.h"
 #include "common/trace/span.h"
 #include "gmock/gmock.h"
+#include "gpu_worker/testing/batch_fixture.h"
 #include "gpu_worker/testing/core_fixture.h"
 
 namespace djinn::worker {
@@ -127,6 +128,44 @@ TEST_F(TraceTest, AFailedRunSaysSo) {
   for (const Span& span : spans) {
     EXPECT_EQ(span.SerializeAsString().find("secret"), std::string::npos);
   }
+}
+
+class BatchTraceTest : public BatchTest {
+ protected:
+  BatchTraceTest() {
+    WorkerCoreOptions options;
+    options.spans = &spans_;
+    Start(options);
+  }
+  ~BatchTraceTest() override {
+    Release();
+    core_->Shutdown();
+    core_.reset();  // which uses spans_
+    Start({});
+  }
+
+  Spans spans_;
+};
+
+TEST_F(BatchTraceTest, ARunOfABatchSaysWhyItsNodesAreNotTimed) {
+  Share({"t1", "t2"});
+  Batch({"t1", "t2"});
+  UploadWeight(Add("first", "t1", 0));
+  UploadWeight(Add("second", "t2", 1));
+  Plug();
+  for (const auto& client : clients_) {
+    client->TraceRuns(ToProto({1, 2, 3, true}));
+    Run(client.get());
+  }
+  ReleaseWith(3);
+  for (const auto& client : clients_) Result(client.get());
+  int executed = 0;
+  for (const Span& span : spans_.Take()) {
+    if (span.name() != "execute") continue;
+    ++executed;
+    EXPECT_THAT(span.ShortDebugString(), testing::HasSubstr("in a batch"));
+  }
+  EXPECT_EQ(executed, 2);
 }
 
 }  // namespace

@@ -63,6 +63,8 @@ struct Supervisor::Executor {
   absl::Status fault;
   // Messages that it sent recently; see kMaxMessages.
   double messages = 0;
+  // Spans that it sent recently; see kSpansPerSecond.
+  double spans = 0;
 
   bool HasSession(const std::string& session_id) const {
     return std::any_of(leases.begin(), leases.end(), [&](const auto& lease) {

@@ -2,9 +2,12 @@
 // what it reports: it is ended, or what it says is left out.
 #include <functional>
 #include <limits>
+#include <memory>
 #include <string>
 #include <utility>
 
+#include "common/trace/span.h"
+#include "common/trace/span_exporter.h"
 #include "gmock/gmock.h"
 #include "gpu_worker/supervisor/report_check.h"
 #include "gpu_worker/supervisor/supervisor_fixture.h"
@@ -18,6 +21,28 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::SizeIs;
+
+// Takes all spans.
+class GladCollector final : public SpanTransport {
+ public:
+  absl::Status Export(const opentelemetry::proto::collector::trace::v1::
+                          ExportTraceServiceRequest& /*request*/,
+                      absl::Duration /*timeout*/,
+                      int64_t* /*rejected*/) override {
+    return absl::OkStatus();
+  }
+  void Cancel() override {}
+};
+
+v1::FromExecutor SpansOf(const TraceContext& context, int count) {
+  v1::FromExecutor message;
+  for (int i = 0; i < count; ++i) {
+    *message.mutable_spans()->add_spans() =
+        MakeSpan(context, 4, "run", Span::SPAN_KIND_SERVER,
+                 absl::FromUnixSeconds(1), absl::FromUnixSeconds(2));
+  }
+  return message;
+}
 
 // Tenant "evil" has executor 0 and lease "e1"; tenant "good" has executor 1 and
 // lease "g1".
@@ -475,6 +500,48 @@ TEST_F(HostileExecutorTest, CompleteReportOfTheStreamBeforeEndsNothing) {
   executor(0).Report(Holding("evil", "e2", 1, 1000));
   for (int i = 0; i < 50; ++i) Step();
   EXPECT_THAT(Ended(), ElementsAre(std::pair("e2", "EXECUTOR_LOST")));
+}
+
+TEST_F(HostileExecutorTest, ItsSpansAreSampledAndLimited) {
+  SpanExporterOptions exporting;
+  exporting.sample_ratio = 0.5;
+  SpanExporter exporter(exporting, std::make_unique<GladCollector>(), &clock_);
+  SupervisorOptions options = Options();
+  options.spans = &exporter;
+  FakeLauncher launcher;
+  Arbiter arbiter(Clock::Real());
+  Supervisor supervisor(options, &launcher, &arbiter, &clock_, [] {});
+  const auto step = [&] {
+    for (int i = 0; i < 50; ++i) {
+      for (const auto& executor : launcher.executors) executor->Flush();
+      supervisor.Step(absl::ZeroDuration());
+    }
+  };
+  step();
+  FakeExecutor& evil = *launcher.executors[0];
+  const TraceContext unsampled{1, ~uint64_t{0}, 1};
+  const TraceContext sampled{1, 0, 1};
+  ASSERT_FALSE(exporter.Takes(unsampled));
+  evil.Send(SpansOf(unsampled, 5));
+  step();
+  EXPECT_EQ(exporter.counts().dropped, 5u);
+  for (int i = 0; i < 3; ++i) evil.Send(SpansOf(sampled, 512));
+  step();
+  EXPECT_EQ(exporter.counts().dropped, 5u + 512u);
+  // A second later, there is room again.
+  clock_.Advance(absl::Seconds(1));
+  step();
+  evil.Send(SpansOf(sampled, 512));
+  step();
+  EXPECT_EQ(exporter.counts().dropped, 5u + 512u);
+  v1::FromExecutor claim;
+  claim.mutable_spans()->set_dropped(uint64_t{1} << 50);
+  evil.Send(claim);
+  step();
+  EXPECT_EQ(exporter.counts().dropped, 5u + 512u + 1'000'000u);
+  exporter.Stop();
+  EXPECT_EQ(exporter.counts().exported, 3 * 512u);
+  supervisor.Stop();
 }
 
 }  // namespace

@@ -343,6 +343,8 @@ absl::Status CheckSpan(const Span& span) {
   if (span.attributes_size() > kMaxSpanAttributes) {
     return Bad("a span with too many attributes");
   }
+  if (span.ByteSizeLong() > kMaxSpanBytes)
+    return Bad("a span that is too large");
   for (const auto& attribute : span.attributes()) {
     const auto& value = attribute.value();
     if (!absl::StartsWith(attribute.key(), "djinn.") ||

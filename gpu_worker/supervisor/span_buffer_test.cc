@@ -26,6 +26,15 @@ Span Good() {
   return span;
 }
 
+TEST(ContextOfTest, ReturnsTheContextThatMadeTheSpan) {
+  const TraceContext self{~uint64_t{0} - 1, 0x80, 0x8000000000000003};
+  const absl::Time now = absl::FromUnixSeconds(1);
+  Span span = MakeSpan(self, 4, "run", Span::SPAN_KIND_SERVER, now, now);
+  EXPECT_EQ(ContextOf(span), self);
+  span.set_span_id("short");
+  EXPECT_FALSE(ContextOf(span).valid());
+}
+
 TEST(SpanBufferTest, SpansWaitInTheirOrderAndThoseWithoutRoomAreCounted) {
   SpanBuffer buffer(1);
   EXPECT_FALSE(buffer.Take().has_value());
@@ -92,6 +101,24 @@ TEST(CheckSpansTest, WhatNoExecutorSendsIsRefused) {
   EXPECT_FALSE(change([](Span* s) {
                  s->mutable_status()->set_message(std::string(300, 'x'));
                }).ok());
+}
+
+TEST(CheckSpansTest, ALargeSpanIsRefused) {
+  v1::ExecutorSpans spans;
+  *spans.add_spans() = Good();
+  for (int i = 0; i < 25; ++i) {
+    AddText("djinn.x", std::string(200, 'x'), spans.mutable_spans(0));
+  }
+  EXPECT_THAT(CheckSpans({"evil", "w0"}, &spans).message(),
+              HasSubstr("too large"));
+}
+
+TEST(CheckSpansTest, TimesThatClocksMakeNegativeAreAccepted) {
+  v1::ExecutorSpans spans;
+  *spans.add_spans() = Good();
+  AddSeconds("djinn.x", -absl::Nanoseconds(1), spans.mutable_spans(0));
+  AddSeconds("djinn.y", absl::InfiniteDuration(), spans.mutable_spans(0));
+  EXPECT_TRUE(CheckSpans({"evil", "w0"}, &spans).ok());
 }
 
 TEST(CheckSpansTest, TooManySpansAreRefusedAndControlCharactersReplaced) {

@@ -30,6 +30,10 @@ constexpr int kMaxReapPauses = 1000;
 // more per second.
 constexpr double kMaxMessages = 20'000;
 constexpr double kMessagesPerSecond = 2'000;
+// Spans of one executor in a burst and per second: an honest one sends no more.
+constexpr double kSpansPerSecond = 1'024;
+// Most dropped spans that one message may add to the count.
+constexpr uint64_t kMaxDropped = 1'000'000;
 // Longest time between two rounds that counts for executors. In a longer one,
 // the machine or this process stood still, and executors were not heard.
 constexpr absl::Duration kLongestRound = absl::Seconds(1);
@@ -77,10 +81,18 @@ absl::Status Supervisor::Handle(v1::FromExecutor message, Executor* executor) {
     if (options_.spans == nullptr) {
       return absl::InvalidArgumentError("spans, which it was not to make");
     }
-    options_.spans->CountDropped(spans.dropped());
+    uint64_t dropped = std::min(spans.dropped(), kMaxDropped);
     for (Span& span : *spans.mutable_spans()) {
+      // An executor cannot be trusted to sample.
+      if (executor->spans + 1 > kSpansPerSecond ||
+          !options_.spans->Takes(ContextOf(span))) {
+        ++dropped;
+        continue;
+      }
+      ++executor->spans;
       options_.spans->Add(std::move(span));
     }
+    options_.spans->CountDropped(dropped);
     return absl::OkStatus();
   }
   if (!message.has_report()) return absl::InternalError("an empty message");
@@ -176,9 +188,11 @@ void Supervisor::Age(absl::Duration passed) {
   for (const auto& [number, executor] : executors_) {
     executor->same_mark += passed;
     executor->silent += passed;
+    const double seconds = absl::ToDoubleSeconds(passed);
     executor->messages =
-        std::max(0.0, executor->messages -
-                          kMessagesPerSecond * absl::ToDoubleSeconds(passed));
+        std::max(0.0, executor->messages - kMessagesPerSecond * seconds);
+    executor->spans =
+        std::max(0.0, executor->spans - kSpansPerSecond * seconds);
   }
 }
 

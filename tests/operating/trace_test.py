@@ -106,26 +106,32 @@ class TraceTest(unittest.TestCase):
         self.addCleanup(self.cluster.stop)
         eventually(lambda: self.cluster.json("get", "workers")["workers"], "the worker joins")
 
-    def request(self, *arguments, **variables):
-        """Runs the program; returns how long each of its requests took."""
-        done = subprocess.run(
-            ["tests/operating/traced_request", *arguments],
-            env=self.cluster.environment(**variables), capture_output=True, text=True,
-            timeout=PATIENCE)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        return [float(line) for line in done.stdout.split()]
+    def request(self, *arguments, until=lambda: True, **variables):
+        """Runs the program, which ends once `until` holds; returns how long each of its requests
+        took."""
+        with subprocess.Popen(
+                ["tests/operating/traced_request", *arguments],
+                env=self.cluster.environment(**variables), stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            eventually(lambda: until() or process.poll() is not None, "all spans arrive")
+            out, errors = process.communicate(timeout=PATIENCE)
+        self.assertEqual(process.returncode, 0, errors)
+        return [float(line) for line in out.split()]
 
     def client(self, **variables):
         return {"DJINN_TRACING_ENDPOINT": self.collector.address,
                 "DJINN_TRACING_SAMPLE_RATIO": "1", **variables}
 
+    def arrived(self, names):
+        """The received spans, if there is one of each name."""
+        spans = self.collector.spans()
+        missing = names - {span["name"] for span in spans}
+        return None if missing else spans
+
     def wait_for(self, names):
         """The received spans, once there is one of each name."""
-        def look():
-            spans = self.collector.spans()
-            missing = names - {span["name"] for span in spans}
-            return None if missing else spans
-        return eventually(look, "spans arrive: " + ", ".join(sorted(names)))
+        return eventually(
+            lambda: self.arrived(names), "spans arrive: " + ", ".join(sorted(names)))
 
     def adds_up(self, whole, parts):
         return abs(_sum(parts) - _length(whole)) <= _SHARE * _length(whole) + _NOISE
@@ -135,10 +141,11 @@ class TraceTest(unittest.TestCase):
 
     def test_one_trace_holds_client_coordinator_worker_and_nodes(self):
         self.start()
-        times = self.request("3", _SIZE, _PARENT, **self.client(DJINN_TRACING_NODES="1"))
-        # The last request's spans arrive last.
-        spans = eventually(
-            lambda: _complete(self.collector.spans(), len(times)), "all spans arrive")
+        times = self.request(
+            "3", _SIZE, _PARENT, until=lambda: _complete(self.collector.spans(), 3),
+            **self.client(DJINN_TRACING_NODES="1"))
+        self.assertEqual(len(times), 3)
+        spans = self.collector.spans()
         self.assertEqual(len({span["span"] for span in spans}), len(spans))
         children = collections.defaultdict(lambda: collections.defaultdict(list))
         for span in spans:
@@ -201,16 +208,24 @@ class TraceTest(unittest.TestCase):
 
     def test_nothing_is_exported_when_it_is_off(self):
         self.start(tracing=False)
-        self.request("1", "16")
+        self.request("1", "16", **self.client(DJINN_TRACING_SAMPLE_RATIO="0"))
         self.request("1", "16", _PARENT)
-        self.assertEqual(self.collector.received(), [])
+        # The spans of a later request arrive behind those that there must not be.
+        names = {"request", "record", "send", "wait", "receive"}
+        self.request("1", "16", until=lambda: self.arrived(names), **self.client())
+        spans = self.collector.spans()
+        self.assertEqual({span["name"] for span in spans}, names)
+        self.assertEqual(len({span["trace"] for span in spans}), 1)
+        self.assertEqual({span["service"] for span in spans}, {"djinn-client"})
+        self.assertNotIn(_PARENT.split("-")[1], {span["trace"] for span in spans})
 
     def test_an_unsampled_request_leaves_no_span(self):
         self.start()
         self.request("1", "16", _PARENT[:-1] + "0", **self.client())
         # The spans of a later request arrive behind those that there must not be.
-        self.request("1", "16", **self.client())
-        spans = self.wait_for({"request", "grant lease", "run"})
+        names = {"request", "grant lease", "run"}
+        self.request("1", "16", until=lambda: self.arrived(names), **self.client())
+        spans = self.collector.spans()
         self.assertNotIn(_PARENT.split("-")[1], {span["trace"] for span in spans})
         self.assertEqual(len({span["trace"] for span in spans}), 1)
 
@@ -223,9 +238,11 @@ class TraceTest(unittest.TestCase):
 
     def test_a_tenants_process_exports_through_the_supervisor(self):
         self.start(worker_extra="isolation: {mode: process, executors: 1}\n")
-        self.request("1", "16", _PARENT, DJINN_TRACING_NODES="1", **self.client(
-            DJINN_TRACING_SAMPLE_RATIO="0"))
-        spans = self.wait_for({"request", "run", "turn", "aten::mm"})
+        names = {"request", "run", "turn", "aten::mm"}
+        self.request(
+            "1", "16", _PARENT, until=lambda: self.arrived(names), DJINN_TRACING_NODES="1",
+            **self.client(DJINN_TRACING_SAMPLE_RATIO="0"))
+        spans = self.collector.spans()
         for span in spans:
             self.assertEqual(span["attributes"]["djinn.tenant"], "dev")
             self.assertEqual(span["trace"], _PARENT.split("-")[1])
@@ -237,8 +254,9 @@ class TraceTest(unittest.TestCase):
     def test_bad_settings_are_named(self):
         self.start(tracing=False)
         for variables, said in (
-                ({"DJINN_TRACING_SAMPLE_RATIO": "2"}, "BAD_TRACING"),
-                ({"DJINN_TRACING_SAMPLE_RATIO": "often"}, "BAD_TRACING"),
+                # The printed status escapes letters of the reason.
+                ({"DJINN_TRACING_SAMPLE_RATIO": "2"}, "sample_ratio is 2"),
+                ({"DJINN_TRACING_SAMPLE_RATIO": "often"}, "DJINN_TRACING_SAMPLE_RATIO is"),
                 ({"DJINN_TRACING_ENDPOINT": "otel.example.com:4317"}, "INSECURE_ADDRESS")):
             done = subprocess.run(
                 ["tests/operating/traced_request", "1", "16"],

@@ -1,13 +1,15 @@
 // A program whose requests may be traced. It finds its cluster and its options
 // in the environment. Makes COUNT requests of SIZE x SIZE products, each as a
 // part of the trace TRACEPARENT if that is given, and prints how long each took
-// by this program's own clock, in seconds.
+// by this program's own clock, in seconds. Ends when its standard input does: a
+// program that ends sends its spans for two seconds only.
 //
 // usage: traced_request COUNT SIZE [TRACEPARENT]
 #include <ATen/ATen.h>
 
 #include <cstdlib>
 #include <iostream>
+#include <limits>
 #include <optional>
 
 #include "absl/time/clock.h"
@@ -39,6 +41,7 @@ int main(int argc, char** argv) {
     if (value <= 0) return 1;
     std::cout << absl::ToDoubleSeconds(took) << std::endl;
   }
+  std::cin.ignore(std::numeric_limits<std::streamsize>::max());
   const absl::Status closed = djinn::Close();
   if (!closed.ok()) std::cerr << closed << std::endl;
   return closed.ok() ? 0 : 1;

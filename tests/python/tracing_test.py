@@ -1,5 +1,6 @@
 """Settings of traces, and the caller's own trace."""
 
+import threading
 import unittest
 
 import torch
@@ -33,11 +34,38 @@ class TracingTest(RemoteCase):
         for reason, arguments, named in (
                 ("BAD_TRACING", (), {"sample_ratio": 1.5}),
                 ("BAD_TRACING", (), {"ca_file": "ca.crt"}),
+                ("BAD_TRACING", (), {"certificate_file": "client.crt"}),
+                ("BAD_TRACING", (), {"private_key_file": "client.key"}),
+                ("BAD_TRACING", (), {"server_name": "otel"}),
                 ("INSECURE_ADDRESS", ("otel.example.com:4317",), {}),
                 ("MALFORMED_ADDRESS", ("otel",), {})):
             with self.assertRaises(djinn.Error) as caught:
                 djinn.configure_tracing(*arguments, **named)
             self.assertEqual(caught.exception.reason, reason)
+
+    def test_misuse_of_a_trace_raises(self):
+        trace = djinn.trace(_PARENT + "1")
+        with self.assertRaises(RuntimeError):
+            trace.__exit__(None, None, None)
+        raised = []
+
+        def leave():
+            try:
+                trace.__exit__(None, None, None)
+            except RuntimeError as error:
+                raised.append(error)
+
+        with trace:
+            with self.assertRaises(RuntimeError):
+                trace.__enter__()
+            thread = threading.Thread(target=leave)
+            thread.start()
+            thread.join()
+            self.assertEqual(len(raised), 1)
+            self.compute()
+        # It may be used again.
+        with trace:
+            self.compute()
 
     def test_a_malformed_traceparent_is_named(self):
         with self.assertRaises(djinn.Error) as caught:

@@ -48,8 +48,9 @@ struct TracingOptions {
 
 // Replaces the process's options. Spans of the former ones are exported for at
 // most two seconds. A collector that does not answer is no error. Returns
-// InvalidArgument (BAD_TRACING) for a ratio out of range, and the errors of
-// Connect() for endpoint and TLS.
+// InvalidArgument (BAD_TRACING) for a ratio out of range and for files or a
+// server name without an endpoint, and the errors of Connect() for endpoint and
+// TLS.
 //
 // The first session of a process that has not called this reads the variables
 // DJINN_TRACING_ENDPOINT, DJINN_TRACING_SAMPLE_RATIO, DJINN_TRACING_NODES (1),
@@ -70,8 +71,9 @@ class DJINN_API TraceScope {
   TraceScope(const TraceScope&) = delete;
   TraceScope& operator=(const TraceScope&) = delete;
 
-  // Returns InvalidArgument (BAD_TRACEPARENT) for a malformed text; the scope
-  // then has no effect.
+  // Returns InvalidArgument (BAD_TRACEPARENT) for a malformed text, and
+  // FailedPrecondition (AFTER_FORK) in a forked child; the scope then has no
+  // effect.
   const absl::Status& status() const { return status_; }
 
  private:

@@ -1,5 +1,7 @@
 """Traces sampled requests with OpenTelemetry."""
 
+import threading
+
 from djinn import _djinn
 
 
@@ -29,17 +31,26 @@ class trace:
 
     The argument is the header of W3C Trace Context. Its own flag decides whether the requests
     are traced, whatever sample_ratio is. Raises djinn.Error with the reason BAD_TRACEPARENT for
-    a malformed one.
+    a malformed one, and AFTER_FORK in a forked child. Raises RuntimeError when it is entered
+    twice, or left on another thread than it was entered on.
     """
 
     def __init__(self, traceparent):
         self._traceparent = traceparent
         self._scope = None
+        self._thread = None
 
     def __enter__(self):
+        if self._scope is not None:
+            raise RuntimeError("djinn.trace: it is entered already")
         self._scope = _djinn.TraceScope(self._traceparent)
+        self._thread = threading.get_ident()
         return self
 
     def __exit__(self, kind, error, traceback):
+        if self._scope is None:
+            raise RuntimeError("djinn.trace: it was not entered")
+        if self._thread != threading.get_ident():
+            raise RuntimeError("djinn.trace: it was entered on another thread")
         # The scope ends as soon as nothing refers to it.
         self._scope = None

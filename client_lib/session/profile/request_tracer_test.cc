@@ -153,6 +153,33 @@ TEST_F(RequestTracerTest, TheLeaseRequestCarriesTheFirstRequest) {
   EXPECT_EQ(FromProto(requests[0].trace()), contexts[0]);
 }
 
+TEST_F(RequestTracerTest, ARunThatIsSentAgainIsNoPartOfTheRequest) {
+  Configure(1);
+  FakeCluster cluster;
+  SessionOptions options;
+  options.recovers = true;
+  const std::unique_ptr<Session> session = cluster.Open(std::move(options));
+  const std::shared_ptr<VirtualDevice> device = *session->Device(0);
+  const StoragePtr value = device->NewStorage(4);
+  NoteWork();
+  ASSERT_TRUE(Record(*device, kLane, MakeCall(1, {{value, kWrites}})).ok());
+  ASSERT_TRUE(ReadByte(*device, kLane, value).ok());
+  const size_t before = cluster.worker().seen().received.size();
+  cluster.coordinator().NoteRestart();
+  cluster.worker().Restart(/*other_incarnation=*/true);
+  ASSERT_TRUE(ReadByte(*device, kLane, value).ok());
+  EXPECT_EQ(session->statistics().recoveries, 1);
+  const std::vector<v1::Ordered> received = cluster.worker().seen().received;
+  ASSERT_GT(received.size(), before);
+  size_t runs = 0;
+  for (size_t i = 0; i < received.size(); ++i) {
+    if (!received[i].has_run()) continue;
+    EXPECT_EQ(received[i].has_trace(), i < before);
+    ++runs;
+  }
+  EXPECT_EQ(runs, 2u);
+}
+
 TEST_F(RequestTracerTest, NothingIsTracedByDefault) {
   Request(Ms(1), Ms(1));
   EXPECT_THAT(spans_->Take(), IsEmpty());

@@ -191,10 +191,9 @@ std::string NodesUntimed(const SessionState& s) {
 
 namespace {
 
-void ExportTrace(SessionState& s, const RunTrace& trace, absl::Duration now) {
+void ExportTrace(SessionState& s, const RunTrace& trace,
+                 const v1::RunRecord& record, absl::Duration now) {
   const SessionEnvironment& environment = s.who.environment;
-  v1::RunRecord record;
-  if (!s.log.DescribeLast(now, &record)) return;
   trace.Export(record,
                {.worker_id = environment.worker_id,
                 .tenant = s.who.tenant,
@@ -224,8 +223,12 @@ void NoteRunOver(SessionState& s, const v1::RunMetadata& metadata,
   } else if (end.failure != nullptr && end.state == v1::RunRecord::COMPLETED) {
     end.state = v1::RunRecord::FAILED;
   }
-  s.log.Finish(end, now);
-  if (ABSL_PREDICT_FALSE(trace != nullptr)) ExportTrace(s, *trace, now);
+  if (ABSL_PREDICT_TRUE(trace == nullptr)) {
+    s.log.Finish(end, now);
+    return;
+  }
+  v1::RunRecord record;
+  if (s.log.Finish(end, now, &record)) ExportTrace(s, *trace, record, now);
 }
 
 absl::StatusOr<bool> BeginBatchRun(
@@ -272,11 +275,15 @@ void EndBatchRun(SessionState& s, absl::Duration used) {
   s.who.environment.counters->recomputed_nodes +=
       message.run().recomputed_nodes();
   const RootError failure = s.errors.oldest_new();
+  std::unique_ptr<RunTrace> trace;
+  if (ABSL_PREDICT_FALSE(message.has_trace())) {
+    trace = TraceOf(s, message);
+    if (trace != nullptr && trace->wants_nodes()) {
+      trace->NoteUntimed("the run was executed in a batch");
+    }
+  }
   NoteRunOver(s, response.metadata(), begun.item.arrived,
-              {.device_time = used, .failure = failure.get()},
-              ABSL_PREDICT_FALSE(message.has_trace())
-                  ? TraceOf(s, message).get()
-                  : nullptr);
+              {.device_time = used, .failure = failure.get()}, trace.get());
   begun.plan->AddDeviceTime(used);
   s.message.deadline = begun.item.deadline;
   NoteRunTime(s, message.run().graph_id(), used);

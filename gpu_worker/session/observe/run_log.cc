@@ -71,14 +71,10 @@ void RunLog::PutBack() {
   records_.PutBack();
 }
 
-void RunLog::Finish(const RunRecords::End& end, absl::Duration now) {
+bool RunLog::Finish(const RunRecords::End& end, absl::Duration now,
+                    v1::RunRecord* record) {
   MutexLock lock(&mu_);
-  records_.Finish(end, now);
-}
-
-bool RunLog::DescribeLast(absl::Duration now, v1::RunRecord* out) const {
-  MutexLock lock(&mu_);
-  return records_.DescribeLast(now, out);
+  return records_.Finish(end, now, record);
 }
 
 void RunLog::Abandon(absl::Span<const Waiting> waiting, absl::Duration now) {

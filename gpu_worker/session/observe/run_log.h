@@ -57,13 +57,13 @@ class RunLog {
   absl::Duration Expected(uint64_t id, absl::Duration now) const;
 
   // These record that a run was received, begins, waits again after all, and is
-  // over.
+  // over. Finish() describes that run in `record` unless it is null, and
+  // returns whether there was one.
   void Receive(absl::Duration now);
   void Begin(const Waiting& run, v1::Phase phase, absl::Duration now);
   void PutBack();
-  void Finish(const RunRecords::End& end, absl::Duration now);
-  // Describes the run that Finish() recorded last; false when there is none.
-  bool DescribeLast(absl::Duration now, v1::RunRecord* out) const;
+  bool Finish(const RunRecords::End& end, absl::Duration now,
+              v1::RunRecord* record = nullptr);
   // Records that all runs that wait were given up.
   void Abandon(absl::Span<const Waiting> waiting, absl::Duration now);
   // Records that the run in service yielded to another one for `away`. `reason`

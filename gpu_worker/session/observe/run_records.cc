@@ -125,8 +125,9 @@ void RunRecords::Share(uint64_t products,
                             with.begin() + static_cast<ptrdiff_t>(count));
 }
 
-void RunRecords::Finish(const End& end, absl::Duration now) {
-  if (!serving_) return;
+bool RunRecords::Finish(const End& end, absl::Duration now,
+                        v1::RunRecord* out) {
+  if (!serving_) return false;
   serving_ = false;
   Record* const record = current();
   record->ended = now;
@@ -139,8 +140,10 @@ void RunRecords::Finish(const End& end, absl::Duration now) {
     record->node.reset();
     if (failure->has_node()) record->node = failure->node();
   }
+  if (out != nullptr) DescribeOne(*record, now, out);
   KeepCurrent();
   if (!arrivals_.empty()) arrivals_.pop_front();
+  return true;
 }
 
 void RunRecords::Abandon(absl::Span<const Waiting> waiting,
@@ -227,13 +230,6 @@ void RunRecords::DescribeOne(const Record& record, absl::Duration now,
     failure->set_operator_name(record.operator_name);
     if (record.node.has_value()) failure->set_node(*record.node);
   }
-}
-
-bool RunRecords::DescribeLast(absl::Duration now, v1::RunRecord* out) const {
-  const size_t last = (place_ + kPlaces - 1) % kPlaces;
-  if (last >= records_.size()) return false;
-  DescribeOne(records_[last], now, out);
-  return true;
 }
 
 void RunRecords::Describe(

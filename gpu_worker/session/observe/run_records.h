@@ -87,14 +87,12 @@ class RunRecords {
   // Records how many of its products the run in service shared, and with whom.
   void Share(uint64_t products,
              absl::Span<const std::shared_ptr<const RunPeer>> with);
-  // Records the end of the run in service.
-  void Finish(const End& end, absl::Duration now);
+  // Records the end of the run in service, and describes it in `out` unless
+  // that is null. Returns whether there was such a run.
+  bool Finish(const End& end, absl::Duration now, v1::RunRecord* out = nullptr);
   // Records that all runs that wait were given up.
   void Abandon(absl::Span<const Waiting> waiting, const RunGates::Times& waited,
                absl::Duration now);
-
-  // Describes the run that was over last; false when there is none.
-  bool DescribeLast(absl::Duration now, v1::RunRecord* out) const;
 
   // The session's state at one moment.
   struct Moment {
