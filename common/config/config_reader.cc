@@ -11,6 +11,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "common/base/error.h"
 #include "common/io/read_file.h"
 #include "common/io/secret_file.h"
@@ -164,10 +166,6 @@ std::string ConfigMap::String(absl::string_view key,
   if (Listed(key, "text", fallback)) return std::string(fallback);
   const std::string* const text = Scalar(key, "text");
   if (text == nullptr) return std::string(fallback);
-  if (absl::c_any_of(*text, absl::ascii_iscntrl)) {
-    Error(key, "must not have control characters");
-    return std::string(fallback);
-  }
   return *text;
 }
 
@@ -177,6 +175,9 @@ std::string ConfigMap::RequiredString(absl::string_view key) {
   std::string text = String(key, "");
   if (text.empty() && node_->document->errors.size() == errors) {
     Error(key, "required, but missing or empty");
+  }
+  if (absl::c_any_of(text, absl::ascii_iscntrl)) {
+    Error(key, "must not have control characters");
   }
   return text;
 }
@@ -336,6 +337,35 @@ std::vector<std::string> ConfigMap::Strings(absl::string_view key) {
 
 ConfigReader::ConfigReader() : document_(std::make_shared<Document>()) {}
 
+namespace {
+
+// Returns the line at which a second YAML document begins, or 0. Markers stand
+// at the beginning of a line, where no text of a document can have them.
+// YAML::LoadAll() does not end for some malformed texts.
+int SecondDocument(absl::string_view text) {
+  const auto is_marker = [](absl::string_view line, absl::string_view marker) {
+    return absl::ConsumePrefix(&line, marker) &&
+           (line.empty() || absl::ascii_isspace(line.front()));
+  };
+  bool begun = false;
+  bool ended = false;
+  int number = 0;
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
+    ++number;
+    const absl::string_view content = absl::StripAsciiWhitespace(line);
+    if (content.empty() || content.front() == '#') continue;
+    if (is_marker(line, "...")) {
+      ended = begun;
+      continue;
+    }
+    if (begun && (ended || is_marker(line, "---"))) return number;
+    begun = begun || line.front() != '%';
+  }
+  return 0;
+}
+
+}  // namespace
+
 ConfigReader ConfigReader::FromFile(const std::string& path) {
   const absl::StatusOr<std::string> text = ReadFile(path, kMaxConfigBytes);
   const size_t slash = path.rfind('/');
@@ -358,15 +388,13 @@ ConfigReader ConfigReader::FromText(const std::string& text,
   reader.document_->folder = folder;
   YAML::Node node;
   try {
-    const std::vector<YAML::Node> documents = YAML::LoadAll(text);
-    if (documents.size() > 1) {
-      reader.document_->Note(0, "", "has more than one YAML document");
-      reader.document_->unreadable = true;
-    } else if (!documents.empty()) {
-      node = documents.front();
-    }
+    node = YAML::Load(text);
   } catch (const YAML::Exception& error) {
     reader.document_->Note(error.mark.line + 1, "", error.msg);
+    reader.document_->unreadable = true;
+  }
+  if (const int line = SecondDocument(text); line > 0) {
+    reader.document_->Note(line, "", "a second YAML document begins here");
     reader.document_->unreadable = true;
   }
   reader.document_->root =

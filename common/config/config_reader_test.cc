@@ -118,6 +118,27 @@ TEST(ConfigReaderTest, NumbersAndWordsAreChecked) {
   }
 }
 
+TEST(ConfigReaderTest, SecondDocumentIsRefused) {
+  const auto complaint = [](const std::string& text) {
+    ConfigReader reader = ConfigReader::FromText(text, "c.yaml");
+    reader.root().String("a", "");
+    return std::string(reader.Finish().message());
+  };
+  EXPECT_EQ(complaint("%YAML 1.2\n---\n# c\na: b\n...\n\n# end\n"), "");
+  EXPECT_EQ(complaint("a: b # ---\n"), "");
+  const std::string line = ": a second YAML document begins here";
+  EXPECT_EQ(complaint("a: b\n---\nb: 1\n"), "c.yaml:2" + line);
+  EXPECT_EQ(complaint("---\n---\n"), "c.yaml:2" + line);
+  EXPECT_EQ(complaint("a: b\n...\nb: 1\n"), "c.yaml:3" + line);
+}
+
+TEST(ConfigReaderTest, NamesHaveNoControlCharacters) {
+  ConfigReader reader = ConfigReader::FromText("name: \"a\\eb\"\n", "c.yaml");
+  reader.root().RequiredString("name");
+  EXPECT_EQ(reader.Finish().message(),
+            "c.yaml:1: name: must not have control characters");
+}
+
 TEST(ConfigReaderTest, KeysGivenTwiceAndBadYaml) {
   ConfigReader twice = ConfigReader::FromText("a: 1\na: 2\n", "c.yaml");
   twice.root().UInt("a", 0);

@@ -452,7 +452,7 @@ TEST_F(ConfigTest, OneCredentialOnePrincipal) {
                         "admin_token_file: admin\n"
                         "tenants: [{name: red, token_file: red},"
                         " {name: blue, token_file: red}]\n"),
-              HasSubstr("somebody else's"));
+              HasSubstr("another principal's"));
   EXPECT_THAT(Complaint("join_token_file: join\n"
                         "admin_token_file: join\n"
                         "tenants: [{name: red, token_file: red}]\n"),

@@ -22,7 +22,10 @@ _NOT_CAUSED = {
     # A worker without processes per tenant has none of these.
     "djinn_worker_device_handovers_total", "djinn_worker_executor_deaths_total",
     "djinn_worker_executors", "djinn_worker_overdue_turns_total",
-    "djinn_worker_refused_system_calls_total",
+    "djinn_worker_refused_system_calls_total", "djinn_worker_content_adoptions_total",
+    "djinn_worker_kept_content_bytes",
+    # No traces are configured.
+    "djinn_trace_export_failures_total", "djinn_trace_spans_total",
     # No client makes a checkpoint, and none loses its worker.
     "djinn_checkpoint_bytes_total", "djinn_checkpoints_total", "djinn_replayed_nodes_total",
     "djinn_certificate_expiry_timestamp_seconds", "djinn_migrations_total",
