@@ -126,7 +126,7 @@ TEST_F(ClientTest, ABundleWithoutACoordinatorSaysWhatIsMissing) {
       AllOf(HasSubstr("missing.txt\n\nmissing:\nstate of the cluster: "),
             HasSubstr(".absent: cannot be read\n")));
   EXPECT_EQ(Try({"bundle", "/no/such/folder/b.tar"}).message(),
-            "cannot write /no/such/folder/b.tar");
+            "cannot write /no/such/folder/b.tar: No such file or directory");
 }
 
 TEST_F(ClientTest, ADescriptionHasTheDetailAndTheReasons) {

@@ -295,8 +295,12 @@ absl::StatusOr<Command> ParseCommand(std::vector<std::string> arguments) {
     command.help = app.help();
     return command;
   } catch (const CLI::ParseError& error) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(error.what(), "; --help lists all commands"));
+    const std::vector<std::string> unknown = app.remaining();
+    const bool named =
+        unknown.empty() || absl::StrContains(error.what(), unknown[0]);
+    return absl::InvalidArgumentError(absl::StrCat(
+        error.what(), named ? "" : absl::StrCat(", not \"", unknown[0], "\""),
+        "; --help lists all commands"));
   }
   command.verb = app.get_subcommands().front()->get_name();
   const auto verb = std::find_if(

@@ -50,6 +50,11 @@ class PackedWeightsTest(RemoteCase):
         with torch.no_grad():
             local = module(*inputs)
             remote_module = copy.deepcopy(module).to(self.device)
+            for part in remote_module.modules():
+                # The biases of cells are plain attributes, which to() does not move.
+                for name, value in list(vars(part).items()):
+                    if isinstance(value, torch.Tensor):
+                        setattr(part, name, value.to(self.device))
             for _ in range(2):
                 remote = remote_module(*[
                     tuple(each.to(self.device) for each in entry) if isinstance(entry, tuple)

@@ -74,10 +74,11 @@ class RequestTracerTest : public testing::Test {
   }
   // Captures for `capture`, then reads, while the worker takes `away`.
   void Request(absl::Duration capture, absl::Duration away) {
+    // The session may prefetch the value with the call.
+    cluster_.worker().Pause();
     NoteWork();
     EXPECT_TRUE(Record(*device_, kLane, MakeCall(1, {{value_, kWrites}})).ok());
     clock_.Advance(capture);
-    cluster_.worker().Pause();
     std::thread worker([&] {
       cluster_.worker().WaitForRead();
       clock_.Advance(away);
