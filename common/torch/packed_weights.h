@@ -24,12 +24,11 @@ namespace djinn {
 // Returns whether values of the type are objects, or lists of objects.
 bool IsPackedType(const c10::Type& type);
 
-// What an object, or a list of objects, consists of.
+// The parts of an object, or of a list of objects.
 struct PackedParts {
   std::vector<at::Tensor> tensors;
   std::vector<int64_t> layout;
-  // Those of the tensors that the program may hold, and write, as well: the
-  // biases.
+  // The biases among the tensors. The program may hold and write them, too.
   std::vector<at::Tensor> shared;
 };
 

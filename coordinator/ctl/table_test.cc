@@ -12,6 +12,10 @@ TEST(TableTest, ColumnsAreAligned) {
             "longer  22\n");
 }
 
+TEST(TableTest, ControlCharactersDoNotReachTheTerminal) {
+  EXPECT_EQ(FormatTable({{"NAME"}, {"a\x1b[31m\nb"}}), "NAME\na [31m b\n");
+}
+
 TEST(TableTest, Bytes) {
   EXPECT_EQ(FormatBytes(0), "0B");
   EXPECT_EQ(FormatBytes(999), "999B");

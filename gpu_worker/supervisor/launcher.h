@@ -32,7 +32,7 @@ struct LaunchedExecutor {
   // The supervisor's ends of the sockets that both share; they do not block.
   Descriptor socket;
   Descriptor fetching;
-  // Of type SOCK_SEQPACKET.
+  // Has the type SOCK_SEQPACKET.
   Descriptor contents;
 };
 

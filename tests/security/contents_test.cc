@@ -23,7 +23,7 @@ namespace {
 
 constexpr absl::Duration kPatience = absl::Seconds(60);
 
-// What an upload needed.
+// The messages that an upload needed.
 struct Upload {
   // The worker asked for a proof, and for the bytes.
   bool proof = false;
@@ -151,7 +151,7 @@ TEST_F(ContentsTest, TenantsThatAgreedSendHashesAndNobodyElseLearns) {
       walls_.Metrics(),
       absl::StrCat("djinn_worker_kept_content_bytes{use=\"lent\"} ",
                    bytes.size())));
-  // What a tenant writes to the content, its own storage alone has.
+  // A tenant's write to the content changes its own storage alone.
   EXPECT_EQ(victim.Double(10), FloatBytes({2, 4, 6, 8}));
   EXPECT_EQ(attacker.client().ValueOf(10, 1), Values());
   EXPECT_FALSE(Uploader(walls_, "victim").Send(10, bytes).bytes);

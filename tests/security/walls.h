@@ -47,7 +47,7 @@ inline std::string FieldOf(absl::string_view line, const std::string& key) {
   return "";
 }
 
-// What a cluster of Walls may have besides.
+// Further settings of a cluster of Walls.
 struct MoreOfWalls {
   // Tenants that share contents.
   std::set<std::string> sharing;

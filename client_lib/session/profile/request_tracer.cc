@@ -131,7 +131,7 @@ void RequestTracer::Export(const TracedRead& read, const Ending& ending) {
     AddText("djinn.tenant", ending.tenant, &span);
     return span;
   };
-  // What was sent or arrived before the program asked took none of its time.
+  // Sending and waiting count from the moment at which the program asked.
   const absl::Duration ended = ending.now;
   const absl::Duration began = std::min(request.began, ended);
   const absl::Duration asked = std::clamp(read.asked, began, ended);

@@ -50,7 +50,7 @@ class GrpcSpanTransport final : public SpanTransport {
   const std::unique_ptr<otlp::TraceService::Stub> stub_;
   Mutex mu_;
   bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
-  // Of the call in progress, or null.
+  // The context of the call in progress, or null.
   grpc::ClientContext* context_ ABSL_GUARDED_BY(mu_) = nullptr;
 };
 

@@ -45,7 +45,7 @@ class RunTrace {
   void NoteNodes(const Plan& plan, const NodeTimer& timer);
   void NoteUntimed(std::string why) { untimed_ = std::move(why); }
 
-  // What all spans say, and the moment of the record.
+  // Attributes that all spans have, and the moment of the record.
   struct Place {
     std::string worker_id;
     std::string tenant;

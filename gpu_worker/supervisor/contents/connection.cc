@@ -296,7 +296,7 @@ bool ContentService::Connection::Settle(uint64_t id, Look* look,
   ContentCache& cache = service_.cache_;
   std::shared_ptr<Buffer> found;
   if (look->load != nullptr) {
-    // What is given up counts until the disk's reader lets it go.
+    // A load that was given up counts until the disk's reader lets it go.
     if (!look->load->settled() || !IsSoleOwner(look->buffer)) return false;
     const bool ok =
         look->load->ok() && LentMemory::Seal(look->buffer.get()).ok();

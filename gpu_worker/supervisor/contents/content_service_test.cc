@@ -28,7 +28,7 @@ TEST_F(ContentServiceTest, DiskHasTheContentsOfAWorkerBefore) {
   // A content that an executor has reported is not named twice.
   service_->Describe(1000, &state);
   EXPECT_EQ(state.contents_size(), 1);
-  // What executors claim to have takes no other content's place.
+  // Contents that executors claim to have take no other content's place.
   v1::WorkerState claimed;
   for (int i = 0; i < 3; ++i) claimed.add_contents()->set_tenant("b");
   service_->Describe(1, &claimed);

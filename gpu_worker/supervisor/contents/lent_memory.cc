@@ -32,7 +32,7 @@ class LentBuffer final : public Buffer {
     if (const char* const mapped = mapped_; mapped != nullptr) {
       munmap(const_cast<char*>(mapped), bytes_);
     }
-    // Takes the memory from whoever has another descriptor or mapping.
+    // Takes the memory from all other descriptors and mappings.
     (void)!ftruncate(file_.get(), 0);
   }
 
@@ -91,7 +91,7 @@ absl::StatusOr<std::shared_ptr<Buffer>> LentMemory::Allocate(uint64_t bytes) {
   Descriptor file(
       memfd_create("djinn-content", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!file.valid()) return Failed("memfd_create");
-  // By default, whoever has a descriptor may open the file for writing.
+  // By default, every holder of a descriptor may open the file for writing.
   if (fchmod(file.get(), 0400) != 0) return Failed("fchmod");
   if (ftruncate(file.get(), static_cast<off_t>(bytes)) != 0) {
     return Failed("ftruncate");

@@ -16,7 +16,7 @@
 
 namespace djinn::worker {
 
-// What the threads of a store and its users have in common.
+// State that the threads of a store and its users share.
 struct SupervisorStore::Outbox {
   // Queues a request, which gets the next id if it has none. Returns the id.
   uint64_t Put(v1::ContentRequest request) {

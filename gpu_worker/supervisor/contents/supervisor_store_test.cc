@@ -175,7 +175,7 @@ TEST_F(SupervisorStoreTest, MappedContentGoesBackWithItsBuffer) {
   char* const memory = static_cast<Mapped*>(found.get())->memory();
   EXPECT_EQ(std::memcmp(memory, bytes_.data(), bytes_.size()), 0);
   AwaitShown("djinn_worker_kept_content_bytes{use=\"lent\"} 300003");
-  // What the executor writes is its own.
+  // The executor alone sees its writes.
   memory[0] = 'x';
   const auto again = Look(b.get(), hash_);
   ASSERT_TRUE(again->ok());
