@@ -16,12 +16,18 @@ import types
 
 import torch
 from torch._dynamo.backends.common import aot_autograd
+from torch._functorch._aot_autograd.runtime_wrappers import _AnalyzeCustomOpInputOutputMode
 from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.fx.passes.split_module import split_module
 from torch.utils import _pytree
+from torch.utils._python_dispatch import (
+    _disable_current_modes,
+    _get_current_dispatch_mode_stack,
+)
 
 from djinn import _djinn, _session
 from djinn._refusals import is_passing, is_silent, warn
+from djinn._rewrites import rewrite
 
 # Hooks that a program adds later are seen, too.
 torch._dynamo.config.skip_nnmodule_hook_guards = False
@@ -46,6 +52,8 @@ _HIGHER_ORDER = frozenset(
 )
 # The functions in graphs that change the modes of the thread.
 _MODES = ("autocast", "set_grad_enabled", "inference_mode", "vmap", "functorch")
+# Those that do the same in each mode.
+_MODELESS = frozenset("tensor as_tensor to _to_copy".split())
 
 
 class _Thread(threading.local):
@@ -141,9 +149,11 @@ class Graph:
         self._captures = Captures(place.name)
 
     def __call__(self, args):
-        # Such a mode must see every operator. PyTorch uses one in the first call of a graph.
         call = thread.call
         if torch._C._len_torch_dispatch_stack():
+            if not _must_be_seen():
+                with _disable_current_modes():
+                    return self(args)
             if call is not None:
                 call.graphs += 1
             return self._run_as_it_is(args)
@@ -230,6 +240,16 @@ def _complete(captures, number, outputs):
     return [next(tensors) if one is None else one[0] for one in rest]
 
 
+def _must_be_seen():
+    """Returns whether a mode of the thread must see every operator.
+
+    AOTAutograd looks at the operators of a graph's first call, but only at those of the program.
+    A graph with such operators is not captured.
+    """
+    modes = _get_current_dispatch_mode_stack()
+    return not all(isinstance(one, _AnalyzeCustomOpInputOutputMode) for one in modes)
+
+
 def _part(graph, is_single):
     """Returns a function that executes a graph as a part of another one."""
 
@@ -248,6 +268,7 @@ def _code_of(graph):
 
 def _executor(graph, static, place, is_internal):
     """Returns a function of a list of inputs that executes the graph, and replays what it can."""
+    rewrite(graph, _DEVICE_TYPE)
     run = _code_of(graph)
     inputs = [_value_of(node) for node in graph.graph.find_nodes(op="placeholder")]
     constants = [tensor for _, tensor in _constants_of(graph)]
@@ -322,12 +343,17 @@ def _divide(graph):
         if not is_late:
             made = any(parts.get(one) == _CAPTURED for one in inputs)
             is_late = (uses_local and (remote or made)) or (remote and any(results))
-        parts[node] = _LATE if is_late else _HOST if uses_local else _CAPTURED
+        # A number that is made here becomes a constant of what is captured.
+        makes_local = any(one.dim() for one, local in zip(_tensors_of(node), results) if local)
+        parts[node] = _LATE if is_late else _HOST if uses_local or makes_local else _CAPTURED
         if parts[node] != _CAPTURED and any(results):
             local.add(node)
     if set(parts.values()) <= {_CAPTURED}:
         return None
-    if any(mode in _name_of(node.target) for node in parts for mode in _MODES):
+    others = [node for node, part in parts.items() if part != _CAPTURED]
+    if any(_name_of(node.target).partition(".")[0] not in _MODELESS for node in others) and any(
+        mode in _name_of(node.target) for node in parts for mode in _MODES
+    ):
         # The modes of one part do not apply to another one.
         return None
     # Each part comes after those on which it depends, and the late one after all others.

@@ -45,6 +45,8 @@ class TracedCalls:
         self._name = name
         self._compiled = None
         self._classes = None
+        # True until the first call of what was compiled has returned.
+        self._is_new = False
         # How often the code was traced from the beginning.
         self._traces = 0
         # The captured calls of each graph that the calls execute.
@@ -94,6 +96,7 @@ class TracedCalls:
                 warn(describe(_called(function, args)), _CHANGES, "")
         compiled = _compile()
         self._classes = _Classes(_called(function, args))
+        self._is_new = True
         self._compiled = compiled
         return compiled
 
@@ -127,8 +130,10 @@ class TracedCalls:
                 self._captured += 1
             elif call.replayed and not call.refusal:
                 self._replays += 1
-            if call.captured:
-                # The call may use other modules than the ones before.
+            if call.captured or self._is_new:
+                # The call may use other modules than the ones before, and a first call imports
+                # some.
+                self._is_new = False
                 self._classes = _Classes(_called(function, args))
             if call.graphs:
                 self._calls_in_vain = 0

@@ -20,10 +20,11 @@ import traceback
 import torch
 
 import djinn
-from tests.bench.python import capture, minilm, mlp, protection, report
+from tests.bench.python import capture, families, minilm, mlp, protection, report
 
 BENCHMARKS = {
     "python_capture": capture.measure,
+    "python_families": families.measure,
     "python_mlp_step": mlp.measure,
     "python_minilm": minilm.measure,
     "python_protection": protection.measure,

@@ -299,6 +299,79 @@ class BackendTest(RemoteCase):
             self.assertGreaterEqual(one.statistics()["replays"], 3, one.statistics())
 
     @torch.no_grad()
+    def test_constants_of_the_code_are_sent_and_the_rest_is_replayed(self):
+        def by_list(x):
+            return x[..., [-2, 0], :] + x[:, [True, False, True]]
+
+        def by_nested_list(x):
+            return x[:, [[0, 1], [2, 0]]]
+
+        def by_empty_list(x):
+            return x[:, []]
+
+        def written_by_list(x):
+            y = x * 2
+            y[:, [0, 2]] = 1.0
+            return y
+
+        def tensor_there(x):
+            weights = torch.tensor([1.0, 2.0, 3.0, 4.0], device=x.device)
+            weights[0] = 5
+            return x * weights, weights
+
+        def tensor_here(x):
+            return x * torch.tensor([1.0, 2.0, 3.0, 4.0]).to(x.device)
+
+        def counted_here(x):
+            return x + torch.arange(4).to(x.device)
+
+        def empty(x):
+            return torch.cat([torch.tensor([], device=x.device), x.flatten()])
+
+        def in_autocast(x):
+            with torch.autocast(x.device.type, torch.bfloat16, enabled=False):
+                return x[:, [0, 1]].float() @ x.transpose(1, 2)
+
+        functions = (
+            by_list, by_nested_list, by_empty_list, written_by_list, tensor_there, tensor_here,
+            counted_here, empty, in_autocast,
+        )
+        for function in functions:
+            with self.subTest(function.__name__):
+                self.check(_Counted(function), function, lambda: [torch.randn(2, 3, 4)])
+
+    @torch.no_grad()
+    def test_a_list_of_lists_is_an_index_as_pytorch_takes_it(self):
+        function = lambda x: x[[[0, 1], [1, 0]]]
+        self.check(_Counted(function), function, lambda: [torch.randn(3, 4)], replays=0)
+
+    def test_constants_of_the_code_in_a_graph_with_gradients(self):
+        def function(x, weight):
+            scale = torch.tensor([0.5, 2.0], device=x.device)
+            return (x[:, [2, 0]] * weight * scale).sum()
+
+        compiled = _Counted(function)
+        for _ in range(4):
+            x, weight = torch.randn(3, 4), torch.randn(2)
+            there = weight.to(self.device).requires_grad_()
+            weight.requires_grad_()
+            expected, actual = function(x, weight), compiled(x.to(self.device), there)
+            expected.backward()
+            actual.backward()
+            self.assert_same(actual.detach(), expected.detach())
+            self.assert_same(there.grad, weight.grad)
+        self.assertGreaterEqual(compiled.statistics()["replays"], 2, compiled.statistics())
+
+    @torch.no_grad()
+    def test_a_list_that_changes_between_calls_is_seen(self):
+        rows = [0, 1]
+        function = lambda x: x[rows]
+        compiled = _Counted(function)
+        self.check(compiled, function, lambda: [torch.randn(4, 2)])
+        rows[0] = 3
+        self.check(compiled, function, lambda: [torch.randn(4, 2)])
+
+    @torch.no_grad()
     def test_an_operator_with_a_kernel_in_python_is_called_in_each_call(self):
         compiled = _Counted(lambda x: twice(x) + 1)
         _plain_custom_calls.clear()
