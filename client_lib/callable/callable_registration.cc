@@ -29,17 +29,32 @@ bool SameTensors(const TensorPlan& a, const TensorPlan& b) {
          a.is_inference == b.is_inference && a.is_detached == b.is_detached;
 }
 
-bool SameParts(const CapturedPart& a, const CapturedPart& b) {
+constexpr size_t kNumberBytes = sizeof(uint64_t);
+
+// Calls visit(number) for each of NumbersOf(), a double or a ScalarValue.
+template <typename Parts, typename Visit>
+void ForEachNumber(Parts&& parts, Visit visit) {
+  for (auto& part : parts) {
+    for (auto& number : part.floats) visit(&number);
+    for (auto& value : part.scalar_tensors) {
+      if (value.size == kNumberBytes) visit(value.bytes);
+    }
+  }
+}
+
+bool SameParts(const CapturedPart& a, const CapturedPart& b,
+               bool numbers_vary) {
   const auto same_slot = [](const CapturedPart::Slot& x,
                             const CapturedPart::Slot& y) {
     return x.source == y.source && x.index == y.index && x.output == y.output &&
            x.dies == y.dies;
   };
-  const auto same_value = [](const ScalarValue& x, const ScalarValue& y) {
-    return x.size == y.size && std::memcmp(x.bytes, y.bytes, x.size) == 0;
+  const auto same_value = [&](const ScalarValue& x, const ScalarValue& y) {
+    return x.size == y.size && ((numbers_vary && x.size == kNumberBytes) ||
+                                std::memcmp(x.bytes, y.bytes, x.size) == 0);
   };
-  const auto same_bits = [](double x, double y) {
-    return std::memcmp(&x, &y, sizeof(x)) == 0;
+  const auto same_bits = [&](double x, double y) {
+    return numbers_vary || std::memcmp(&x, &y, sizeof(x)) == 0;
   };
   return a.key == b.key &&
          std::equal(a.slots.begin(), a.slots.end(), b.slots.begin(),
@@ -491,7 +506,11 @@ absl::StatusOr<std::shared_ptr<CallableRegistration>> Register(
   return registration;
 }
 
-bool SameCalls(const CallableRegistration& a, const CallableRegistration& b) {
+bool SameCalls(const CallableRegistration& a, const CallableRegistration& b,
+               bool numbers_vary) {
+  const auto same_part = [&](const CapturedPart& x, const CapturedPart& y) {
+    return SameParts(x, y, numbers_vary);
+  };
   const auto same_storage = [](const StoragePtr& x, const StoragePtr& y) {
     return x.get() == y.get();
   };
@@ -507,16 +526,40 @@ bool SameCalls(const CallableRegistration& a, const CallableRegistration& b) {
          std::equal(a.captured_graph->parts.begin(),
                     a.captured_graph->parts.end(),
                     b.captured_graph->parts.begin(),
-                    b.captured_graph->parts.end(), SameParts) &&
+                    b.captured_graph->parts.end(), same_part) &&
          std::equal(a.outputs.begin(), a.outputs.end(), b.outputs.begin(),
                     b.outputs.end(), SameTensors) &&
          std::equal(a.gradients.begin(), a.gradients.end(), b.gradients.begin(),
                     b.gradients.end(), same_gradient);
 }
 
-absl::StatusOr<Tensors> ReplayCall(const CallableRegistration& registration,
-                                   const Tensors& arguments,
-                                   const Tensors& parameters) {
+std::vector<uint64_t> NumbersOf(const CapturedGraph& captured_graph) {
+  std::vector<uint64_t> numbers;
+  ForEachNumber(captured_graph.parts, [&](const void* number) {
+    std::memcpy(&numbers.emplace_back(), number, kNumberBytes);
+  });
+  return numbers;
+}
+
+std::shared_ptr<const CapturedNumbers> ReplaceNumbers(
+    const CapturedGraph& captured_graph, absl::Span<const int32_t> places,
+    absl::Span<const uint64_t> values) {
+  auto numbers = std::make_shared<CapturedNumbers>();
+  numbers->reserve(captured_graph.parts.size());
+  for (const CapturedPart& part : captured_graph.parts) {
+    numbers->push_back({part.floats, part.scalar_tensors});
+  }
+  auto place = places.begin();
+  ForEachNumber(*numbers, [&](void* number) {
+    if (*place >= 0) std::memcpy(number, &values[*place], kNumberBytes);
+    ++place;
+  });
+  return numbers;
+}
+
+absl::StatusOr<Tensors> ReplayCall(
+    const CallableRegistration& registration, const Tensors& arguments,
+    const Tensors& parameters, std::shared_ptr<const CapturedNumbers> numbers) {
   Pins pins;
   std::vector<RemoteStorage*> inputs;
   if (!pins.Hold(registration, parameters) ||
@@ -526,7 +569,8 @@ absl::StatusOr<Tensors> ReplayCall(const CallableRegistration& registration,
   }
   absl::StatusOr<std::vector<StoragePtr>> created =
       registration.device->graphs().Replay(CurrentLane(),
-                                           registration.captured_graph, inputs);
+                                           registration.captured_graph, inputs,
+                                           std::move(numbers));
   if (!created.ok()) return created.status();
   std::vector<c10::Storage> storages;
   storages.reserve(created->size());

@@ -16,6 +16,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "client_lib/callable/side_effects.h"
 #include "client_lib/session/recording/recording.h"
 #include "client_lib/session/recording/virtual_device.h"
@@ -76,6 +77,8 @@ struct CallableRegistration {
   uint64_t nodes = 0;
   // True if two consecutive calls created it. It is not replayed before that.
   bool confirmed = false;
+  // The number of the captured graph that confirmed it, or 0.
+  uint64_t predecessor = 0;
 };
 
 // A call that is being captured, or was captured.
@@ -100,6 +103,8 @@ struct CapturedCall {
   OperatorObserver* outer_observer = nullptr;
   // The number of the thread's next autograd node when the capture began.
   uint64_t next_node = 0;
+  // True if the numbers of equal calls may differ (SameCalls()).
+  bool numbers_vary = false;
 };
 
 // Returns the parameters whose gradients become inputs of the next capture. If
@@ -122,17 +127,32 @@ absl::StatusOr<std::shared_ptr<CallableRegistration>> Register(
     const CapturedCall& call, const std::vector<at::Tensor>& outputs);
 
 // Returns whether both calls issued the same operators, possibly on other
-// inputs.
-bool SameCalls(const CallableRegistration& a, const CallableRegistration& b);
+// inputs, and with other numbers (NumbersOf()) if these may vary.
+bool SameCalls(const CallableRegistration& a, const CallableRegistration& b,
+               bool numbers_vary);
+
+// The numbers among the arguments of a captured graph's calls that a replay may
+// replace: those of 64 bits, as bits, by part; first those of arguments, then
+// those that PyTorch wrapped in tensors.
+std::vector<uint64_t> NumbersOf(const CapturedGraph& captured_graph);
+
+// Returns the captured graph's numbers with others in the place of some.
+// `places` has, for each of NumbersOf(), the index in `values` of the number
+// that replaces it, or -1.
+std::shared_ptr<const CapturedNumbers> ReplaceNumbers(
+    const CapturedGraph& captured_graph, absl::Span<const int32_t> places,
+    absl::Span<const uint64_t> values);
 
 // Replays the call on other tensors, sets their gradients, and returns the
 // call's outputs. Autograd numbers the thread's next nodes as it did after the
-// captured call. Returns FailedPrecondition (STALE_RECORDING) if the captured
-// graph does not fit the tensors, or a storage that it captured was released.
+// captured call. `numbers` replace those of the capture, unless null. Returns
+// FailedPrecondition (STALE_RECORDING) if the captured graph does not fit the
+// tensors, or a storage that it captured was released.
 absl::StatusOr<std::vector<at::Tensor>> ReplayCall(
     const CallableRegistration& registration,
     const std::vector<at::Tensor>& arguments,
-    const std::vector<at::Tensor>& parameters);
+    const std::vector<at::Tensor>& parameters,
+    std::shared_ptr<const CapturedNumbers> numbers);
 
 }  // namespace djinn::capture
 

@@ -91,7 +91,8 @@ class RegisteredCallable::Impl {
   Impl(std::string name, Kind kind) : kind_(kind), models_(std::move(name)) {}
 
   std::optional<Result> Replay(const std::string& key, const Tensors& arguments,
-                               const Tensors& parameters) {
+                               const Tensors& parameters,
+                               const Values& values) {
     NoteWork();
     // Every operator must be seen in these cases.
     if (debug::Has(debug::kEager) || !capture::FindCallInterceptor().empty()) {
@@ -102,6 +103,7 @@ class RegisteredCallable::Impl {
     if (guard.empty()) return std::nullopt;
     AddGradients(arguments, parameters, &guard);
     std::shared_ptr<const CallableRegistration> registration;
+    std::shared_ptr<const std::vector<int32_t>> places;
     bool admitted = false;
     {
       MutexLock lock(&mu_);
@@ -109,24 +111,33 @@ class RegisteredCallable::Impl {
       if (found == entries_.end()) return std::nullopt;
       found->second.last_use = ++uses_;
       registration = found->second.registration;
+      places = found->second.places;
       admitted = found->second.budget == Budget::kAdmitted;
     }
     if (registration == nullptr || !registration->confirmed) {
       return std::nullopt;
     }
+    const CapturedGraph& graph = *registration->captured_graph;
+    std::shared_ptr<const CapturedNumbers> numbers;
+    if (values != nullptr) {
+      std::vector<uint64_t> now;
+      if (places == nullptr || !values(graph.number, &now)) return std::nullopt;
+      if (!now.empty()) numbers = capture::ReplaceNumbers(graph, *places, now);
+    }
     if (!admitted && !AdmitModel(guard, registration)) return std::nullopt;
-    absl::StatusOr<Tensors> outputs =
-        capture::ReplayCall(*registration, arguments, parameters);
+    absl::StatusOr<Tensors> outputs = capture::ReplayCall(
+        *registration, arguments, parameters, std::move(numbers));
     if (ErrorReason(outputs.status()) == "STALE_RECORDING") return std::nullopt;
     capture::ThrowIfError(outputs.status());
     MutexLock lock(&mu_);
     if (unmatched_captures_ > 0) --unmatched_captures_;
     ++statistics_.replays;
-    return Result{registration->captured_graph->number, *std::move(outputs)};
+    return Result{graph.number, *std::move(outputs)};
   }
 
   bool Begin(const std::string& key, const Tensors& arguments,
-             const Tensors& parameters, uint64_t skipped_calls) {
+             const Tensors& parameters, uint64_t skipped_calls,
+             const VaryingNumbers& varying) {
     if (debug::Has(debug::kEager)) return Refuse("DJINN_EAGER is set");
     if (std::string who = capture::FindCallInterceptor(); !who.empty()) {
       return Refuse(std::move(who));
@@ -221,8 +232,12 @@ class RegisteredCallable::Impl {
     // The failed call may have been the first one to draw after a seed.
     if (failed_before) capture::SendGenerator(begun->device, begun->lane);
     capture::ThrowIfError(begun->device->graphs().Start(begun->lane));
+    begun->numbers_vary = varying.numbers;
     begun->observer = std::make_unique<capture::SideEffectObserver>(
         begun->device, begun->lane);
+    for (const at::Tensor& counter : varying.counters) {
+      begun->observer->Allow(counter);
+    }
     begun->outer_observer = capture::ExchangeObserver(begun->observer.get());
     begun->next_node = at::sequence_number::peek();
     capturing = begun.release();
@@ -270,7 +285,7 @@ class RegisteredCallable::Impl {
     const std::shared_ptr<CallableRegistration> registration =
         *std::move(registered);
     const uint64_t number = registration->captured_graph->number;
-    Register(ended->guard, registration);
+    Register(ended->guard, registration, ended->numbers_vary);
     models_.Retain(DevicesInUse());
     return number;
   }
@@ -280,6 +295,41 @@ class RegisteredCallable::Impl {
     const std::unique_ptr<CapturedCall> ended = Stop();
     ended->device->graphs().Drop(ended->lane);
     if (!refusal.empty()) Fail(ended->guard, refusal);
+  }
+
+  Numbers NumbersOf(uint64_t captured_graph) const {
+    MutexLock lock(&mu_);
+    for (const auto& [guard, entry] : entries_) {
+      if (!Is(entry, captured_graph)) continue;
+      return {capture::NumbersOf(*entry.registration->captured_graph),
+              entry.registration->predecessor};
+    }
+    return {};
+  }
+
+  void Vary(uint64_t captured_graph, std::vector<int32_t> places) {
+    MutexLock lock(&mu_);
+    for (auto& [guard, entry] : entries_) {
+      if (!Is(entry, captured_graph)) continue;
+      TORCH_CHECK(
+          places.size() ==
+              capture::NumbersOf(*entry.registration->captured_graph).size(),
+          "the captured graph has another count of numbers");
+      entry.places =
+          std::make_shared<const std::vector<int32_t>>(std::move(places));
+      return;
+    }
+  }
+
+  void Reject(uint64_t captured_graph, const std::string& refusal) {
+    std::string rejected;
+    {
+      MutexLock lock(&mu_);
+      for (const auto& [guard, entry] : entries_) {
+        if (Is(entry, captured_graph)) rejected = guard;
+      }
+    }
+    if (!rejected.empty()) Fail(rejected, refusal);
   }
 
   void Forget() {
@@ -325,7 +375,14 @@ class RegisteredCallable::Impl {
     int failures = 0;
     uint64_t last_use = 0;
     size_t bytes = 0;
+    // See RegisteredCallable::Vary().
+    std::shared_ptr<const std::vector<int32_t>> places;
   };
+
+  static bool Is(const Entry& entry, uint64_t captured_graph) {
+    return entry.registration != nullptr &&
+           entry.registration->captured_graph->number == captured_graph;
+  }
 
   // Registers the storages that the callable captures with the worker, before
   // its first replay. Returns false if this call must not be replayed.
@@ -383,7 +440,8 @@ class RegisteredCallable::Impl {
   }
 
   void Register(const std::string& guard,
-                const std::shared_ptr<CallableRegistration>& registration) {
+                const std::shared_ptr<CallableRegistration>& registration,
+                bool numbers_vary) {
     MutexLock lock(&mu_);
     Entry& entry = FindOrAdd(guard, BytesOf(*registration->captured_graph));
     const CallableRegistration* const before = entry.registration.get();
@@ -393,8 +451,9 @@ class RegisteredCallable::Impl {
       entry.failures = 0;
       statistics_.refusal.clear();
     } else if (before != nullptr &&
-               capture::SameCalls(*before, *registration)) {
+               capture::SameCalls(*before, *registration, numbers_vary)) {
       registration->confirmed = true;
+      registration->predecessor = before->captured_graph->number;
       for (size_t i = 0; i < registration->inputs.size(); ++i) {
         // An input that was another storage this time may be any storage.
         if (registration->inputs[i].get() != before->inputs[i].get()) {
@@ -407,6 +466,7 @@ class RegisteredCallable::Impl {
       statistics_.refusal = "equal calls issued different operators";
     }
     entry.registration = registration;
+    entry.places = nullptr;
     entry.budget = Budget::kUnknown;
   }
 
@@ -523,15 +583,31 @@ RegisteredCallable::RegisteredCallable(std::string name, Kind kind)
 RegisteredCallable::~RegisteredCallable() = default;
 
 std::optional<RegisteredCallable::Result> RegisteredCallable::Replay(
-    const std::string& key, const Tensors& arguments,
-    const Tensors& parameters) {
-  return impl_->Replay(key, arguments, parameters);
+    const std::string& key, const Tensors& arguments, const Tensors& parameters,
+    const Values& values) {
+  return impl_->Replay(key, arguments, parameters, values);
 }
 
 bool RegisteredCallable::Begin(const std::string& key, const Tensors& arguments,
                                const Tensors& parameters,
-                               uint64_t skipped_calls) {
-  return impl_->Begin(key, arguments, parameters, skipped_calls);
+                               uint64_t skipped_calls,
+                               const VaryingNumbers& varying) {
+  return impl_->Begin(key, arguments, parameters, skipped_calls, varying);
+}
+
+RegisteredCallable::Numbers RegisteredCallable::NumbersOf(
+    uint64_t captured_graph) const {
+  return impl_->NumbersOf(captured_graph);
+}
+
+void RegisteredCallable::Vary(uint64_t captured_graph,
+                              std::vector<int32_t> places) {
+  impl_->Vary(captured_graph, std::move(places));
+}
+
+void RegisteredCallable::Reject(uint64_t captured_graph,
+                                const std::string& refusal) {
+  impl_->Reject(captured_graph, refusal);
 }
 
 uint64_t RegisteredCallable::End(const Tensors& outputs) {

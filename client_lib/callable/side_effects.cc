@@ -65,6 +65,12 @@ void SideEffectObserver::Before(const c10::OperatorHandle& op,
   }
 }
 
+void SideEffectObserver::Allow(const at::Tensor& tensor) {
+  if (MemoryOf(tensor) != nullptr) {
+    created_.try_emplace(MemoryOf(tensor), tensor.storage());
+  }
+}
+
 void SideEffectObserver::CheckArgument(const c10::OperatorHandle& op,
                                        const at::Tensor& tensor, bool written) {
   if (IsRemote(tensor)) {

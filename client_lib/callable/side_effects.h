@@ -37,6 +37,10 @@ class SideEffectObserver : public OperatorObserver {
   void After(const c10::OperatorHandle& op,
              const torch::jit::Stack& stack) override;
 
+  // Lets the function use and write this CPU tensor. The caller looks at what
+  // it does.
+  void Allow(const at::Tensor& tensor);
+
   // Returns the first side effect, or an empty string.
   const std::string& refusal() const { return refusal_; }
 
@@ -61,8 +65,8 @@ class SideEffectObserver : public OperatorObserver {
   const std::shared_ptr<VirtualDevice> device_;
   const uint32_t lane_;
   std::string refusal_;
-  // The CPU memory that the function allocated. Holding the memory keeps other
-  // memory from getting the same address.
+  // The CPU memory that the function allocated or may use. Holding the memory
+  // keeps other memory from getting the same address.
   absl::flat_hash_map<const c10::StorageImpl*, c10::Storage> created_;
   // The remote tensors that the function created; some may be released.
   absl::flat_hash_map<const c10::TensorImpl*,

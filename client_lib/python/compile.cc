@@ -32,14 +32,27 @@ std::vector<at::Tensor> TensorsOf(const py::list& list) {
   return tensors;
 }
 
+// `values` is None, or a function of a captured graph's number that returns its
+// values, or None if the call must not be replayed.
 py::object Replay(RegisteredCallable& callable, const std::string& key,
-                  const py::list& arguments, const py::list& parameters) {
+                  const py::list& arguments, const py::list& parameters,
+                  const py::object& values) {
   const std::vector<at::Tensor> inputs = TensorsOf(arguments);
   const std::vector<at::Tensor> used = TensorsOf(parameters);
   std::optional<RegisteredCallable::Result> result;
+  RegisteredCallable::Values read_values;
+  if (!values.is_none()) {
+    read_values = [&](uint64_t captured_graph, std::vector<uint64_t>* read) {
+      const py::gil_scoped_acquire acquire;
+      const py::object found = values(captured_graph);
+      if (found.is_none()) return false;
+      *read = found.cast<std::vector<uint64_t>>();
+      return true;
+    };
+  }
   {
     const py::gil_scoped_release release;
-    result = callable.Replay(key, inputs, used);
+    result = callable.Replay(key, inputs, used, read_values);
   }
   if (!result.has_value()) return py::none();
   py::list outputs;
@@ -60,16 +73,24 @@ void BindCompile(py::module_& module) {
                  std::move(name), is_graph ? Kind::kGraph : Kind::kFunction);
            }),
            py::arg("name"), py::arg("is_graph") = false)
-      .def("replay", &Replay)
-      .def("begin",
-           [](RegisteredCallable& callable, const std::string& key,
-              const py::list& arguments, const py::list& parameters,
-              uint64_t skipped_calls) {
-             const std::vector<at::Tensor> inputs = TensorsOf(arguments);
-             const std::vector<at::Tensor> used = TensorsOf(parameters);
-             const py::gil_scoped_release release;
-             return callable.Begin(key, inputs, used, skipped_calls);
-           })
+      .def("replay", &Replay, py::arg("key"), py::arg("arguments"),
+           py::arg("parameters"), py::arg("values") = py::none())
+      .def(
+          "begin",
+          [](RegisteredCallable& callable, const std::string& key,
+             const py::list& arguments, const py::list& parameters,
+             uint64_t skipped_calls, const py::object& counters) {
+            const std::vector<at::Tensor> inputs = TensorsOf(arguments);
+            const std::vector<at::Tensor> used = TensorsOf(parameters);
+            VaryingNumbers varying;
+            if (!counters.is_none()) {
+              varying = {true, TensorsOf(counters)};
+            }
+            const py::gil_scoped_release release;
+            return callable.Begin(key, inputs, used, skipped_calls, varying);
+          },
+          py::arg("key"), py::arg("arguments"), py::arg("parameters"),
+          py::arg("skipped_calls"), py::arg("counters") = py::none())
       .def("end",
            [](RegisteredCallable& callable, const py::list& outputs) {
              const std::vector<at::Tensor> tensors = TensorsOf(outputs);
@@ -85,6 +106,20 @@ void BindCompile(py::module_& module) {
            [](RegisteredCallable& callable) {
              const py::gil_scoped_release release;
              callable.Forget();
+           })
+      .def("numbers_of",
+           [](const RegisteredCallable& callable, uint64_t captured_graph) {
+             RegisteredCallable::Numbers numbers =
+                 callable.NumbersOf(captured_graph);
+             return std::make_tuple(std::move(numbers.bits),
+                                    numbers.predecessor);
+           })
+      .def("vary", &RegisteredCallable::Vary)
+      .def("reject",
+           [](RegisteredCallable& callable, uint64_t captured_graph,
+              const std::string& refusal) {
+             const py::gil_scoped_release release;
+             callable.Reject(captured_graph, refusal);
            })
       .def("captured_graphs",
            [](const RegisteredCallable& callable) {

@@ -39,7 +39,8 @@ class NoGraphs : public DeviceGraphs {
   void Drop(uint32_t) override {}
   absl::StatusOr<std::vector<StoragePtr>> Replay(
       uint32_t, const std::shared_ptr<const CapturedGraph>&,
-      absl::Span<RemoteStorage* const>) override {
+      absl::Span<RemoteStorage* const>,
+      std::shared_ptr<const CapturedNumbers>) override {
     return absl::UnimplementedError("a recorder executes nothing");
   }
 };

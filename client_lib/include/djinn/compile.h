@@ -85,6 +85,17 @@ struct CompileStatistics {
   std::string refusal;
 };
 
+// Says what may differ between equal calls of a registered callable besides
+// tensors. The caller finds out, after each capture, how the numbers among the
+// operators' arguments follow from what it knows, and tells it to
+// RegisteredCallable::Vary().
+struct VaryingNumbers {
+  // True if equal calls may have other numbers.
+  bool numbers = false;
+  // CPU tensors in which the function counts. The caller counts after a replay.
+  std::vector<at::Tensor> counters;
+};
+
 // Implements registered callables for CompiledFunction and for bindings to
 // other languages. It holds the captured calls but not the function. The caller
 // tries Replay(). If Replay() returns nothing, the caller calls Begin(), the
@@ -120,12 +131,19 @@ class DJINN_API RegisteredCallable {
     std::vector<at::Tensor> outputs;
   };
 
+  // Stores the values of a call with this captured graph, as Vary() says, and
+  // returns true; or returns false if the call must not be replayed.
+  using Values =
+      std::function<bool(uint64_t captured_graph, std::vector<uint64_t>*)>;
+
   // Replays the call if an equal one is registered, and returns nullopt
   // otherwise. `key` and `parameters` are as in CompileOptions. Throws
   // djinn::Error, as any call on the device does.
+  // `values` is not null if the call was captured with numbers that vary.
   std::optional<Result> Replay(const std::string& key,
                                const std::vector<at::Tensor>& arguments,
-                               const std::vector<at::Tensor>& parameters);
+                               const std::vector<at::Tensor>& parameters,
+                               const Values& values = nullptr);
 
   // Starts to capture the calls of this thread. Returns false if capturing is
   // useless or this thread captures already; the caller then calls the function
@@ -133,11 +151,26 @@ class DJINN_API RegisteredCallable {
   // Begin() for which the caller did not call Begin().
   bool Begin(const std::string& key, const std::vector<at::Tensor>& arguments,
              const std::vector<at::Tensor>& parameters,
-             uint64_t skipped_calls = 0);
+             uint64_t skipped_calls = 0, const VaryingNumbers& varying = {});
   // Ends the capture. Returns the captured graph's number, under which the
   // caller may keep what belongs to `outputs`, or 0 if the call was not
   // registered.
   uint64_t End(const std::vector<at::Tensor>& outputs);
+  // The numbers among the operators' arguments in a captured graph, as bits, in
+  // their order; none if the graph is forgotten. Their count and order are the
+  // same in `predecessor`, the number of the equal capture before it, or 0 if
+  // there is none.
+  struct Numbers {
+    std::vector<uint64_t> bits;
+    uint64_t predecessor = 0;
+  };
+  Numbers NumbersOf(uint64_t captured_graph) const;
+  // Says which of these numbers vary: by number, its index among the values of
+  // a replay, or -1. A captured graph whose numbers may vary is not replayed
+  // before this call.
+  void Vary(uint64_t captured_graph, std::vector<int32_t> places);
+  // Has the captured graph not be replayed, for this human-readable reason.
+  void Reject(uint64_t captured_graph, const std::string& refusal);
   // Ends the capture of a call without a result, because the function threw. A
   // nonempty `refusal` says that the function did something that cannot be
   // replayed.

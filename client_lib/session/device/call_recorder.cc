@@ -270,7 +270,9 @@ void CallRecorder::Prefetch(uint32_t lane, RemoteStorage* storage,
 
 absl::Status CallRecorder::Replay(
     uint32_t lane, const std::shared_ptr<const CapturedGraph>& captured_graph,
-    absl::Span<RemoteStorage* const> given, std::vector<StoragePtr>* outputs) {
+    absl::Span<RemoteStorage* const> given,
+    const std::shared_ptr<const CapturedNumbers>& numbers,
+    std::vector<StoragePtr>* outputs) {
   DJINN_RETURN_IF_ERROR(CheckReplay(owner_, *captured_graph, given));
   std::vector<uint64_t> made(captured_graph->made, 0);
   MutexLock lock(&mu_);
@@ -289,6 +291,7 @@ absl::Status CallRecorder::Replay(
         captured_graph, part, fast, given,
         [&](uint32_t index) { return captured_graph->kept[index].get(); },
         first_made, *outputs, &made);
+    work.numbers = numbers;
     statistics_.calls += captured_graph->parts[part].graph.nodes.size();
     const size_t footprint = work.bindings.size() * sizeof(RunBinding);
     queue_->Push({lane, StoragePtr(), footprint, std::move(work)},

@@ -112,7 +112,9 @@ class CallRecorder {
   // `outputs`.
   absl::Status Replay(
       uint32_t lane, const std::shared_ptr<const CapturedGraph>& captured_graph,
-      absl::Span<RemoteStorage* const> given, std::vector<StoragePtr>* outputs);
+      absl::Span<RemoteStorage* const> given,
+      const std::shared_ptr<const CapturedNumbers>& numbers,
+      std::vector<StoragePtr>* outputs);
   // A graph that replaces the single part of a captured graph, at this size.
   struct Share {
     std::shared_ptr<const CapturedGraph> captured_graph;

@@ -163,11 +163,12 @@ void RemoteDevice::KeepHostValue(const StorageAt& written,
 
 absl::StatusOr<std::vector<StoragePtr>> RemoteDevice::Replay(
     uint32_t lane, const std::shared_ptr<const CapturedGraph>& captured_graph,
-    absl::Span<RemoteStorage* const> given) {
+    absl::Span<RemoteStorage* const> given,
+    std::shared_ptr<const CapturedNumbers> numbers) {
   if (IsForkedChild()) return AfterForkError();
   std::vector<StoragePtr> outputs;
-  DJINN_RETURN_IF_ERROR(
-      state_.recorder.Replay(lane, captured_graph, given, &outputs));
+  DJINN_RETURN_IF_ERROR(state_.recorder.Replay(lane, captured_graph, given,
+                                               std::move(numbers), &outputs));
   replica::SendNow(state_);
   return outputs;
 }

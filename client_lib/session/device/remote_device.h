@@ -76,7 +76,8 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice> {
                      bool readable);
   absl::StatusOr<std::vector<StoragePtr>> Replay(
       uint32_t lane, const std::shared_ptr<const CapturedGraph>& captured_graph,
-      absl::Span<RemoteStorage* const> given);
+      absl::Span<RemoteStorage* const> given,
+      std::shared_ptr<const CapturedNumbers> numbers);
   using GraphShare = CallRecorder::Share;
   using ShareBinding = CallRecorder::ShareBinding;
   // Executes a share of a captured graph. The caller has checked that the

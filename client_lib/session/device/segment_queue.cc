@@ -69,7 +69,7 @@ ReplayWork SegmentQueue::StampReplay(
     bool fast, absl::Span<RemoteStorage* const> given,
     absl::FunctionRef<RemoteStorage*(uint32_t)> kept, uint64_t first_made,
     absl::Span<const StoragePtr> outputs, std::vector<uint64_t>* made) {
-  ReplayWork work{captured_graph, part, fast, nullptr, 0, {}, {}};
+  ReplayWork work{captured_graph, part, fast, nullptr, 0, {}, {}, nullptr};
   const std::vector<CapturedPart::Slot>& slots =
       captured_graph->parts[part].slots;
   work.bindings.reserve(slots.size());

@@ -288,9 +288,11 @@ Registration WorkEncoder::Fill(const Work& work, ReplayWork& replay,
                                v1::ControlRequest* request, Out out) {
   const CapturedPart& part = replay.captured_graph->parts[replay.part];
   const uint64_t telling = context_->telling.load(std::memory_order_relaxed);
+  const PartNumbers* const numbers =
+      replay.numbers == nullptr ? nullptr : &(*replay.numbers)[replay.part];
   RunEncoder::Encoded encoded =
       replay.sized == nullptr
-          ? runs_->Encode(part, replay.fast, replay.bindings, telling)
+          ? runs_->Encode(part, replay.fast, replay.bindings, telling, numbers)
           : runs_->Encode(part, replay.fast, *replay.sized, replay.size,
                           replay.bindings, telling);
   if (ABSL_PREDICT_FALSE(debug::Has(debug::kExecution))) {

@@ -67,16 +67,19 @@ void GraphRouter::Drop(uint32_t lane) {
 
 absl::StatusOr<std::vector<StoragePtr>> GraphRouter::Replay(
     uint32_t lane, const std::shared_ptr<const CapturedGraph>& captured_graph,
-    absl::Span<RemoteStorage* const> given) {
+    absl::Span<RemoteStorage* const> given,
+    std::shared_ptr<const CapturedNumbers> numbers) {
   if (IsForkedChild()) return AfterForkError();
   if (const Pass pass(&several_->gate()); pass) {
-    auto outputs = workers_->first().Replay(lane, captured_graph, given);
+    auto outputs = workers_->first().Replay(lane, captured_graph, given,
+                                            std::move(numbers));
     if (outputs.ok()) {
       captures_->Refuse(lane, "NESTED", "it executes another captured graph");
     }
     return outputs;
   }
-  if (captured_graph->sharing == nullptr || !FastExecution()) {
+  if (captured_graph->sharing == nullptr || !FastExecution() ||
+      numbers != nullptr) {
     return Stale("the device spans workers");
   }
   const auto shares = captured_graph->sharing->shares();

@@ -40,7 +40,8 @@ class GraphRouter final : public DeviceGraphs {
   void Drop(uint32_t lane) override;
   absl::StatusOr<std::vector<StoragePtr>> Replay(
       uint32_t lane, const std::shared_ptr<const CapturedGraph>& captured_graph,
-      absl::Span<RemoteStorage* const> given) override;
+      absl::Span<RemoteStorage* const> given,
+      std::shared_ptr<const CapturedNumbers> numbers) override;
 
  private:
   const SessionContext* const context_;

@@ -367,10 +367,11 @@ TEST_F(MultiWorkerDeviceTest, WhatWasRecordedBeforeIsStale) {
   ASSERT_TRUE(Record(*device_, 0, MakeCall(1, {{weight, kWrites}})).ok());
   const auto captured_graph = device_->graphs().Finish(0, {}, {}, 0);
   ASSERT_TRUE(captured_graph.ok()) << captured_graph.status();
-  EXPECT_TRUE(device_->graphs().Replay(0, *captured_graph, {}).ok());
+  EXPECT_TRUE(device_->graphs().Replay(0, *captured_graph, {}, nullptr).ok());
   const std::vector<StoragePtr> storages = Span();
   EXPECT_EQ(
-      ErrorReason(device_->graphs().Replay(0, *captured_graph, {}).status()),
+      ErrorReason(
+          device_->graphs().Replay(0, *captured_graph, {}, nullptr).status()),
       "STALE_RECORDING");
 }
 

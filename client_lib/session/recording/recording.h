@@ -38,6 +38,16 @@ namespace djinn {
 
 class RowSharing;
 
+// The numbers among the arguments of a part's calls, in an execution whose
+// numbers differ from those of the capture. As in CapturedPart.
+struct PartNumbers {
+  std::vector<double> floats;
+  std::vector<ScalarValue> scalar_tensors;
+};
+
+// By part of a captured graph.
+using CapturedNumbers = std::vector<PartNumbers>;
+
 // A single run of a captured graph.
 struct CapturedPart {
   static constexpr uint32_t kNoOutput = 0xffffffff;

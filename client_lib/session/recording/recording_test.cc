@@ -61,7 +61,8 @@ class CapturedGraphTest : public DeviceTest {
   StoragePtr Replay(const std::shared_ptr<const CapturedGraph>& captured_graph,
                     const StoragePtr& input) {
     const std::vector<RemoteStorage*> given = {input.get()};
-    auto outputs = device_->graphs().Replay(kLane, captured_graph, given);
+    auto outputs =
+        device_->graphs().Replay(kLane, captured_graph, given, nullptr);
     EXPECT_TRUE(outputs.ok()) << outputs.status();
     return outputs.ok() ? outputs->at(0) : StoragePtr();
   }
@@ -225,13 +226,14 @@ TEST_F(CapturedGraphTest, IsStaleWhenWhatItKeepsIsGone) {
   const StoragePtr input = Uploaded();
   Drop(weights_);
   const std::vector<RemoteStorage*> given = {input.get()};
-  EXPECT_EQ(
-      ErrorReason(
-          device_->graphs().Replay(kLane, *captured_graph, given).status()),
-      "STALE_RECORDING");
+  EXPECT_EQ(ErrorReason(device_->graphs()
+                            .Replay(kLane, *captured_graph, given, nullptr)
+                            .status()),
+            "STALE_RECORDING");
   const std::shared_ptr<VirtualDevice> other = *session_->Device(1);
-  EXPECT_EQ(ErrorReason(
-                other->graphs().Replay(kLane, *captured_graph, given).status()),
+  EXPECT_EQ(ErrorReason(other->graphs()
+                            .Replay(kLane, *captured_graph, given, nullptr)
+                            .status()),
             "STALE_RECORDING");
 }
 

@@ -121,9 +121,11 @@ class DeviceGraphs {
   // captured. Returns the new outputs. Returns FailedPrecondition
   // (STALE_RECORDING) if the graph belongs to another device or the program
   // dropped a storage that it captured. Blocks as VirtualDevice::Record() does.
+  // `numbers` replace those of the capture, unless it is null.
   virtual absl::StatusOr<std::vector<StoragePtr>> Replay(
       uint32_t lane, const std::shared_ptr<const CapturedGraph>& captured_graph,
-      absl::Span<RemoteStorage* const> given) = 0;
+      absl::Span<RemoteStorage* const> given,
+      std::shared_ptr<const CapturedNumbers> numbers) = 0;
 };
 
 class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {

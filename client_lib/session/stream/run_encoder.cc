@@ -93,12 +93,15 @@ RunEncoder::Encoded RunEncoder::Encode(const Segment& segment,
 
 RunEncoder::Encoded RunEncoder::Encode(const CapturedPart& part, bool fast,
                                        absl::Span<const RunBinding> bindings,
-                                       uint64_t telling) {
+                                       uint64_t telling,
+                                       const PartNumbers* numbers) {
   Encoded encoded;
   const GraphTable::Entry entry =
       FindGraph(part.key, telling, [&] { return part.graph; }, &encoded);
   encoded.run.set_mode(ModeOf(fast));
-  FillRun(bindings, part.floats, part.scalar_tensors, entry, &encoded);
+  FillRun(bindings, numbers == nullptr ? part.floats : numbers->floats,
+          numbers == nullptr ? part.scalar_tensors : numbers->scalar_tensors,
+          entry, &encoded);
   return encoded;
 }
 

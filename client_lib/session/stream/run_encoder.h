@@ -85,8 +85,10 @@ class RunEncoder {
   Encoded Encode(const Segment& segment, uint64_t telling = 1);
 
   // Encodes a part with one binding per slot. `fast` is as in Segment.
+  // `numbers` replace the part's, unless null.
   Encoded Encode(const CapturedPart& part, bool fast,
-                 absl::Span<const RunBinding> bindings, uint64_t telling = 1);
+                 absl::Span<const RunBinding> bindings, uint64_t telling = 1,
+                 const PartNumbers* numbers = nullptr);
   // Encodes `sized` at the given size, in place of the part's own graph.
   Encoded Encode(const CapturedPart& part, bool fast, const SizedGraph& sized,
                  int64_t size, absl::Span<const RunBinding> bindings,

@@ -63,7 +63,8 @@ class SharedRowsFixture : public ::testing::Test {
       const std::shared_ptr<const CapturedGraph>& captured_graph,
       const StoragePtr& input) {
     RemoteStorage* const given[] = {input.get()};
-    auto outputs = device_->graphs().Replay(kLane, captured_graph, given);
+    auto outputs =
+        device_->graphs().Replay(kLane, captured_graph, given, nullptr);
     if (!outputs.ok()) return outputs.status();
     return outputs->at(0);
   }

@@ -141,6 +141,8 @@ struct ReplayWork {
   // The bindings by slot. `held` owns their storages.
   std::vector<RunBinding> bindings;
   std::vector<StoragePtr> held;
+  // Replace the captured graph's numbers, unless null. Null with `sized`.
+  std::shared_ptr<const CapturedNumbers> numbers = nullptr;
 };
 struct InstallWork {
   uint64_t base_version = 0;
