@@ -321,17 +321,6 @@ class RegisteredCallable::Impl {
     }
   }
 
-  void Reject(uint64_t captured_graph, const std::string& refusal) {
-    std::string rejected;
-    {
-      MutexLock lock(&mu_);
-      for (const auto& [guard, entry] : entries_) {
-        if (Is(entry, captured_graph)) rejected = guard;
-      }
-    }
-    if (!rejected.empty()) Fail(rejected, refusal);
-  }
-
   void Forget() {
     absl::flat_hash_map<std::string, Entry>
         forgotten;  // destroyed without the lock
@@ -603,11 +592,6 @@ RegisteredCallable::Numbers RegisteredCallable::NumbersOf(
 void RegisteredCallable::Vary(uint64_t captured_graph,
                               std::vector<int32_t> places) {
   impl_->Vary(captured_graph, std::move(places));
-}
-
-void RegisteredCallable::Reject(uint64_t captured_graph,
-                                const std::string& refusal) {
-  impl_->Reject(captured_graph, refusal);
 }
 
 uint64_t RegisteredCallable::End(const Tensors& outputs) {

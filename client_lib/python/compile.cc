@@ -115,12 +115,6 @@ void BindCompile(py::module_& module) {
                                     numbers.predecessor);
            })
       .def("vary", &RegisteredCallable::Vary)
-      .def("reject",
-           [](RegisteredCallable& callable, uint64_t captured_graph,
-              const std::string& refusal) {
-             const py::gil_scoped_release release;
-             callable.Reject(captured_graph, refusal);
-           })
       .def("captured_graphs",
            [](const RegisteredCallable& callable) {
              const py::gil_scoped_release release;

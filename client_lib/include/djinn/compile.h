@@ -169,8 +169,6 @@ class DJINN_API RegisteredCallable {
   // a replay, or -1. A captured graph whose numbers may vary is not replayed
   // before this call.
   void Vary(uint64_t captured_graph, std::vector<int32_t> places);
-  // Has the captured graph not be replayed, for this human-readable reason.
-  void Reject(uint64_t captured_graph, const std::string& refusal);
   // Ends the capture of a call without a result, because the function threw. A
   // nonempty `refusal` says that the function did something that cannot be
   // replayed.

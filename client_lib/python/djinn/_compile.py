@@ -1,5 +1,6 @@
 """Registered callables: captures a function once, and then replays its calls."""
 
+import contextlib
 import ctypes
 import enum
 import functools
@@ -18,6 +19,7 @@ from djinn._caches import describe_value, is_cache
 from djinn._conditions import Answers, Questions, can_be_asked, describe
 from djinn._environment import Environment
 from djinn._errors import Error
+from djinn._numbers import Program
 from djinn._outputs import Given, take_apart
 from djinn._outside import Unwatchable
 from djinn._refusals import describe as describe_function
@@ -53,6 +55,11 @@ class CompiledCallable:
         self._forms = {}
         # The previous dictionary, for a thread that found a captured graph just before it was replaced.
         self._former_forms = {}
+        # The programs of captured graphs with numbers that vary; and whether such are captured.
+        self._programs = {}
+        self._varies = True
+        # How often a capture calculated otherwise than the equal one before it.
+        self._other_programs = 0
         # The number of forms above which those of forgotten captured_graphs are dropped.
         self._most_forms = _MIN_FORMS
         # The keys of calls that read values; and the Answers (_conditions.py)
@@ -73,7 +80,7 @@ class CompiledCallable:
         if prepared is None:
             return self._function(*args, **kwargs)
         # Another thread may replace the dictionary in the meantime.
-        environment, call, places, values = prepared
+        environment, call, places, _, leaves = prepared
         forms = self._forms
         answers = None
         if call[0] in self._reading:
@@ -81,7 +88,7 @@ class CompiledCallable:
             if answers is None:
                 return self._function(*args, **kwargs)
             call = (answers.key, *call[1:])
-        found = self._callable.replay(*call)
+        found = self._replay(environment, call, leaves)
         if found is not None:
             self._calls_in_vain = 0
             captured_graph, outputs = found
@@ -91,7 +98,9 @@ class CompiledCallable:
                     form = self._forms.get(captured_graph) or self._former_forms[captured_graph]
             return form(outputs, places)
         eager, self._calls_eager = self._calls_eager, 0
-        if not self._callable.begin(*call, eager):
+        optimizers = environment.optimizers
+        counters = None if optimizers is None else optimizers.counters
+        if not self._callable.begin(*call, eager, counters):
             if self._callable.statistics()[2] == _NEVER_ALIKE:
                 self._wait(_MOST_GOOD_CALLS_TO_WAIT)  # Some calls in between may recur.
             return self._function(*args, **kwargs)
@@ -102,7 +111,8 @@ class CompiledCallable:
                     _make_room(self._reading, _MAX_KEYS)
                     self._reading[call[0]] = True
             return result
-        return self._capture_asking((environment, call, places, values), answers, args, kwargs)
+        prepared = environment, call, *prepared[2:]
+        return self._capture_asking(prepared, answers, args, kwargs)
 
     def __set_name__(self, owner, name):
         qualified_name = getattr(self._function, "__qualname__", None)
@@ -162,12 +172,49 @@ class CompiledCallable:
             self._keys = {}
             self._reading = {}
             self._answers = {}
+            self._programs = {}
+            self._varies = True
+            self._other_programs = 0
             self._refusal = ""
             self._calls_to_wait = self._calls_in_vain = 0
         self._callable.forget()
 
+    def _replay(self, environment, call, leaves):
+        if environment.optimizers is None:
+            return self._callable.replay(*call)
+
+        def values(captured_graph):
+            program = self._programs.get(captured_graph)
+            return None if program is None else program.calculate(leaves)
+
+        found = self._callable.replay(*call, values)
+        if found is not None:
+            environment.optimizers.count(self._programs[found[0]].increments)
+        return found
+
+    def _learn(self, captured_graph, tracing):
+        """Learns from a capture how its numbers follow from those of optimizers."""
+        bits, predecessor = self._callable.numbers_of(captured_graph)
+        program = Program(tracing.tape, tracing.increments, bits)
+        before = self._programs.get(predecessor)
+        is_like = before is not None and program.is_like(before)
+        self._other_programs += before is not None and not is_like
+        if (
+            tracing.tape.is_lost
+            or self._other_programs > _MAX_OTHER_PROGRAMS
+            or (is_like and not program.meet(before))
+        ):
+            # Then a call with other numbers is another call.
+            self._varies = False
+            self._environment = None
+            self._programs = {}
+            return
+        self._programs[captured_graph] = program
+        if is_like:
+            self._callable.vary(captured_graph, program.places())
+
     def _capture_asking(self, prepared, answers, args, kwargs):
-        _, call, _, _ = prepared
+        call = prepared[1]
         questions = Questions(answers, *call[1:])
 
         def function(*args, **kwargs):
@@ -205,11 +252,14 @@ class CompiledCallable:
 
     def _capture(self, prepared, args, kwargs, function, is_as_expected=lambda: True):
         """Returns the function's result, and whether the session refused the captured graph."""
-        environment, _, places, values = prepared
+        environment, _, places, values, leaves = prepared
+        optimizers = environment.optimizers
+        tracing = None if optimizers is None else optimizers.trace(leaves)
         try:
             given = Given(places)
             before = self._world(prepared, args, kwargs)
-            result = function(*args, **kwargs)
+            with tracing or contextlib.nullcontext():
+                result = function(*args, **kwargs)
             outputs, form = take_apart(result, environment, given)
             # The call may create state that the next call refers to, such as an optimizer's.
             changed = environment.changed()
@@ -238,6 +288,8 @@ class CompiledCallable:
             if captured_graph:
                 self._calls_in_vain = 0
                 self._forms[captured_graph] = form
+                if tracing is not None:
+                    self._learn(captured_graph, tracing)
                 if len(self._forms) > self._most_forms:
                     self._drop_forms()
         if not captured_graph:
@@ -257,13 +309,14 @@ class CompiledCallable:
     def _drop_forms(self):
         """Drops the forms of forgotten captured_graphs. The caller holds the lock."""
         forms = self._former_forms = self._forms
-        self._forms = {number: forms[number] for number in self._callable.captured_graphs()
-                       if number in forms}
+        kept = self._callable.captured_graphs()
+        self._forms = {number: forms[number] for number in kept if number in forms}
+        self._programs = {one: self._programs[one] for one in kept if one in self._programs}
         self._most_forms = max(_MIN_FORMS, 2 * len(self._forms))
 
     def _world(self, prepared, args, kwargs):
         """Returns the state, besides that on devices, that a call must not change."""
-        environment, (_, tensors, _), places, _ = prepared
+        environment, (_, tensors, _), places, _, _ = prepared
         leaves, spec = _pytree.tree_flatten((args, kwargs), is_leaf=is_cache)
         things = [(id(leaf), leaf if is_value(leaf) else None) for leaf in leaves]
         classes = {type(leaf) for leaf in leaves if isinstance(leaf, enum.Enum)}
@@ -283,7 +336,8 @@ class CompiledCallable:
         )
 
     def _prepare(self, args, kwargs):
-        """Returns (environment, call, places among the arguments, values in the environment).
+        """Returns (environment, call, places among the arguments, values in the environment,
+        numbers of optimizers).
 
         The call is (key, input tensors, captured tensors). Returns None if it cannot be
         registered.
@@ -301,7 +355,7 @@ class CompiledCallable:
             self._calls_eager += 1
             return None
         try:
-            environment, values = self._surroundings()
+            environment, values, (leaves, kinds) = self._surroundings()
         except Exception as error:  # Properties may raise any exception.
             return self._refuse(str(error))
         if not kwargs and all(type(arg) is torch.Tensor for arg in args):
@@ -322,13 +376,13 @@ class CompiledCallable:
             marks = tuple(map(_attributes_of, tensors))
             if None in marks:
                 return self._refuse("an argument has attributes that are no plain values")
-        combination = (form, marks, environment.number, values, modes, _settings())
+        combination = (form, marks, environment.number, values, kinds, modes, _settings())
         key = self._keys.get(combination)
         if key is None:
             with self._lock:
                 _make_room(self._keys, _MAX_KEYS)
                 key = self._keys.setdefault(combination, str(next(_numbers)))
-        return environment, (key, tensors, environment.tensors), places, values
+        return environment, (key, tensors, environment.tensors), places, values, leaves
 
     def _refuse(self, why):
         self._refusal = why
@@ -347,14 +401,14 @@ class CompiledCallable:
         environment = self._environment
         if environment is None or environment.changed():
             environment = self._look_around()
-        values = environment.values()
-        if values is None:
+        values, numbers = environment.values(), environment.numbers()
+        if values is None or numbers is None:
             environment = self._look_around()
-            values = environment.values()
-        return environment, values
+            values, numbers = environment.values(), environment.numbers()
+        return environment, values, numbers
 
     def _look_around(self):
-        environment = Environment(self._function)
+        environment = Environment(self._function, self._varies)
         environment.unread = Unread(None if environment.reads_variables else self._function)
         with self._lock:
             before = self._environment
@@ -391,6 +445,8 @@ _CALLS_BEFORE_WARNING = 2
 _READS_A_VALUE = "it reads a value from the device"
 # The refusal if too many calls differed from all earlier ones.
 _NEVER_ALIKE = "no call equals an earlier one"
+# The number of such captures above which numbers are taken as parts of the key.
+_MAX_OTHER_PROGRAMS = 8
 # The number of forms of one function that are kept without looking for forgotten ones.
 _MIN_FORMS = 64
 

@@ -16,6 +16,7 @@ from djinn._classes import Classes
 from djinn._functions import Functions
 from djinn._libraries import Libraries
 from djinn._modules import Modules
+from djinn._numbers import find_optimizers
 from djinn._objects import Objects, look_at_logger
 from djinn._operators import OPERATORS, watch_operator
 from djinn._outside import Unwatchable, check_what_is_asked
@@ -38,12 +39,15 @@ _MAX_THINGS = 100_000
 
 
 class Environment(Watch):
-    """What `function` refers to, as it is now."""
+    """What `function` refers to, as it is now.
+
+    If `varies`, the floats of optimizers are no part of it (_numbers.py).
+    """
 
     # Callables that stand for the function in the named attribute.
     transparent = {}
 
-    def __init__(self, function):
+    def __init__(self, function, varies=False):
         super().__init__()
         search = _Search(self, self.transparent)
         search.look_through(function)
@@ -51,6 +55,15 @@ class Environment(Watch):
         self.generators = search.generators
         # True if some of the code may read its callers' variables.
         self.reads_variables = search.reads_variables
+        self.optimizers = None
+        if varies and not self.reads_variables:
+            self.optimizers = find_optimizers(self._objects, search.attributes())
+        if self.optimizers is not None:
+            self.leave_out(self.optimizers.places())
+
+    def numbers(self):
+        """Returns what Optimizers.read() does."""
+        return ((), ()) if self.optimizers is None else self.optimizers.read()
 
 
 class _Pending:
@@ -102,6 +115,10 @@ class _Search:
         self.reads_variables = functions.searches or may_read_variables(
             self._seen, functions.attributes
         )
+
+    def attributes(self):
+        """Returns the names of attributes in the code that was looked through."""
+        return self._functions.attributes
 
     def _count(self):
         """Which only grows: by it is seen whether there is more to look at."""

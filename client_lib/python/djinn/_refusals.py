@@ -5,7 +5,7 @@ import warnings
 # Refusals that say nothing that a program could change.
 _SILENT = ("it calls nothing on the device", "DJINN_EAGER")
 # Refusals that the next call need not meet.
-_PASSING = ("an argument was never filled", "is the first to draw", "another thread did so")
+_PASSING = ("is the first to draw", "another thread did so")
 _ADVICE = {
     "reads a value": "Return the tensor, and read it outside.",
     "tensor of this process": "Move the tensors to the device before the call.",

@@ -142,6 +142,12 @@ class Watch:
     def add_value_item(self, mapping, key):
         self._value_items.append((mapping, key))
 
+    def leave_out(self, places):
+        """Leaves out the values at these places, each the id of a dictionary and a key."""
+        self._value_items = [
+            (mapping, key) for mapping, key in self._value_items if (id(mapping), key) not in places
+        ]
+
     def add_value_class_item(self, contents, key):
         self._value_class_items.append((contents, key))
 

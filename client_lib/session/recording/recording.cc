@@ -93,14 +93,6 @@ absl::StatusOr<std::shared_ptr<CapturedGraph>> Recorder::Finish(
       last_number.fetch_add(1, std::memory_order_relaxed) + 1;
   captured_graph->given = given.size();
   Roles roles = FindRoles(given, captured_graph.get());
-  for (const Step& step : steps_) {
-    for (const auto& [touch, bytes] : step.creations) {
-      const StoragePtr& storage = step.call.touches()[touch].storage;
-      if (roles.at(storage.get()).source == Source::kGiven) {
-        return Refusal("NOT_BORN", "an argument was never filled");
-      }
-    }
-  }
 
   size_t needed = 0;  // calls that awaited outputs need
   for (uint32_t i = 0; i < outputs.size(); ++i) {
@@ -188,6 +180,9 @@ CapturedPart Recorder::BuildPart(size_t begin, size_t end,
   Segment segment;
   for (size_t i = begin; i < end; ++i) {
     for (const auto& [touch, bytes] : steps_[i].creations) {
+      // An execution creates an argument that has no contents yet beforehand.
+      const StoragePtr& storage = steps_[i].call.touches()[touch].storage;
+      if (roles.at(storage.get()).source == Source::kGiven) continue;
       segment.AddCreation(touch, bytes);
     }
     Call call = steps_[i].call;

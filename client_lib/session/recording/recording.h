@@ -121,8 +121,7 @@ class Recorder {
   // Returns the captured graph, or FailedPrecondition with a reason and a
   // human-readable text. Reasons: READS_VALUE and other reasons passed to
   // Refuse(), KEEPS_TENSOR (an intermediate is still in use and is no output),
-  // NOT_MADE (an output existed before), OUTPUT_TWICE, NOT_BORN (an input had
-  // no contents), TOO_LONG, NO_CALLS.
+  // NOT_MADE (an output existed before), OUTPUT_TWICE, TOO_LONG, NO_CALLS.
   absl::StatusOr<std::shared_ptr<CapturedGraph>> Finish(
       absl::Span<RemoteStorage* const> given,
       absl::Span<RemoteStorage* const> outputs, size_t awaited) const;

@@ -98,6 +98,23 @@ TEST_F(CapturedGraphTest, ReplayBindsOtherStorages) {
   EXPECT_EQ(session_->statistics().calls, 6u * 5u);
 }
 
+TEST_F(CapturedGraphTest, AnArgumentMayHaveNoContents) {
+  ASSERT_TRUE(device_->graphs().Start(kLane).ok());
+  const StoragePtr empty = device_->NewStorage(4);
+  const StoragePtr loss = Step(empty);
+  const auto captured_graph = Finish({empty}, {loss});
+  ASSERT_TRUE(captured_graph.ok()) << captured_graph.status();
+  for (const StoragePtr& input : {device_->NewStorage(4), empty, Uploaded()}) {
+    const StoragePtr output = Replay(*captured_graph, input);
+    std::string value(4, '?');
+    ASSERT_TRUE(device_
+                    ->Read(kLane, output.get(), WholeView(*output.get()),
+                           value.data(), value.size())
+                    .ok());
+    EXPECT_EQ(value, cluster_.worker().contents(output->id()));
+  }
+}
+
 // Gradients are outputs that come last and that the program does not await.
 TEST_F(CapturedGraphTest, OutputsThatAreNotAwaitedDoNotHoldTheOthersUp) {
   const auto record = [&](size_t awaited) {
@@ -195,10 +212,6 @@ TEST_F(CapturedGraphTest, CallsThatCannotBeReplayedAreRefused) {
   ASSERT_TRUE(device_->Seed(kLane, generator.get(), 7).ok());
   EXPECT_EQ(RefusalOf({input}, {}), "SEEDS");
 
-  start();
-  const StoragePtr empty = device_->NewStorage(8);
-  Call(1, {{empty, kWrites}});
-  EXPECT_EQ(RefusalOf({empty}, {}), "NOT_BORN");
   start();
   made = Step(input);
   EXPECT_EQ(RefusalOf({input}, {}), "KEEPS_TENSOR");

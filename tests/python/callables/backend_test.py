@@ -341,6 +341,14 @@ class BackendTest(RemoteCase):
                 self.check(_Counted(function), function, lambda: [torch.randn(2, 3, 4)])
 
     @torch.no_grad()
+    def test_arguments_without_elements_or_contents(self):
+        for compiled in (_Counted(lambda x: x * 2), djinn.compile(lambda x: x * 2)):
+            self.check(compiled, lambda x: x * 2, lambda: [torch.zeros(0, 3)])
+            for _ in range(4):
+                compiled(torch.empty(3, device=self.device))
+            self.assertGreaterEqual(compiled.statistics()["replays"], 4)
+
+    @torch.no_grad()
     def test_a_list_of_lists_is_an_index_as_pytorch_takes_it(self):
         function = lambda x: x[[[0, 1], [1, 0]]]
         self.check(_Counted(function), function, lambda: [torch.randn(3, 4)], replays=0)

@@ -1,0 +1,395 @@
+"""The numbers that may differ between equal calls: what optimizers calculate with.
+
+A training step's operators get numbers that follow from a learning rate, and Adam's from the
+number of steps as well. A schedule changes the one and each step the other. So the captured graph
+of a step has places for numbers, and each replay calculates them anew, without the step's code:
+
+- While a call is captured, the optimizer's floats and counts are Numbers, which note on a Tape
+  what is calculated with them.
+- A Program finds, for each number among the operators' arguments, the calculations that had this
+  value. It is made after two captures, and keeps those that had it in both.
+- A replay repeats the Tape with the floats and counts of that time. If the calculations that are
+  left for a place disagree, or a comparison has another answer, the call is captured once more.
+
+Only optimizers of PyTorch whose code does nothing but arithmetic with its floats take part, and
+only if no other code of the call looks at their parameter groups.
+"""
+
+import operator
+import struct
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+# NAdam and ASGD keep further values in tensors of this process, LBFGS and Adafactor read values.
+_OPTIMIZERS = (
+    torch.optim.Adadelta,
+    torch.optim.Adagrad,
+    torch.optim.Adam,
+    torch.optim.Adamax,
+    torch.optim.AdamW,
+    torch.optim.RAdam,
+    torch.optim.RMSprop,
+    torch.optim.SGD,
+)
+# The attribute by which code reaches an optimizer's floats.
+_GROUPS = "param_groups"
+# Float32 counts exactly up to here.
+_MAX_COUNT = 1 << 24
+
+
+class Tape:
+    """The calculations with the numbers of one call, in order."""
+
+    def __init__(self, leaves):
+        self.leaves = leaves
+        # (function, operands), where an operand is (index,) of an earlier value, or a constant.
+        self.steps = []
+        self.values = list(leaves)
+        # (function, operands, answer) of each comparison.
+        self.conditions = []
+        # True if something was done with a number that the tape does not know.
+        self.is_lost = False
+        # The same without repetitions, in forms that differ where 0.0 and -0.0 do.
+        self._known = {}
+        self._known_conditions = {}
+
+    def leaf(self, index):
+        return Number(self.leaves[index], self, index)
+
+    def calculate(self, function, *operands):
+        operands = tuple(map(self._operand, operands))
+        step = _key(function, operands)
+        index = self._known.get(step)
+        if index is None:
+            value = function(*[_value_of(one, self.values) for one in operands])
+            if type(value) is not float:
+                # A negative number to the power of a fraction.
+                self.is_lost = True
+                return value
+            index = self._known[step] = len(self.values)
+            self.steps.append((function, operands))
+            self.values.append(value)
+        return Number(self.values[index], self, index)
+
+    def compare(self, function, *operands):
+        operands = tuple(map(self._operand, operands))
+        answer = function(*[_value_of(one, self.values) for one in operands])
+        if (key := (*_key(function, operands), answer)) not in self._known_conditions:
+            self._known_conditions[key] = None
+            self.conditions.append((function, operands, answer))
+        return answer
+
+    def repeat(self, leaves):
+        """Returns all values for other leaves, or None if a comparison has another answer."""
+        values = list(leaves)
+        try:
+            for function, operands in self.steps:
+                value = function(*[_value_of(one, values) for one in operands])
+                if type(value) is not float:
+                    return None
+                values.append(value)
+            for function, operands, answer in self.conditions:
+                if function(*[_value_of(one, values) for one in operands]) != answer:
+                    return None
+        except ArithmeticError:
+            # The optimizer's code raises it, too.
+            return None
+        return values
+
+    def is_like(self, other):
+        """Returns whether the same was calculated and compared, with other leaves."""
+        return list(self._known) == list(other._known) and list(self._known_conditions) == list(
+            other._known_conditions
+        )
+
+    def _operand(self, thing):
+        if type(thing) is not Number:
+            return thing
+        self.is_lost |= thing.tape is not self
+        return (thing.index,)
+
+
+def _key(function, operands):
+    return function, *((type(one), repr(one)) for one in operands)
+
+
+def _value_of(operand, values):
+    return values[operand[0]] if type(operand) is tuple else operand
+
+
+class Number(float):
+    """A float that notes what is calculated with it."""
+
+    __slots__ = ("tape", "index")
+
+    def __new__(cls, value, tape, index):
+        number = super().__new__(cls, value)
+        number.tape, number.index = tape, index
+        return number
+
+
+def _binary(function):
+    def calculate(self, other):
+        if not isinstance(other, (int, float)):
+            return NotImplemented
+        return self.tape.calculate(function, self, other)
+
+    def reflected(self, other):
+        if not isinstance(other, (int, float)):
+            return NotImplemented
+        return self.tape.calculate(function, other, self)
+
+    return calculate, reflected
+
+
+def _comparison(function):
+    def compare(self, other):
+        if not isinstance(other, (int, float)):
+            return NotImplemented
+        return self.tape.compare(function, self, other)
+
+    return compare
+
+
+def _loses(name):
+    plain = getattr(float, name)
+
+    def lose(self, *args):
+        self.tape.is_lost = True
+        return plain(self, *args)
+
+    return lose
+
+
+for _name, _function in {
+    "add": operator.add, "sub": operator.sub, "mul": operator.mul,
+    "truediv": operator.truediv, "pow": operator.pow,
+}.items():
+    _forward, _backward = _binary(_function)
+    setattr(Number, f"__{_name}__", _forward)
+    setattr(Number, f"__r{_name}__", _backward)
+for _name in ("lt", "le", "eq", "ne", "gt", "ge"):
+    setattr(Number, f"__{_name}__", _comparison(getattr(operator, _name)))
+Number.__neg__ = lambda self: self.tape.calculate(operator.neg, self)
+Number.__pos__ = lambda self: self
+Number.__abs__ = lambda self: self.tape.calculate(operator.abs, self)
+Number.__bool__ = lambda self: self.tape.compare(operator.truth, self)
+
+
+def _plain(self, *args):
+    self.tape.is_lost = True
+    return float.__float__(self)
+
+
+Number.__copy__ = Number.__deepcopy__ = _plain
+Number.__reduce_ex__ = lambda self, protocol: (float, (_plain(self),))
+for _name in (
+    "__floordiv__ __rfloordiv__ __mod__ __rmod__ __divmod__ __rdivmod__ __int__ __trunc__ "
+    "__floor__ __ceil__ __round__ __float__ __hash__ __str__ __repr__ __format__ "
+    "as_integer_ratio hex is_integer conjugate"
+).split():
+    if hasattr(float, _name):
+        setattr(Number, _name, _loses(_name))
+
+
+class Optimizers:
+    """The floats and counts of the optimizers that a function refers to.
+
+    Not thread-safe, as optimizers are not.
+    """
+
+    def __init__(self, optimizers):
+        # The places of floats in parameter groups.
+        self._floats = [
+            (group, key)
+            for optimizer in optimizers
+            for group in optimizer.param_groups
+            for key, value in group.items()
+            if type(value) is float
+        ]
+        counters = [
+            state["step"]
+            for optimizer in optimizers
+            for state in optimizer.state.values()
+            if _is_counter(state.get("step"))
+        ]
+        self.counters = list({id(one): one for one in counters}.values())
+        self._positions = {id(one): i for i, one in enumerate(self.counters)}
+        self._versions = None
+        # The different counts, and for each counter the index of its count among these.
+        self._counts = ()
+        self._kinds = ()
+
+    def places(self):
+        """Returns the ids of the dictionaries, each with a key, in which the floats are."""
+        return {(id(group), key) for group, key in self._floats}
+
+    def read(self):
+        """Returns (leaves, which counters are equal), or None if a float is none any more."""
+        floats = [group.get(key) for group, key in self._floats]
+        if any(type(one) is not float for one in floats):
+            return None
+        if self._versions != [one._version for one in self.counters]:
+            self._read_counters()
+        return (*floats, *self._counts), self._kinds
+
+    def count(self, increments):
+        """Adds to each counter what a captured call added to it."""
+        counted = [one for one, increment in zip(self.counters, increments) if increment]
+        if not counted:
+            return
+        with torch.no_grad():
+            torch._foreach_add_(counted, 1.0)
+        if all(increments):
+            self._versions = [one._version for one in self.counters]
+            self._counts = tuple(count + 1.0 for count in self._counts)
+
+    def trace(self, leaves):
+        """Returns a context in which the floats and counts are Numbers of a new Tape."""
+        return _Tracing(self, Tape(leaves))
+
+    def leaf_of(self, counter):
+        """Returns the index of the leaf that is a counter's count, or None for other tensors."""
+        position = self._positions.get(id(counter))
+        return None if position is None else len(self._floats) + self._kinds[position]
+
+    def _read_counters(self):
+        self._versions = [one._version for one in self.counters]
+        counts = [one.item() for one in self.counters]
+        indices = {count: i for i, count in enumerate(dict.fromkeys(counts))}
+        self._counts = tuple(indices)
+        self._kinds = tuple(map(indices.get, counts))
+
+
+def _is_counter(step):
+    return (
+        type(step) is torch.Tensor
+        and step.device.type == "cpu"
+        and step.dtype is torch.float32
+        and not step.dim()
+    )
+
+
+def find_optimizers(things, names):
+    """Returns the Optimizers among the things that a function refers to, or None.
+
+    `names` are the attributes that the program's code names.
+    """
+    optimizers = [thing for thing in things if type(thing) in _OPTIMIZERS]
+    if not optimizers or _GROUPS in names:
+        return None
+    return Optimizers(optimizers)
+
+
+class _Tracing(TorchFunctionMode):
+    """Puts Numbers in the place of floats, and returns Numbers for counts that are read."""
+
+    def __init__(self, optimizers, tape):
+        super().__init__()
+        self.tape = tape
+        self._optimizers = optimizers
+        self._before = []
+        self._put = []
+        # What each counter counted, when the block has ended.
+        self.increments = ()
+
+    def __enter__(self):
+        optimizers = self._optimizers
+        self._before = [one.item() for one in optimizers.counters]
+        for i, (group, key) in enumerate(optimizers._floats):
+            group[key] = number = self.tape.leaf(i)
+            self._put.append(number)
+        return super().__enter__()
+
+    def __exit__(self, *raised):
+        super().__exit__(*raised)
+        for i, (group, key) in enumerate(self._optimizers._floats):
+            if group.get(key) is self._put[i]:
+                group[key] = self.tape.leaves[i]
+            else:
+                # The function sets it itself, which a replay would not do.
+                self.tape.is_lost = True
+                if type(group.get(key)) is Number:
+                    group[key] = float.__float__(group[key])
+        after = [one.item() for one in self._optimizers.counters]
+        self.increments = tuple(now - before for now, before in zip(after, self._before))
+        self.tape.is_lost |= not set(self.increments) <= {0.0, 1.0} or any(
+            count >= _MAX_COUNT for count in after
+        )
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if func is torch.Tensor.item and (leaf := self._optimizers.leaf_of(args[0])) is not None:
+            count, now = self.tape.leaves[leaf], func(*args)
+            if now == count:
+                return self.tape.leaf(leaf)
+            if now == count + 1:
+                return self.tape.calculate(operator.add, self.tape.leaf(leaf), 1.0)
+            self.tape.is_lost = True
+            return now
+        return func(*args, **(kwargs or {}))
+
+
+class Program:
+    """Calculates the numbers of a captured graph. It is one capture's, and those before it."""
+
+    def __init__(self, tape, increments, bits):
+        self._tape = tape
+        self.increments = increments
+        self._bits = bits
+        found = {}
+        for index, value in enumerate(_bits_of(tape.values)):
+            found.setdefault(value, set()).add(index)
+        # For each number: whether it may be a constant, and the calculations that may be it.
+        self._origins = [(True, frozenset(found.get(one, ()))) for one in bits]
+        self._groups = []
+
+    def is_like(self, before):
+        """Returns whether an earlier capture calculated and counted the same."""
+        return (
+            self.increments == before.increments
+            and len(self._bits) == len(before._bits)
+            and self._tape.is_like(before._tape)
+        )
+
+    def meet(self, before):
+        """Keeps what was true in an earlier capture, which is like this one, as well. Returns
+        whether each number has an origin left."""
+        self._origins = [
+            (constant and was_constant and now == then, calculations & earlier)
+            for (constant, calculations), (was_constant, earlier), now, then in zip(
+                self._origins, before._origins, self._bits, before._bits
+            )
+        ]
+        return all(constant or calculations for constant, calculations in self._origins)
+
+    def places(self):
+        """Returns, for each number, its index among the results of calculate(), or -1."""
+        groups, places = {}, []
+        for (constant, calculations), bits in zip(self._origins, self._bits):
+            if not calculations:
+                places.append(-1)
+                continue
+            group = bits if constant else None, tuple(sorted(calculations))
+            places.append(groups.setdefault(group, len(groups)))
+        self._groups = list(groups)
+        return places
+
+    def calculate(self, leaves):
+        """Returns the numbers as bits, or None if the call must be captured again."""
+        values = self._tape.repeat(leaves)
+        if values is None:
+            return None
+        bits, numbers = _bits_of(values), []
+        for constant, calculations in self._groups:
+            number = bits[calculations[0]]
+            if constant is not None and number != constant:
+                return None
+            if any(bits[other] != number for other in calculations[1:]):
+                return None
+            numbers.append(number)
+        return numbers
+
+
+def _bits_of(values):
+    return struct.unpack(f"{len(values)}Q", struct.pack(f"{len(values)}d", *values))

@@ -1,0 +1,301 @@
+"""Steps whose optimizers calculate with other numbers at each call: replayed, and equal."""
+
+import copy
+import math
+import unittest
+
+import torch
+
+import djinn
+from djinn._numbers import Program, Tape, _bits_of
+from tests.python.remote_case import RemoteCase
+
+
+def _model():
+    torch.manual_seed(2)
+    return torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+
+
+def _step(model, *optimizers):
+    def step(x):
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        for optimizer in optimizers:
+            optimizer.step()
+        return loss.detach()
+
+    return step
+
+
+_OPTIMIZERS = {
+    "SGD": lambda params: torch.optim.SGD(params, lr=0.1),
+    "SGD with momentum": lambda params: torch.optim.SGD(
+        params, lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.01
+    ),
+    "Adam": lambda params: torch.optim.Adam(params, lr=0.01),
+    "Adam, amsgrad, one by one": lambda params: torch.optim.Adam(
+        params, lr=0.01, amsgrad=True, weight_decay=0.1, foreach=False
+    ),
+    "AdamW": lambda params: torch.optim.AdamW(params, lr=0.01),
+    "AdamW, one by one": lambda params: torch.optim.AdamW(params, lr=0.01, foreach=False),
+    "Adamax": lambda params: torch.optim.Adamax(params, lr=0.01),
+    "Adadelta": lambda params: torch.optim.Adadelta(params, lr=0.5),
+    "Adagrad": lambda params: torch.optim.Adagrad(params, lr=0.05, lr_decay=0.01),
+    "RAdam": lambda params: torch.optim.RAdam(params, lr=0.01),
+    "RMSprop": lambda params: torch.optim.RMSprop(params, lr=0.01, momentum=0.5, centered=True),
+}
+
+
+class NumbersTest(RemoteCase):
+    def pair(self, make):
+        """Returns (model, optimizer, step) here and on the device, the latter compiled."""
+        here, there = _model(), _model().to(self.device)
+        parts = []
+        for model in (here, there):
+            optimizer = make(model.parameters())
+            parts.append([model, optimizer, _step(model, optimizer)])
+        parts[1][2] = djinn.compile(parts[1][2])
+        return parts
+
+    def check(self, pair, count, between=lambda optimizer, number: None):
+        """Makes steps of both and compares them. Returns the number of replays."""
+        (here, optimizer, step), (there, remote_optimizer, remote_step) = pair
+        before = remote_step.statistics()["replays"]
+        generator = torch.Generator().manual_seed(4)
+        for number in range(count):
+            x = torch.randn(5, 6, generator=generator)
+            expected, actual = step(x), remote_step(x.to(self.device))
+            self.assert_same(actual, expected)
+            for one, other in zip(there.parameters(), here.parameters()):
+                self.assert_same(one.detach(), other.detach())
+            between(optimizer, number)
+            between(remote_optimizer, number)
+        for one, other in zip(remote_optimizer.state.values(), optimizer.state.values()):
+            if "step" in one:
+                self.assertEqual(one["step"], other["step"])
+        return remote_step.statistics()["replays"] - before
+
+    def test_optimizers_that_count(self):
+        for name, make in _OPTIMIZERS.items():
+            with self.subTest(name):
+                self.assertGreaterEqual(self.check(self.pair(make), 16), 7)
+
+    def test_schedules(self):
+        schedules = {
+            "cosine": lambda one: torch.optim.lr_scheduler.CosineAnnealingLR(one, 30),
+            "warm-up": lambda one: torch.optim.lr_scheduler.LambdaLR(one, lambda n: min(1, n / 9)),
+            "steps": lambda one: torch.optim.lr_scheduler.StepLR(one, 5),
+        }
+        for name, make in _OPTIMIZERS.items():
+            for kind, schedule in schedules.items():
+                with self.subTest(name, schedule=kind):
+                    made = {}
+
+                    def advance(optimizer, number):
+                        made[id(optimizer)].step()
+
+                    pair = self.pair(make)
+                    for _, optimizer, _ in pair:
+                        made[id(optimizer)] = schedule(optimizer)
+                    self.assertGreaterEqual(self.check(pair, 24, advance), 10)
+
+    def test_every_float_of_a_group_may_change(self):
+        def make(params):
+            first, second, *others = params
+            return torch.optim.AdamW(
+                [{"params": [first], "lr": 0.1}, {"params": [second]}, {"params": others}], lr=0.01
+            )
+
+        def change(optimizer, number):
+            groups = optimizer.param_groups
+            groups[number % 3]["lr"] = 0.02 / (number + 1)
+            groups[(number + 1) % 3]["weight_decay"] = 0.01 * math.sin(number)
+            groups[2]["eps"] = 1e-8 * (number + 1)
+
+        self.assertGreaterEqual(self.check(self.pair(make), 30, change), 15)
+
+    def test_a_number_that_equals_others(self):
+        # The learning rate takes the values of constants of the step and of other floats.
+        values = [1.0, 1e-8, 0.0, -0.0, 0.01, 0.1, 0.9, 0.999, 1.0, 2.0, math.inf, 1e-45, 0.5]
+
+        def change(optimizer, number):
+            optimizer.param_groups[0]["lr"] = values[number % len(values)]
+            optimizer.param_groups[0]["weight_decay"] = values[(number * 5 + 3) % len(values)]
+
+        pair = self.pair(lambda params: torch.optim.SGD(params, lr=1.0, momentum=0.9))
+        (here, optimizer, step), (there, remote_optimizer, remote_step) = pair
+        for number in range(40):
+            x = torch.randn(5, 6)
+            with torch.no_grad():
+                # A learning rate without bound must not end in nothing but nan.
+                for model in (here, there):
+                    for i, parameter in enumerate(model.parameters()):
+                        parameter.copy_(torch.full(parameter.shape, 0.25 * (i + 1)))
+            step(x), remote_step(x.to(self.device))
+            for one, other in zip(there.parameters(), here.parameters()):
+                self.assertTrue(torch.equal(one.cpu().nan_to_num(), other.nan_to_num()))
+            change(optimizer, number)
+            change(remote_optimizer, number)
+
+    def test_a_count_that_the_program_sets(self):
+        def change(optimizer, number):
+            if number in (8, 15):
+                for state in optimizer.state.values():
+                    state["step"].fill_(number * 100.0)
+            elif number == 20:
+                optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+
+        pair = self.pair(lambda params: torch.optim.AdamW(params, lr=0.01))
+        self.assertGreaterEqual(self.check(pair, 30, change), 10)
+
+    def test_parameters_with_other_counts(self):
+        (here, optimizer, _), (there, remote_optimizer, _) = pair = self.pair(
+            lambda params: torch.optim.Adam(params, lr=0.01)
+        )
+        for model in (here, there):
+            model[0].weight.requires_grad_(False)
+        self.check(pair, 6)
+        for model in (here, there):
+            model[0].weight.requires_grad_(True)
+        self.assertGreaterEqual(self.check(pair, 12), 4)
+
+    def test_an_eager_step_in_between(self):
+        pair = self.pair(lambda params: torch.optim.AdamW(params, lr=0.01))
+        self.check(pair, 8)
+        for (model, optimizer, _), device in zip(pair, ("cpu", self.device)):
+            _step(model, optimizer)(torch.ones(5, 6).to(device))
+        self.assertGreaterEqual(self.check(pair, 8), 6)
+
+    def test_a_changed_option_is_seen(self):
+        def change(optimizer, number):
+            if number == 7:
+                optimizer.param_groups[0]["maximize"] = True
+            if number == 14:
+                optimizer.param_groups[0]["betas"] = (0.8, 0.95)
+
+        pair = self.pair(lambda params: torch.optim.AdamW(params, lr=0.01))
+        self.check(pair, 22, change)
+
+    def test_code_that_looks_at_the_groups_is_captured_for_each_value(self):
+        def make(device):
+            model = _model().to(device)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+            def step(x):
+                optimizer.zero_grad()
+                # It loses what follows from the learning rate.
+                factor = math.floor(optimizer.param_groups[0]["lr"] * 10)
+                loss = (model(x) * factor).square().mean()
+                loss.backward()
+                optimizer.step()
+                return loss.detach()
+
+            return model, optimizer, step
+
+        here, there = make("cpu"), make(self.device)
+        step = djinn.compile(there[2])
+        for number in range(12):
+            x = torch.randn(5, 6)
+            self.assert_same(step(x.to(self.device)), here[2](x))
+            for _, optimizer, _ in (here, there):
+                optimizer.param_groups[0]["lr"] = 0.1 * (1 + number // 4)
+        self.assertGreaterEqual(step.statistics()["replays"], 2)
+
+    def test_a_failed_call_leaves_plain_floats(self):
+        model = _model().to(self.device)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+        step = djinn.compile(_step(model, optimizer))
+        step(torch.ones(5, 6, device=self.device))
+        for _ in range(3):
+            with self.assertRaises(RuntimeError):
+                step(torch.ones(5, 7, device=self.device))
+            self.assertTrue(
+                all(type(one) in (float, bool, tuple, list, type(None))
+                    for one in optimizer.param_groups[0].values())
+            )
+        step(torch.ones(5, 6, device=self.device))
+
+
+class TapeTest(unittest.TestCase):
+    def program(self, leaves, function):
+        """Returns the Program of a call whose operators get what the function returns."""
+        tape = Tape(leaves)
+        numbers = function(*[tape.leaf(i) for i in range(len(leaves))])
+        return Program(tape, (), list(_bits_of([float.__float__(one) for one in numbers])))
+
+    def learnt(self, function, *captures):
+        before = self.program(captures[0], function)
+        for leaves in captures[1:]:
+            program = self.program(leaves, function)
+            if not program.is_like(before) or not program.meet(before):
+                return None
+            before = program
+        before.places()
+        return before
+
+    def test_numbers_follow_from_the_leaves(self):
+        def function(rate, count):
+            correction = 1 - 0.9**count
+            return [-rate, (rate / correction) * -1, correction**0.5, 1e-8, 1 - rate * 0.01]
+
+        program = self.learnt(function, (0.1, 1.0), (0.05, 2.0))
+        places = program.places()
+        for leaves in ((0.3, 7.0), (0.1, 1.0), (1e-9, 5000.0)):
+            values = program.calculate(leaves)
+            expected = _bits_of(function(*leaves))
+            self.assertEqual([values[place] for place in places if place >= 0],
+                             [one for one, place in zip(expected, places) if place >= 0])
+        self.assertEqual(places[3], -1)
+
+    def test_a_number_with_two_origins_is_captured_again(self):
+        function = lambda rate, decay: [rate * 2, decay]
+        program = self.learnt(function, (0.1, 0.2), (0.2, 0.4))
+        self.assertIsNone(program.calculate((0.3, 0.5)))
+        self.assertIsNotNone(program.calculate((0.3, 0.6)))
+        program = self.learnt(function, (0.1, 0.2), (0.2, 0.4), (0.3, 0.5))
+        places = program.places()
+        self.assertEqual(
+            [program.calculate((1.0, 5.0))[place] for place in places], list(_bits_of([2.0, 5.0]))
+        )
+
+    def test_a_leaf_that_did_not_change_is_no_constant(self):
+        function = lambda rate, count: [rate, rate / count]
+        program = self.learnt(function, (0.1, 1.0), (0.1, 2.0))
+        self.assertIsNotNone(program.calculate((0.1, 9.0)))
+        self.assertIsNone(program.calculate((0.2, 9.0)))
+
+    def test_a_number_of_unknown_origin_has_no_program(self):
+        self.assertIsNone(self.learnt(lambda rate: [math.sqrt(rate)], (0.1,), (0.2,)))
+
+    def test_a_comparison_must_have_the_same_answer(self):
+        function = lambda rate: [rate if rate > 0.5 else rate * 2]
+        program = self.learnt(function, (0.6,), (0.7,))
+        self.assertIsNotNone(program.calculate((0.8,)))
+        self.assertIsNone(program.calculate((0.4,)))
+        self.assertIsNone(self.learnt(function, (0.4,), (0.7,)))
+
+    def test_zeros_with_signs_differ(self):
+        program = self.learnt(lambda rate: [0.0 * rate, -0.0 + rate], (1.0,), (2.0,))
+        # The first number may be a constant or the product, which differ here.
+        self.assertIsNone(program.calculate((-3.0,)))
+        self.assertIsNotNone(program.calculate((3.0,)))
+
+    def test_what_is_not_arithmetic_is_lost(self):
+        for function in (int, round, math.floor, str, repr, hash, float, lambda one: one // 2,
+                         lambda one: one % 2, lambda one: (0.0 - one) ** 0.5, copy.deepcopy):
+            tape = Tape((2.5,))
+            function(tape.leaf(0))
+            self.assertTrue(tape.is_lost, function)
+
+    def test_errors_are_the_operators_own(self):
+        tape = Tape((0.0,))
+        with self.assertRaises(ZeroDivisionError):
+            1 / tape.leaf(0)
+        program = self.learnt(lambda rate: [1 / rate], (1.0,), (2.0,))
+        self.assertIsNone(program.calculate((0.0,)))
+
+
+if __name__ == "__main__":
+    unittest.main()
