@@ -30,6 +30,7 @@
 #include "client_lib/capture/outputs/written_outputs.h"
 #include "client_lib/session/model/debug_flags.h"
 #include "client_lib/session/profile/request_tracer.h"
+#include "common/base/error.h"
 #include "common/base/mutex.h"
 #include "common/torch/data_type.h"
 #include "djinn/error.h"
@@ -234,8 +235,9 @@ class Capture {
   void RunFresh() {
     WriteArguments(info_, device_, lane_, arguments(), &scratch_.call);
     const InferredResults& inferred = Infer();
-    if (inferred.outcome == Outcome::kKnown && !IsAccepted() &&
-        !ReturnsLists()) {
+    if (inferred.outcome == Outcome::kKnown &&
+        ((!IsAccepted() && !ReturnsLists()) ||
+         AwaitsOutcome(info_, arguments()))) {
       Replace(stack_, count_, RunSynchronously(inferred));
       return;
     }
@@ -305,8 +307,11 @@ class Capture {
     }
     NoteSite();
     const bool accepted = BeginUnaccepted();
+    absl::StatusOr<std::vector<ResultMetadata>> outcome =
+        device_->RecordAndWait(lane_, &scratch_.call);
+    ThrowIfNotDecomposed(outcome.status());
     const std::vector<ResultMetadata> metadata =
-        ValueOrThrow(device_->RecordAndWait(lane_, &scratch_.call));
+        ValueOrThrow(std::move(outcome));
     if (!accepted) NoteAcceptedBy(info_, device_);
     std::vector<c10::IValue> results;
     size_t next = 0;
@@ -316,6 +321,20 @@ class Capture {
                    : FromMetadata(metadata.at(next++), std::move(storage)));
     }
     return results;
+  }
+
+  // Throws the error of the call's own kernel in the words and the type of the
+  // CPU, if the call is a decomposition.
+  void ThrowIfNotDecomposed(const absl::Status& status) const {
+    if (status.ok() || !AwaitsOutcome(info_, arguments()) ||
+        ErrorMetadataValue(status, "operator") != info_.name) {
+      return;
+    }
+    const absl::string_view text = status.message();
+    const absl::string_view own = text.substr(0, text.find(" [in aten::"));
+    const std::string reason = ErrorReason(status);
+    TORCH_CHECK_LINALG(reason != "LINALG_FAILED", own);
+    TORCH_CHECK(reason != "OPERATOR_FAILED", own);
   }
 
   static at::Tensor FromMetadata(const ResultMetadata& metadata,

@@ -18,6 +18,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "client_lib/capture/device/remote_tensor.h"
 #include "client_lib/capture/operators/boxed_call.h"
@@ -111,12 +112,15 @@ Size SizeOfStandIns(const OperatorInfo& info, Arguments arguments,
                                                      : Size::kNone;
 }
 
+// Every element of the stand-ins.
+enum class Fill { kZeros, kOnes };
+
 // Creates the stand-ins for the operands of one call. A tensor that is passed
 // twice has one stand-in, and exact stand-ins share memory as the operands do,
 // unless that memory is large.
 class StandIns {
  public:
-  explicit StandIns(Size size) : size_(size) {}
+  StandIns(Size size, Fill fill) : size_(size), fill_(fill) {}
 
   c10::IValue Of(const ArgumentInfo& info, const c10::IValue& value) {
     if (info.kind == ArgumentKind::kGenerator) {
@@ -152,18 +156,23 @@ class StandIns {
     return copy;
   }
 
-  static at::Tensor Small(const at::Tensor& tensor) {
+  at::Tensor Filled(c10::IntArrayRef sizes, c10::ScalarType type) const {
+    return fill_ == Fill::kZeros ? at::zeros(sizes, type)
+                                 : at::empty(sizes, type).fill_(1);
+  }
+
+  at::Tensor Small(const at::Tensor& tensor) const {
     c10::DimVector sizes(tensor.sizes());
     for (int64_t& size : sizes) size = std::min(size, kSmallSize);
-    return at::zeros(sizes, tensor.scalar_type());
+    return Filled(sizes, tensor.scalar_type());
   }
 
   at::Tensor Exact(const at::Tensor& tensor) {
     const c10::StorageImpl* const storage =
         tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
     const auto bytes = static_cast<int64_t>(storage->nbytes());
-    if (bytes > kMostSharedBytes) {
-      return at::zeros({Extent(tensor)}, tensor.scalar_type())
+    if (bytes > kMostSharedBytes || fill_ == Fill::kOnes) {
+      return Filled({Extent(tensor)}, tensor.scalar_type())
           .as_strided(tensor.sizes(), tensor.strides());
     }
     at::Tensor& shared = storages_[storage];
@@ -174,13 +183,14 @@ class StandIns {
   }
 
   const Size size_;
+  const Fill fill_;
   absl::flat_hash_map<const c10::TensorImpl*, at::Tensor> tensors_;
   absl::flat_hash_map<const c10::StorageImpl*, at::Tensor> storages_;
 };
 
 torch::jit::Stack MakeStack(const OperatorInfo& info, Arguments arguments,
-                            Size size) {
-  StandIns stand_ins(size);
+                            Size size, Fill fill = Fill::kZeros) {
+  StandIns stand_ins(size, fill);
   torch::jit::Stack stack;
   for (size_t i = 0; i < arguments.size(); ++i) {
     stack.push_back(stand_ins.Of(info.arguments[i], arguments[i]));
@@ -194,11 +204,18 @@ char KindOf(const c10::Scalar& scalar) {
   return scalar.isComplex() ? 'c' : 'i';
 }
 
+// Returns whether only the CPU's kernel checks the sizes of a call that writes
+// to an operand. The sizes of elementwise operators are known to fit.
+bool ChecksOwnSizes(const OperatorInfo& info) {
+  return info.writes && !info.is_out && !info.output_rules.elementwise;
+}
+
 // Returns a key of everything on which a kernel's acceptance depends: dtypes,
-// ranks, emptiness, modes, and whether numbers overflow a dtype.
+// ranks, emptiness, modes, dimensions, and whether numbers overflow a dtype.
 std::string KeyOf(const OperatorInfo& info, Arguments arguments) {
   std::string key(reinterpret_cast<const char*>(&info.operator_id),
                   sizeof(info.operator_id));
+  const bool sizes = ChecksOwnSizes(info);
   for (size_t i = 0; i < arguments.size(); ++i) {
     const c10::IValue& value = arguments[i];
     key.push_back('|');
@@ -208,6 +225,9 @@ std::string KeyOf(const OperatorInfo& info, Arguments arguments) {
         key.push_back(static_cast<char>(tensor.scalar_type()));
         key.push_back(static_cast<char>(tensor.dim()));
         key.push_back(tensor.numel() == 0 ? 'e' : 'f');
+        if (!sizes) return;
+        for (const int64_t size : tensor.sizes())
+          absl::StrAppend(&key, size, ",");
       });
     } else if (value.isScalar() &&
                info.arguments[i].kind == ArgumentKind::kScalar) {
@@ -216,9 +236,8 @@ std::string KeyOf(const OperatorInfo& info, Arguments arguments) {
       key.push_back(value.toBool() ? '1' : '0');
     } else if (value.isString()) {
       key += value.toStringRef();
-    } else if (value.isInt() &&
-               info.handle.schema().arguments()[i].name() == "dtype") {
-      key.push_back(static_cast<char>(value.toInt()));
+    } else if (value.isInt()) {
+      absl::StrAppend(&key, value.toInt());
     }
   }
   key.push_back('|');
@@ -246,6 +265,39 @@ bool IsAboutTheCall(const c10::Error& error, Size size) {
   return size == Size::kExact &&
          (absl::StrContains(text, "support") ||
           absl::StrContains(text, "must match the size"));
+}
+
+// Returns whether the operator accepts other elements where it refuses zeros
+// and ones: lengths must add up to a size, and points fit a range.
+bool NeedsOtherValues(const OperatorInfo& info) {
+  for (const c10::Argument& argument : info.handle.schema().arguments()) {
+    for (const char* name :
+         {"offset", "length", "repeats", "zero_point", "indices_ptr", "crow"}) {
+      if (absl::StrContains(argument.name(), name)) return true;
+    }
+  }
+  return absl::StrContains(info.name, "sparse") || info.may_not_converge;
+}
+
+// Returns whether the call fails in the same way whatever its operands hold,
+// after it failed for zeros.
+bool FailsForOnesToo(const OperatorInfo& info, Arguments arguments, Size size,
+                     const c10::Error& error) {
+  const std::string text = error.what_without_backtrace();
+  // Smaller stand-ins have the operands' ranks, but not their sizes.
+  const bool about_rank = absl::StrContains(text, "Dimension out of range");
+  if ((size != Size::kExact && !about_rank) || NeedsOtherValues(info) ||
+      dynamic_cast<const c10::LinAlgError*>(&error) != nullptr) {
+    return false;
+  }
+  try {
+    torch::jit::Stack stack = MakeStack(info, arguments, size, Fill::kOnes);
+    RunOnCpu(info, &stack);
+  } catch (const c10::Error& other) {
+    return other.what_without_backtrace() == text;
+  } catch (const std::exception&) {
+  }
+  return false;
 }
 
 // Tries a factory that draws from the default generator, by making a draw of
@@ -320,7 +372,10 @@ void TryOnCpu(const OperatorInfo& info, Arguments arguments,
     RunOnCpu(info, &stack);
     attempts = kMostAttempts;
   } catch (const c10::Error& error) {
-    if (IsAboutTheCall(error, size)) throw;
+    if (IsAboutTheCall(error, size) ||
+        FailsForOnesToo(info, arguments, size, error)) {
+      throw;
+    }
     ++attempts;
   } catch (const std::exception& error) {
     // This is the error for a number that overflows the dtype.

@@ -4,9 +4,10 @@
 // A CPU kernel refuses some dtypes, and no schema says which. TryOnCpu() runs
 // the kernel on small CPU tensors of zeros, which stand in for the operands,
 // and throws the kernel's error at the call; otherwise the error would appear
-// at a later read. A thread tries each operator once for each combination of
-// dtypes. It does not try the following: a call whose operands are large and
-// whose sizes cannot be reduced without changing the call, a random draw
+// at a later read. An error that zeros and ones cause alike is about the call,
+// too. A thread tries each operator once for each combination of dtypes and
+// dimensions. It does not try the following: a call whose operands are large
+// and whose sizes cannot be reduced without changing the call, a random draw
 // without a generator argument, or a kernel that trusts the values of its
 // operands.
 #ifndef CLIENT_LIB_CAPTURE_OUTPUTS_CPU_TRIAL_H_

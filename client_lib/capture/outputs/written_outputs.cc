@@ -61,7 +61,8 @@ class WrittenOutputs {
     const InferredResults inferred =
         InferWithinLimits(*info_.functional, inputs);
     const bool not_executed = inferred.outcome == Outcome::kUnknown ||
-                              inferred.outcome == Outcome::kCastParts;
+                              inferred.outcome == Outcome::kCastParts ||
+                              AwaitsOutcome(*info_.functional, inputs);
     if (not_executed && info_.is_out) {
       RunThroughFunctional(inputs, written);
       return false;
