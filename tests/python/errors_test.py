@@ -142,6 +142,35 @@ class ErrorsTest(RemoteCase):
         )
         self.assertEqual(program.stdout, "OPERATOR_FAILED True\n3.0\n")
 
+    def test_only_synchronize_raises_the_failure_of_a_dropped_value(self):
+        module = torch.get_device_module(self.device)
+
+        def drop():
+            torch.ones(3, device=self.device).take(torch.tensor([9], device=self.device))
+
+        def profile():
+            with torch.profiler.profile() as profiler:
+                torch.ones(3, device=self.device).add_(1)
+            self.assertTrue(profiler.key_averages())
+
+        for waits in (
+            profile,
+            lambda: djinn.export_graph(lambda: torch.ones(3, device=self.device) + 1),
+            lambda: torch.Event(device=self.device, enable_timing=True).record(),
+            lambda: torch.Stream(device=self.device).query(),
+        ):
+            drop()
+            waits()
+            for synchronize in (djinn.synchronize, torch.accelerator.synchronize,
+                                module.synchronize):
+                with self.subTest(waits=waits, synchronize=synchronize):
+                    with self.assertRaisesRegex(djinn.Error, "aten::take"):
+                        synchronize()
+                    synchronize()  # Each failure is raised once.
+                    drop()
+            with self.assertRaises(djinn.Error):
+                djinn.synchronize()
+
     def test_an_error_survives_pickling(self):
         error = pickle.loads(pickle.dumps(djinn.Error("text", "UNAVAILABLE", "WORKER_LOST", "1f", 2.5)))
         self.assertEqual(str(error), "text")

@@ -242,7 +242,7 @@ OperatorInfo::OperatorInfo(const c10::OperatorHandle& op) : handle(op) {
   takes_numbers = absl::c_any_of(arguments, [](const ArgumentInfo& argument) {
     return argument.kind == ArgumentKind::kScalar;
   });
-  reals_shape = RealsDecideShape(name);
+  reals_shape = may_draw || RealsDecideShape(name);
   takes_cpu_indices = absl::StartsWith(name, "aten::index.") ||
                       absl::StartsWith(name, "aten::index_put") ||
                       absl::StartsWith(name, "aten::_index_put_impl") ||
