@@ -1,4 +1,5 @@
 // Rules for operators that select, place, repeat or reorder elements.
+#include "ATen/ExpandUtils.h"
 #include "c10/core/WrapDimMinimal.h"
 #include "client_lib/shape/rule_table.h"
 #include "client_lib/shape/stride_inference.h"
@@ -56,6 +57,56 @@ void CheckMasks(const at::Tensor& self,
   }
 }
 
+// Returns the sizes of self indexed by tensors, some of which may be undefined.
+// The broadcast sizes of the indices replace the indexed dimensions. If the
+// indexed dimensions are not adjacent, the broadcast sizes come first.
+DimVector IndexedSizes(const at::Tensor& self,
+                       const std::vector<at::Tensor>& indices) {
+  TORCH_CHECK_INDEX(static_cast<int64_t>(indices.size()) <= self.dim(),
+                    "too many indices for tensor of dimension ", self.dim());
+  DimVector broadcast, before, after;
+  bool together = true, ended = false;
+  bool seen = false;
+  for (int64_t i = 0; i < self.dim(); ++i) {
+    const bool indexed =
+        i < static_cast<int64_t>(indices.size()) && indices[i].defined();
+    if (indexed) {
+      broadcast = Broadcast(broadcast, indices[i].sizes());
+      if (ended) together = false;
+      seen = true;
+      continue;
+    }
+    ended = seen;
+    (seen ? after : before).push_back(self.size(i));
+  }
+  DimVector sizes;
+  const DimVector& first = together ? before : broadcast;
+  const DimVector& second = together ? broadcast : before;
+  sizes.append(first.begin(), first.end());
+  sizes.append(second.begin(), second.end());
+  sizes.append(after.begin(), after.end());
+  return sizes;
+}
+
+// Checks that the value can be broadcast to the indexed elements. How many
+// these are, masks decide by their values.
+void CheckValue(const at::Tensor& self, const std::vector<at::Tensor>& indices,
+                const at::Tensor& value) {
+  for (const at::Tensor& index : indices) {
+    if (!index.defined()) continue;
+    const ScalarType type = index.scalar_type();
+    if (type == ScalarType::Bool || type == ScalarType::Byte) return;
+    TORCH_CHECK_INDEX(
+        type == ScalarType::Long || type == ScalarType::Int,
+        "tensors used as indices must be long, int, byte or bool tensors");
+  }
+  const DimVector sizes = IndexedSizes(self, indices);
+  TORCH_CHECK(at::is_expandable_to(value.sizes(), sizes),
+              "shape mismatch: value tensor of shape ", value.sizes(),
+              " cannot be broadcast to indexing result of shape ",
+              c10::IntArrayRef(sizes));
+}
+
 Results IndexPut(const CallArguments& args) {
   const at::Tensor& self = args.Tensor(0);
   const size_t count = args.List(1).size();
@@ -63,6 +114,7 @@ Results IndexPut(const CallArguments& args) {
                     "too many indices for tensor of dimension ", self.dim(),
                     " (got ", count, ")");
   CheckMasks(self, args.Tensors(1));
+  CheckValue(self, args.Tensors(1), args.Tensor(2));
   return {EmptyLike(self.scalar_type(), self)};
 }
 
@@ -303,37 +355,6 @@ Results UnfoldCopy(const CallArguments& args) {
   if (self.dim() > 0) sizes[dim] = (length - window) / step + 1;
   sizes.push_back(window);
   return {Contiguous(self.scalar_type(), sizes)};
-}
-
-// Returns the sizes of self indexed by tensors, some of which may be undefined.
-// The broadcast sizes of the indices replace the indexed dimensions. If the
-// indexed dimensions are not adjacent, the broadcast sizes come first.
-DimVector IndexedSizes(const at::Tensor& self,
-                       const std::vector<at::Tensor>& indices) {
-  TORCH_CHECK_INDEX(static_cast<int64_t>(indices.size()) <= self.dim(),
-                    "too many indices for tensor of dimension ", self.dim());
-  DimVector broadcast, before, after;
-  bool together = true, ended = false;
-  bool seen = false;
-  for (int64_t i = 0; i < self.dim(); ++i) {
-    const bool indexed =
-        i < static_cast<int64_t>(indices.size()) && indices[i].defined();
-    if (indexed) {
-      broadcast = Broadcast(broadcast, indices[i].sizes());
-      if (ended) together = false;
-      seen = true;
-      continue;
-    }
-    ended = seen;
-    (seen ? after : before).push_back(self.size(i));
-  }
-  DimVector sizes;
-  const DimVector& first = together ? before : broadcast;
-  const DimVector& second = together ? broadcast : before;
-  sizes.append(first.begin(), first.end());
-  sizes.append(second.begin(), second.end());
-  sizes.append(after.begin(), after.end());
-  return sizes;
 }
 
 Results MaskedIndex(const CallArguments& args) {

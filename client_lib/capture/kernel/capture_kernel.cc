@@ -69,14 +69,20 @@ void CountSynchronous(const OperatorInfo& info) {
 }
 
 // Returns the call's key in the memo. It begins with the template bytes, which
-// hold no floating-point values. The marks of numbers that overflow a dtype and
-// of autocast follow, and the floating-point arguments if they decide the
-// shape.
+// hold no floating-point values. The marks of numbers that overflow a dtype, of
+// autocast and of negative numbers follow, and the floating-point arguments if
+// they decide the shape.
 absl::string_view MemoKey(const OperatorInfo& info, Arguments arguments,
                           const Call& call, std::string* buffer) {
   buffer->clear();
   AppendOverflows(info, arguments, buffer);
   if (info.is_composite_on_cpu && CastsParts()) buffer->append("cast");
+  // The CPU may refuse a negative number, or warn of it.
+  for (size_t i = 0; i < call.floats().size(); ++i) {
+    if (ABSL_PREDICT_TRUE(call.floats()[i] >= 0)) continue;
+    buffer->push_back('-');
+    buffer->push_back(static_cast<char>(i));
+  }
   if (!info.reals_shape && buffer->empty()) return call.bytes();
   // The template bytes delimit themselves.
   buffer->insert(0, call.bytes().data(), call.bytes().size());

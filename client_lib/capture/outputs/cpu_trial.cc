@@ -206,6 +206,13 @@ torch::jit::Stack MakeStack(const OperatorInfo& info, Arguments arguments,
   return stack;
 }
 
+// Returns the kind of number on which a kernel's acceptance may depend.
+char KindOf(double number) {
+  if (number == 0) return '0';
+  if (number > 0) return number > 1 ? '+' : '1';
+  return number < 0 ? '-' : 'n';
+}
+
 char KindOf(const c10::Scalar& scalar) {
   if (scalar.isBoolean()) return 'b';
   if (scalar.isFloatingPoint()) return 'f';
@@ -230,6 +237,9 @@ std::string KeyOf(const OperatorInfo& info, Arguments arguments) {
     } else if (value.isScalar() &&
                info.arguments[i].kind == ArgumentKind::kScalar) {
       key.push_back(KindOf(value.toScalar()));
+      if (value.isDouble()) key.push_back(KindOf(value.toDouble()));
+    } else if (value.isDouble()) {
+      key.push_back(KindOf(value.toDouble()));
     } else if (value.isBool()) {
       key.push_back(value.toBool() ? '1' : '0');
     } else if (value.isString()) {
@@ -253,19 +263,26 @@ int& AttemptsOf(const OperatorInfo& info, Arguments arguments) {
   return attempts[KeyOf(info, arguments)];
 }
 
-// Returns whether the error concerns dtypes or, with exact stand-ins, sizes,
-// and not the values of the stand-ins.
+// Returns whether the error concerns dtypes or, with exact stand-ins, sizes and
+// numbers, and not the values of the stand-ins.
 bool IsAboutTheCall(const c10::Error& error, Size size) {
+  static constexpr absl::string_view kOfSizes[] = {"support",
+                                                   "implemented",
+                                                   "must match the size",
+                                                   "must be smaller",
+                                                   "non-zero size",
+                                                   "should be one of",
+                                                   "label_smoothing must",
+                                                   "tensor out"};
   if (dynamic_cast<const c10::NotImplementedError*>(&error) != nullptr) {
     return true;
   }
   const absl::string_view text = error.what_without_backtrace();
   if (absl::StrContains(text, "type")) return true;
   return size == Size::kExact &&
-         (absl::StrContains(text, "support") ||
-          absl::StrContains(text, "implemented for") ||
-          absl::StrContains(text, "tensor out") ||
-          absl::StrContains(text, "must match the size"));
+         absl::c_any_of(kOfSizes, [&](absl::string_view part) {
+           return absl::StrContains(text, part);
+         });
 }
 
 // Executes the call on CPU tensors; PyTorch's warnings reach the program.
