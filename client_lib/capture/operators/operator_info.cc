@@ -96,11 +96,11 @@ bool IsWritten(const c10::Argument& argument) {
 }
 
 // Returns whether the operator's floating-point arguments decide the result's
-// shape, or whether there is a new result. For example, dropout returns its
-// input if the probability is 0, and attention has other strides with dropout
-// than without.
+// shape, or whether there is a result. For example, dropout returns its input
+// if the probability is 0, attention has other strides with dropout than
+// without, and cross entropy refuses to smooth labels by more than 1.
 bool RealsDecideShape(const std::string& name) {
-  return name == "aten::dropout" ||
+  return name == "aten::dropout" || name == "aten::cross_entropy_loss" ||
          name == "aten::scaled_dot_product_attention" ||
          absl::StartsWith(name, "aten::arange") ||
          absl::StartsWith(name, "aten::range") ||
@@ -254,7 +254,7 @@ OperatorInfo::OperatorInfo(const c10::OperatorHandle& op) : handle(op) {
   takes_numbers = absl::c_any_of(arguments, [](const ArgumentInfo& argument) {
     return argument.kind == ArgumentKind::kScalar;
   });
-  reals_shape = RealsDecideShape(name);
+  reals_shape = may_draw || RealsDecideShape(name);
   takes_cpu_indices = absl::StartsWith(name, "aten::index.") ||
                       absl::StartsWith(name, "aten::index_put") ||
                       absl::StartsWith(name, "aten::_index_put_impl") ||

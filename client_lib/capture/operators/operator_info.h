@@ -92,7 +92,8 @@ struct OperatorInfo {
   std::optional<size_t> filling;
   // True if it has arguments that are numbers of any type.
   bool takes_numbers = false;
-  // True if floating-point arguments decide shapes, as in arange and upsample.
+  // True if floating-point arguments decide shapes, as in arange and upsample,
+  // or whether the CPU takes the call, as in uniform_.
   bool reals_shape = false;
   // True if it has a generator argument or PyTorch's tag for random operators.
   bool may_draw = false;
