@@ -34,13 +34,14 @@ absl::StatusOr<std::string> ExportGraph(const std::function<void()>& program,
                                         GraphFormat format, int index) {
   DJINN_ASSIGN_OR_RETURN(const std::shared_ptr<VirtualDevice> device,
                          capture::DeviceOfProcess(index));
-  // Calls that were made before are not part of the export.
-  DJINN_RETURN_IF_ERROR(device->Synchronize());
+  // Calls that were made before are not part of the export, nor are their
+  // errors.
+  DJINN_RETURN_IF_ERROR(device->CatchUp());
   GraphRecorder& recorder = GraphRecorder::Global();
   DJINN_RETURN_IF_ERROR(recorder.Begin(index));
   absl::Cleanup stop = [&recorder] { (void)recorder.End(); };
   program();
-  DJINN_RETURN_IF_ERROR(device->Synchronize());
+  DJINN_RETURN_IF_ERROR(device->CatchUp());
   std::move(stop).Cancel();
   DJINN_ASSIGN_OR_RETURN(const v1::GraphExport graphs, recorder.End());
   return ToText(graphs, format);

@@ -1,6 +1,7 @@
 // Rules for whole convolutions, for the one operator below them, and for their
 // gradients.
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <utility>
@@ -40,6 +41,36 @@ DimVector Expanded(DimVector values, int64_t rank, const char* name) {
   return values;
 }
 
+// Returns the values of a parameter as PyTorch's errors list them.
+std::string Named(const char* name, const DimVector& values, int64_t absent) {
+  static constexpr const char* kNames[] = {"depth", "height", "width"};
+  const size_t first = std::size(kNames) - values.size();
+  std::string text;
+  // A convolution of sequences is one of images of height 1.
+  if (values.size() == 1) text = c10::str(" ", name, "_height: ", absent);
+  for (size_t i = 0; i < values.size(); ++i) {
+    text += c10::str(" ", name, "_", kNames[first + i], ": ", values[i]);
+  }
+  return text;
+}
+
+void CheckOutputPadding(const Convolution& conv) {
+  // The CPU computes nothing, and checks nothing, for an empty input.
+  if (!conv.transposed || conv.input.sizes[0] == 0 ||
+      conv.input.sizes[1] == 0 || conv.spatial_rank() > 3) {
+    return;
+  }
+  for (int64_t i = 0; i < conv.spatial_rank(); ++i) {
+    TORCH_CHECK(conv.output_padding[i] < conv.stride[i] ||
+                    conv.output_padding[i] < conv.dilation[i],
+                "output padding must be smaller than either stride or "
+                "dilation, but got",
+                Named("output_padding", conv.output_padding, 0),
+                Named("stride", conv.stride, 1),
+                Named("dilation", conv.dilation, 1));
+  }
+}
+
 void Check(const Convolution& conv) {
   const auto& input = conv.input.sizes;
   const auto& weight = conv.weight.sizes;
@@ -66,6 +97,7 @@ void Check(const Convolution& conv) {
     TORCH_CHECK(conv.output_padding[i] >= 0,
                 "negative output_padding is not supported");
   }
+  CheckOutputPadding(conv);
   TORCH_CHECK(conv.input.dtype == conv.weight.dtype, "Input type (",
               c10::toString(conv.input.dtype), ") and weight type (",
               c10::toString(conv.weight.dtype), ") should be the same");

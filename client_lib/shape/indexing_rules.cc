@@ -1,5 +1,7 @@
 // Rules for operators that select, place, repeat or reorder elements.
+#include "ATen/ExpandUtils.h"
 #include "c10/core/WrapDimMinimal.h"
+#include "c10/util/StringUtil.h"
 #include "client_lib/shape/rule_table.h"
 #include "client_lib/shape/stride_inference.h"
 #include "client_lib/shape/type_promotion.h"
@@ -37,13 +39,17 @@ Results IndexSelect(const CallArguments& args) {
   return {Contiguous(self.scalar_type(), sizes)};
 }
 
+bool IsMask(const at::Tensor& index) {
+  return index.scalar_type() == ScalarType::Bool ||
+         index.scalar_type() == ScalarType::Byte;
+}
+
 // Checks that each mask has the sizes of the dimensions that it indexes.
 void CheckMasks(const at::Tensor& self,
                 const std::vector<at::Tensor>& indices) {
   int64_t place = 0;
   for (const at::Tensor& index : indices) {
-    if (!index.defined() || (index.scalar_type() != ScalarType::Bool &&
-                             index.scalar_type() != ScalarType::Byte)) {
+    if (!index.defined() || !IsMask(index)) {
       ++place;
       continue;
     }
@@ -54,16 +60,6 @@ void CheckMasks(const at::Tensor& self,
                         self.sizes(), " at index ", place);
     }
   }
-}
-
-Results IndexPut(const CallArguments& args) {
-  const at::Tensor& self = args.Tensor(0);
-  const size_t count = args.List(1).size();
-  TORCH_CHECK_INDEX(count <= static_cast<size_t>(self.dim()),
-                    "too many indices for tensor of dimension ", self.dim(),
-                    " (got ", count, ")");
-  CheckMasks(self, args.Tensors(1));
-  return {EmptyLike(self.scalar_type(), self)};
 }
 
 Results Embedding(const CallArguments& args) {
@@ -311,7 +307,8 @@ Results UnfoldCopy(const CallArguments& args) {
 DimVector IndexedSizes(const at::Tensor& self,
                        const std::vector<at::Tensor>& indices) {
   TORCH_CHECK_INDEX(static_cast<int64_t>(indices.size()) <= self.dim(),
-                    "too many indices for tensor of dimension ", self.dim());
+                    "too many indices for tensor of dimension ", self.dim(),
+                    " (got ", indices.size(), ")");
   DimVector broadcast, before, after;
   bool together = true, ended = false;
   bool seen = false;
@@ -334,6 +331,57 @@ DimVector IndexedSizes(const at::Tensor& self,
   sizes.append(second.begin(), second.end());
   sizes.append(after.begin(), after.end());
   return sizes;
+}
+
+// Checks that the indices select something from self, in the CPU's words.
+void CheckIndices(const at::Tensor& self,
+                  const std::vector<at::Tensor>& indices) {
+  std::string shapes;
+  DimVector broadcast;
+  bool fit = true, reaches_nothing = false;
+  for (size_t i = 0; i < indices.size(); ++i) {
+    const at::Tensor& index = indices[i];
+    if (!index.defined()) continue;
+    reaches_nothing |= self.size(static_cast<int64_t>(i)) == 0;
+    shapes += c10::str(shapes.empty() ? "" : ", ", index.sizes());
+    fit = fit && at::are_expandable(broadcast, index.sizes());
+    if (fit) broadcast = Broadcast(broadcast, index.sizes());
+  }
+  TORCH_CHECK_INDEX(fit,
+                    "shape mismatch: indexing tensors could not be broadcast "
+                    "together with shapes ",
+                    shapes);
+  TORCH_CHECK_INDEX(!reaches_nothing || c10::multiply_integers(broadcast) == 0,
+                    "index is out of bounds for dimension with size 0");
+}
+
+Results IndexPut(const CallArguments& args) {
+  const at::Tensor& self = args.Tensor(0);
+  const std::vector<at::Tensor> indices = args.Tensors(1);
+  const at::Tensor& values = args.Tensor(2);
+  TORCH_CHECK_INDEX(indices.size() <= static_cast<size_t>(self.dim()),
+                    "too many indices for tensor of dimension ", self.dim(),
+                    " (got ", indices.size(), ")");
+  bool masked = false;
+  for (const at::Tensor& index : indices) {
+    if (!index.defined()) continue;
+    masked |= IsMask(index);
+    TORCH_CHECK_INDEX(
+        IsMask(index) || index.scalar_type() == ScalarType::Long ||
+            index.scalar_type() == ScalarType::Int,
+        "tensors used as indices must be long, int, byte or bool tensors");
+  }
+  CheckMasks(self, indices);
+  // Only values say how many elements a mask selects.
+  if (!masked) {
+    CheckIndices(self, indices);
+    const DimVector selected = IndexedSizes(self, indices);
+    TORCH_CHECK(at::is_expandable_to(values.sizes(), selected),
+                "shape mismatch: value tensor of shape ", values.sizes(),
+                " cannot be broadcast to indexing result of shape ",
+                c10::IntArrayRef(selected));
+  }
+  return {EmptyLike(self.scalar_type(), self)};
 }
 
 Results MaskedIndex(const CallArguments& args) {
@@ -360,7 +408,7 @@ Results EmbeddingBagBackward(const CallArguments& args) {
 }  // namespace
 
 void AddIndexingRules(RuleTable* table) {
-  table->Add({"aten::index_put"}, IndexPut);
+  table->Add({"aten::index_put", "aten::_index_put_impl"}, IndexPut);
   table->Add({"aten::index_select"}, IndexSelect);
   table->Add({"aten::embedding"}, Embedding);
   table->Add({"aten::embedding_dense_backward"}, EmbeddingDenseBackward);

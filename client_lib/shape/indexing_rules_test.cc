@@ -176,6 +176,7 @@ TEST(IndexingRulesTest, IndexPut) {
     CheckRule("aten::index_put", {x, one, Make({2, 4})});
   }
   CheckRejected("aten::index_put", {Make({}), one, Make({})});
+  CheckRejected("aten::index_put", {Make({3, 4}), one, Make({3, 4})});
   const c10::List<std::optional<at::Tensor>> mask(
       {std::optional<at::Tensor>(Make({2}, at::kBool))});
   CheckRule("aten::index_put", {Make({2, 4}), mask, Make({})});

@@ -102,17 +102,35 @@ ScalarType SpreadType(const at::Tensor& self) {
   return c10::toRealValueType(self.scalar_type());
 }
 
-Results Spread(const CallArguments& args) {
-  const at::Tensor& self = args.Tensor(0);
-  return {Reduce(SpreadType(self), self, args.Integers(1), args.Boolean(3))};
+// Warns as the CPU's kernel does.
+void WarnOfFreedom(const char* op, const CallArguments& args,
+                   const ResultMeta& result) {
+  const int64_t results = NumElements(result);
+  const int64_t reduced = results == 0 ? 0 : args.Tensor(0).numel() / results;
+  const double correction = args.Has(2) ? args.Scalar(2).toDouble() : 1;
+  if (static_cast<double>(reduced) - correction > 0) return;
+  TORCH_WARN(op,
+             "(): degrees of freedom is <= 0. Correction should be strictly "
+             "less than the reduction factor (input numel divided by output "
+             "numel).");
 }
 
-Results SpreadAndMean(const CallArguments& args) {
+Results Spread(const char* op, const CallArguments& args) {
+  const at::Tensor& self = args.Tensor(0);
+  Results results = {
+      Reduce(SpreadType(self), self, args.Integers(1), args.Boolean(3))};
+  WarnOfFreedom(op, args, results[0]);
+  return results;
+}
+
+Results SpreadAndMean(const char* op, const CallArguments& args) {
   const at::Tensor& self = args.Tensor(0);
   const DimVector dims = args.Integers(1);
   const bool keep = args.Boolean(3);
-  return {Reduce(SpreadType(self), self, dims, keep),
-          Reduce(self.scalar_type(), self, dims, keep)};
+  Results results = {Reduce(SpreadType(self), self, dims, keep),
+                     Reduce(self.scalar_type(), self, dims, keep)};
+  WarnOfFreedom(op, args, results[0]);
+  return results;
 }
 
 Results NanSum(const CallArguments& args) {
@@ -281,9 +299,16 @@ void AddReductionRules(RuleTable* table) {
   table->Add({"aten::trace"}, Trace);
   table->Add({"aten::median", "aten::nanmedian"}, Median);
   table->Add({"aten::dot", "aten::vdot"}, Dot);
-  table->Add({"aten::std.correction", "aten::var.correction"}, Spread);
-  table->Add({"aten::std_mean.correction", "aten::var_mean.correction"},
-             SpreadAndMean);
+  table->Add({"aten::std.correction"},
+             [](const CallArguments& args) { return Spread("std", args); });
+  table->Add({"aten::var.correction"},
+             [](const CallArguments& args) { return Spread("var", args); });
+  table->Add({"aten::std_mean.correction"}, [](const CallArguments& args) {
+    return SpreadAndMean("std_mean", args);
+  });
+  table->Add({"aten::var_mean.correction"}, [](const CallArguments& args) {
+    return SpreadAndMean("var_mean", args);
+  });
   table->Add({"aten::nansum"}, NanSum);
   table->Add({"aten::logsumexp"}, LogSumExp);
   table->Add({"aten::count_nonzero.dim_IntList"}, CountNonzeroDims);

@@ -16,10 +16,11 @@ namespace djinn::srg {
 struct GraphCaps {
   size_t max_operators = 1024;
   size_t max_nodes = 4096;
-  size_t max_slots = 65536;
+  // Room for the largest call and the calls before it in a segment.
+  size_t max_slots = 131072;
   size_t max_arguments_per_node = 64;
   // Entries of all lists of a node together, results included.
-  size_t max_list_entries = 16384;
+  size_t max_list_entries = 65536;
   size_t max_text_bytes = 4096;
 };
 

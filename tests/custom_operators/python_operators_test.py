@@ -101,6 +101,16 @@ class CustomOperatorsTest(unittest.TestCase):
             self.assertIn(_LIBRARY.name, str(raised.exception))
         self.assertEqual((x + 1).tolist(), [2, 2, 2])
 
+    def test_the_first_call_raises_no_other_values_failure(self):
+        x = torch.ones(3, device=self.device)
+        dropped = x.take(torch.tensor([9], device=self.device))
+        del dropped
+        with self.assertRaises(djinn.Error) as raised:
+            on_cpu(x)
+        self.assertEqual(raised.exception.reason, "OPERATOR_UNKNOWN")
+        with self.assertRaisesRegex(djinn.Error, "aten::take"):
+            djinn.synchronize()
+
     def test_a_schema_from_python_and_kernels_from_the_workers_library(self):
         # A program without the library prints its calls and their results.
         program = djinn_program()

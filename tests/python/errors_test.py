@@ -20,7 +20,7 @@ class ErrorsTest(RemoteCase):
         self.assertEqual(str(remote.exception), str(local.exception))
 
     def test_mistakes_raise_at_the_call(self):
-        ones = torch.ones
+        ones, arange = torch.ones, torch.arange
         # A kernel that accepted operands of these types is not tried again.
         torch.nn.functional.linear(
             ones(2, 5, device=self.device), ones(4, 5, device=self.device),
@@ -51,9 +51,44 @@ class ErrorsTest(RemoteCase):
             lambda d: ones(3, device=d).backward(),
             lambda d: torch.stack([]),
             lambda d: ones(2, 2, device=d).softmax(5),
+            lambda d: ones(3, 4, device=d).index_put_((arange(2, device=d),), ones(3, 4, device=d)),
+            lambda d: ones(3, 4000, device=d).__setitem__(
+                arange(2, device=d), ones(3, 4000, device=d)),
+            lambda d: ones(3, 4, device=d).index_put_((ones(2, device=d),), ones(2, 4, device=d)),
+            lambda d: torch.linalg.lstsq(
+                ones(5, 3, device=d), ones(5, 2, device=d), driver="none"),
+            lambda d: torch.linalg.lu(ones(3, 4, device=d), pivot=False),
+            lambda d: torch.nn.functional.conv_transpose2d(
+                ones(1, 3, 4, 4, device=d), ones(3, 2, 3, 3, device=d), stride=2, output_padding=2),
         ):
             with self.subTest(call=call.__code__.co_firstlineno):
                 self.assert_same_error(call)
+
+    def test_numbers_that_the_cpu_refuses_raise_at_the_call(self):
+        functional = torch.nn.functional
+        for call in (
+            lambda x, number: functional.huber_loss(x, x * 2, delta=number),
+            lambda x, number: functional.smooth_l1_loss(x, x * 2, beta=number),
+            lambda x, number: torch.cdist(x, x, p=number),
+            lambda x, number: functional.cross_entropy(
+                x, x.argmax(1), label_smoothing=number),
+            lambda x, number: functional.dropout(x, number),
+        ):
+            with self.subTest(call=call.__code__.co_firstlineno):
+                x = torch.ones(3, 3)
+                for _ in range(2):
+                    # A kernel that accepts one number is tried with the other, too.
+                    self.assert_same_result(call, x, 0.5)
+                    self.assert_same_error(lambda d: call(x.to(d), -1.5))
+        x = torch.ones(3, 3)
+        self.assert_same_error(lambda d: functional.cross_entropy(
+            x.to(d), x.argmax(1).to(d), label_smoothing=2.0))
+
+    def assert_same_result(self, call, x, number):
+        torch.manual_seed(0)
+        local = call(x, number)
+        torch.manual_seed(0)
+        self.assert_same(call(x.to(self.device), number), local)
 
     def test_numbers_that_no_int64_holds(self):
         number = 2**64 - 1
@@ -141,6 +176,35 @@ class ErrorsTest(RemoteCase):
             DJINN_EAGER="1",
         )
         self.assertEqual(program.stdout, "OPERATOR_FAILED True\n3.0\n")
+
+    def test_only_synchronize_raises_the_failure_of_a_dropped_value(self):
+        module = torch.get_device_module(self.device)
+
+        def drop():
+            torch.ones(3, device=self.device).take(torch.tensor([9], device=self.device))
+
+        def profile():
+            with torch.profiler.profile() as profiler:
+                torch.ones(3, device=self.device).add_(1)
+            self.assertTrue(profiler.key_averages())
+
+        for waits in (
+            profile,
+            lambda: djinn.export_graph(lambda: torch.ones(3, device=self.device) + 1),
+            lambda: torch.Event(device=self.device, enable_timing=True).record(),
+            lambda: torch.Stream(device=self.device).query(),
+        ):
+            drop()
+            waits()
+            for synchronize in (djinn.synchronize, torch.accelerator.synchronize,
+                                module.synchronize):
+                with self.subTest(waits=waits, synchronize=synchronize):
+                    with self.assertRaisesRegex(djinn.Error, "aten::take"):
+                        synchronize()
+                    synchronize()  # Each failure is raised once.
+                    drop()
+            with self.assertRaises(djinn.Error):
+                djinn.synchronize()
 
     def test_an_error_survives_pickling(self):
         error = pickle.loads(pickle.dumps(djinn.Error("text", "UNAVAILABLE", "WORKER_LOST", "1f", 2.5)))

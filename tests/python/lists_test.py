@@ -2,6 +2,7 @@
 
 import torch
 
+import djinn
 from tests.python.remote_case import RemoteCase
 
 _FUNCTIONS = sorted(
@@ -96,6 +97,37 @@ class ListsTest(RemoteCase):
         if len(lists) < 2:
             return [[]]
         return [a[:1] if i == lists[1] else a for i, a in enumerate(arguments)]
+
+
+class LongListsTest(RemoteCase):
+    """A call's lists have at most 65,536 entries together, results included."""
+
+    def test_many_rows_and_many_parameters(self):
+        rows = torch.arange(40000.0).view(-1, 1)
+        self.assert_same(torch.cat(list(rows.to(self.device))), torch.cat(list(rows)))
+        norms = []
+        for place in ("cpu", self.device):
+            values = torch.arange(9000.0).to(place)
+            parameters = [torch.nn.Parameter(value) for value in values]
+            for parameter, gradient in zip(parameters, values * 0.5):
+                parameter.grad = gradient
+            norms.append(torch.nn.utils.clip_grad_norm_(parameters, 1.0, foreach=True).cpu())
+            norms.append(parameters[-1].grad.cpu())
+        self.assertEqual(norms[0], norms[2])
+        self.assertEqual(norms[1], norms[3])
+
+    def test_more_is_refused_at_the_call_and_harms_nothing_else(self):
+        x = torch.arange(70000.0, device=self.device)
+        before = x + 1
+        with self.assertRaisesRegex(djinn.Error, r"aten::cat has 70001 list entries, results "
+                                    r"included; one call has at most 65536") as raised:
+            torch.stack(list(x))
+        self.assertEqual(raised.exception.reason, "CALL_TOO_LARGE")
+        with self.assertRaisesRegex(djinn.Error, "has 5000 bytes in a text argument"):
+            torch._assert_async(x[0] == 0, "x" * 5000)
+        self.assertEqual(before[-1].item(), 70000)
+        self.assertEqual((x * 2)[-1].item(), 139998)
+        djinn.synchronize()
 
 
 class ErrorsWithoutElementsTest(RemoteCase):

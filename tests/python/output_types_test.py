@@ -81,6 +81,68 @@ class OutputTypesTest(RemoteCase):
                 transposed = torch.ones(tuple(reversed(sizes)), dtype=dtype)
                 self.assert_same(lambda t: call(t.t()) if t.dim() == 2 else t, transposed)
 
+    def test_types_are_taken_and_refused_as_on_the_cpu(self):
+        operand = torch.tensor([[4.0, 1.0], [1.0, 3.0]])
+        several = {
+            "lu_factor": lambda t, out: torch.linalg.lu_factor(t, out=(out, out.int())),
+            "frexp": lambda t, out: torch.frexp(t, out=(out, out.to(torch.int32, copy=True))),
+            "max": lambda t, out: torch.max(t, 0, out=(out, out.to(torch.int64, copy=True))),
+        }
+        calls = {
+            "nonzero": lambda t, out: torch.nonzero(t, out=out),
+            "masked_select": lambda t, out: torch.masked_select(t, t > 0, out=out),
+            "abs": lambda t, out: torch.abs(t, out=out),
+            "signbit": lambda t, out: torch.signbit(t, out=out),
+            "isposinf": lambda t, out: torch.isposinf(t, out=out),
+            "nan_to_num": lambda t, out: torch.nan_to_num(t, out=out),
+            "clamp_max": lambda t, out: torch.clamp_max(t, 1, out=out),
+            "deg2rad": lambda t, out: torch.deg2rad(t, out=out),
+            "stack": lambda t, out: torch.stack([t, t], out=out),
+            "addr": lambda t, out: torch.addr(t, t[0], t[1], out=out),
+            "heaviside": lambda t, out: torch.heaviside(t, t, out=out),
+            "multinomial": lambda t, out: torch.multinomial(t, 2, out=out),
+            "bernoulli": lambda t, out: torch.bernoulli(t * 0, out=out),
+            "det": lambda t, out: torch.linalg.det(t, out=out),
+            "solve": lambda t, out: torch.linalg.solve(t, t, out=out),
+            "pinv": lambda t, out: torch.linalg.pinv(t, out=out),
+            "gelu": lambda t, out: torch._C._nn.gelu(t, out=out),
+            "matmul": lambda t, out: torch.matmul(t, t, out=out),
+            "gather": lambda t, out: torch.gather(t, 0, (t > 1).long(), out=out),
+            "conj_physical": lambda t, out: torch.conj_physical(t, out=out),
+            **several,
+        }
+        types = [torch.float32, torch.float64, torch.int64, torch.bool, torch.complex64]
+        for name, call in calls.items():
+            for type_, size in itertools.product(types, ((2, 2), (0,), (40, 200))):
+                outcomes = []
+                for place in ("cpu", self.device):
+                    out = torch.zeros(size, dtype=type_, device=place)
+                    try:
+                        with warnings.catch_warnings():
+                            warnings.simplefilter("ignore")
+                            result = call(operand.to(place), out)
+                        outcomes.append(None)
+                    except (RuntimeError, NotImplementedError) as error:
+                        outcomes.append((type(error), str(error)))
+                with self.subTest(call=name, type=type_, size=size):
+                    self.assertEqual(outcomes[1], outcomes[0])
+                    if outcomes[1] is None:
+                        # The result can be read; solvers may differ in the last bits of others.
+                        for part in result if isinstance(result, tuple) else (result,):
+                            part.cpu()
+
+    def test_selecting_by_a_mask_refuses_types_at_the_call(self):
+        for type_ in (torch.uint16, torch.uint32, torch.uint64):
+            for elements in (3, 9000):
+                texts = []
+                for place in ("cpu", self.device):
+                    values = torch.ones(elements, dtype=torch.int32, device=place).to(type_)
+                    mask = torch.ones(elements, dtype=torch.bool, device=place)
+                    with self.assertRaises(NotImplementedError) as raised:
+                        torch.masked_select(values, mask)
+                    texts.append(str(raised.exception))
+                self.assertEqual(texts[1], texts[0])
+
     def test_shifts_promote(self):
         for (name, call), operand in itertools.product(SHIFTS.items(), OPERANDS):
             with self.subTest(name=name, operand=operand.dtype):

@@ -27,6 +27,46 @@ class RandomTest(RemoteCase):
             torch.manual_seed(11)
             self.assert_same(draw(device=self.device), local)
 
+    def test_bounds_that_no_draw_has_raise_at_the_call(self):
+        def empty(place, dtype=torch.float32):
+            return torch.empty(3, device=place, dtype=dtype)
+
+        calls = {
+            "uniform_": lambda d: empty(d).uniform_(2, 1),
+            "normal_": lambda d: empty(d).normal_(0, -1),
+            "exponential_": lambda d: empty(d).exponential_(-1),
+            "random_": lambda d: empty(d).random_(5, 2),
+            "random_ of a type": lambda d: empty(d, torch.uint8).random_(0, 300),
+            "geometric_": lambda d: empty(d).geometric_(2),
+            "bernoulli_": lambda d: empty(d).bernoulli_(2),
+            "bernoulli": lambda d: torch.bernoulli(empty(d), 2.0),
+            "cauchy_": lambda d: empty(d).cauchy_(0, -1),
+            "log_normal_": lambda d: empty(d).log_normal_(0, -1),
+            "randint": lambda d: torch.randint(5, 2, (3,), device=d),
+            "randint of a type": lambda d: torch.randint(0, 300, (3,), device=d, dtype=torch.uint8),
+            "randint_like": lambda d: torch.randint_like(empty(d), 5, 2),
+            "randperm": lambda d: torch.randperm(300, device=d, dtype=torch.uint8),
+            "randperm of nothing": lambda d: torch.randperm(-1, device=d),
+            "normal": lambda d: torch.normal(0.0, -1.0, (3,), device=d),
+            "normal of means": lambda d: torch.normal(empty(d).zero_(), -1.0),
+            "multinomial": lambda d: torch.multinomial(torch.ones(3, device=d), 4),
+            "multinomial of nothing": lambda d: torch.multinomial(torch.ones(3, device=d), 0),
+            "multinomial of a batch": lambda d: torch.multinomial(torch.ones(2, 2, 2, device=d), 1),
+            "multinomial of a type": lambda d: torch.multinomial(empty(d, torch.int64), 1),
+            "rrelu": lambda d: torch.nn.functional.rrelu(empty(d), 0.5, 0.1, training=True),
+            "dropout": lambda d: torch.nn.functional.dropout(empty(d), 2),
+        }
+        for name, call in calls.items():
+            with self.subTest(call=name):
+                errors = []
+                for place in ("cpu", self.device, self.device):
+                    # Sound draws of the kind do not let the wrong one pass.
+                    empty(place).uniform_(0, 1).normal_(0, 1)
+                    with self.assertRaises(Exception) as raised:
+                        call(place)
+                    errors.append((type(raised.exception), str(raised.exception)))
+                self.assertEqual(errors[1:], errors[:1] * 2)
+
     def test_generator_of_the_device(self):
         remote = torch.Generator(device=self.device)
         self.assertEqual(remote.device, self.device)

@@ -71,9 +71,17 @@ Hooks hooks;
 
 thread_local c10::DeviceIndex current_device = 0;
 
-void WaitFor(c10::DeviceIndex index) {
+// Waits for the device, and throws the first failure that was not reported.
+void Synchronize(c10::DeviceIndex index) {
   if (CurrentSession() == nullptr) return;
   ThrowIfError(ValueOrThrow(DeviceOfProcess(index))->Synchronize());
+}
+
+// Waits for the device. A call that asks for no values reports no failure of
+// one.
+void WaitFor(c10::DeviceIndex index) {
+  if (CurrentSession() == nullptr) return;
+  ThrowIfError(ValueOrThrow(DeviceOfProcess(index))->CatchUp());
 }
 
 // PyTorch holds this for an event from the event's first record() on.
@@ -102,7 +110,7 @@ class Guard : public c10::impl::DeviceGuardImplInterface {
     return static_cast<c10::DeviceIndex>(DeviceCount());
   }
   void synchronizeDevice(c10::DeviceIndex index) const override {
-    WaitFor(index);
+    Synchronize(index);
   }
 
   c10::Stream getStream(c10::Device device) const override {
@@ -121,11 +129,11 @@ class Guard : public c10::impl::DeviceGuardImplInterface {
     return getStream(stream.device());
   }
   bool queryStream(const c10::Stream& stream) const override {
-    synchronizeStream(stream);
+    WaitFor(stream.device_index());
     return true;
   }
   void synchronizeStream(const c10::Stream& stream) const override {
-    WaitFor(stream.device_index());
+    Synchronize(stream.device_index());
   }
 
   void record(void** event, const c10::Stream& stream, c10::DeviceIndex,
@@ -139,11 +147,11 @@ class Guard : public c10::impl::DeviceGuardImplInterface {
   }
   void block(void*, const c10::Stream&) const override {}
   bool queryEvent(void* event) const override {
-    synchronizeEvent(event);
+    if (event != nullptr) WaitFor(static_cast<Event*>(event)->device);
     return true;
   }
   void synchronizeEvent(void* event) const override {
-    if (event != nullptr) WaitFor(static_cast<Event*>(event)->device);
+    if (event != nullptr) Synchronize(static_cast<Event*>(event)->device);
   }
   double elapsedTime(void* begin, void* end, c10::DeviceIndex) const override {
     return std::chrono::duration<double, std::milli>(

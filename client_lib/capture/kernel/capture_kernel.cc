@@ -18,6 +18,7 @@
 #include "client_lib/capture/device/remote_tensor.h"
 #include "client_lib/capture/device/shape_only.h"
 #include "client_lib/capture/device/throw_status.h"
+#include "client_lib/capture/device/warning_watch.h"
 #include "client_lib/capture/inference/shape_inference.h"
 #include "client_lib/capture/inference/shape_memo.h"
 #include "client_lib/capture/kernel/argument_writer.h"
@@ -30,6 +31,7 @@
 #include "client_lib/capture/outputs/written_outputs.h"
 #include "client_lib/session/model/debug_flags.h"
 #include "client_lib/session/profile/request_tracer.h"
+#include "common/base/error.h"
 #include "common/base/mutex.h"
 #include "common/torch/data_type.h"
 #include "djinn/error.h"
@@ -68,14 +70,20 @@ void CountSynchronous(const OperatorInfo& info) {
 }
 
 // Returns the call's key in the memo. It begins with the template bytes, which
-// hold no floating-point values. The marks of numbers that overflow a dtype and
-// of autocast follow, and the floating-point arguments if they decide the
-// shape.
+// hold no floating-point values. The marks of numbers that overflow a dtype, of
+// autocast and of negative numbers follow, and the floating-point arguments if
+// they decide the shape.
 absl::string_view MemoKey(const OperatorInfo& info, Arguments arguments,
                           const Call& call, std::string* buffer) {
   buffer->clear();
   AppendOverflows(info, arguments, buffer);
   if (info.is_composite_on_cpu && CastsParts()) buffer->append("cast");
+  // The CPU may refuse a negative number, or warn of it.
+  for (size_t i = 0; i < call.floats().size(); ++i) {
+    if (ABSL_PREDICT_TRUE(call.floats()[i] >= 0)) continue;
+    buffer->push_back('-');
+    buffer->push_back(static_cast<char>(i));
+  }
   if (!info.reals_shape && buffer->empty()) return call.bytes();
   // The template bytes delimit themselves.
   buffer->insert(0, call.bytes().data(), call.bytes().size());
@@ -171,7 +179,7 @@ class Capture {
   // know an operator refuses the whole segment.
   bool BeginUnaccepted() {
     if (IsAccepted()) return true;
-    ThrowIfError(device_->Synchronize());
+    ThrowIfError(device_->CatchUp());
     return false;
   }
 
@@ -214,6 +222,7 @@ class Capture {
     // Inference runs shape-only kernels on this thread, which do not use the
     // scratch call. A custom operator's meta kernel in Python may use the
     // scratch call.
+    const WarningWatch watch;
     unmemoised_ =
         OrAsCpu([&] { return InferWithinLimits(info_, arguments()); });
     if (info_.is_custom) {
@@ -226,7 +235,9 @@ class Capture {
         unmemoised_.outcome == Outcome::kCastParts) {
       return unmemoised_;
     }
-    TryOnCpu(info_, arguments(), unmemoised_);
+    TryOnCpu(info_, arguments(), unmemoised_, /*aloud=*/!watch.warned());
+    // An equal call warns as well.
+    if (watch.warned()) return unmemoised_;
     return *scratch_.memo.Insert(info_.operator_id, key,
                                  std::move(unmemoised_));
   }
@@ -234,8 +245,9 @@ class Capture {
   void RunFresh() {
     WriteArguments(info_, device_, lane_, arguments(), &scratch_.call);
     const InferredResults& inferred = Infer();
-    if (inferred.outcome == Outcome::kKnown && !IsAccepted() &&
-        !ReturnsLists()) {
+    if (inferred.outcome == Outcome::kKnown &&
+        ((!IsAccepted() && !ReturnsLists()) ||
+         AwaitsOutcome(info_, arguments()))) {
       Replace(stack_, count_, RunSynchronously(inferred));
       return;
     }
@@ -305,8 +317,11 @@ class Capture {
     }
     NoteSite();
     const bool accepted = BeginUnaccepted();
+    absl::StatusOr<std::vector<ResultMetadata>> outcome =
+        device_->RecordAndWait(lane_, &scratch_.call);
+    ThrowIfNotDecomposed(outcome.status());
     const std::vector<ResultMetadata> metadata =
-        ValueOrThrow(device_->RecordAndWait(lane_, &scratch_.call));
+        ValueOrThrow(std::move(outcome));
     if (!accepted) NoteAcceptedBy(info_, device_);
     std::vector<c10::IValue> results;
     size_t next = 0;
@@ -316,6 +331,20 @@ class Capture {
                    : FromMetadata(metadata.at(next++), std::move(storage)));
     }
     return results;
+  }
+
+  // Throws the error of the call's own kernel in the words and the type of the
+  // CPU, if the call is a decomposition.
+  void ThrowIfNotDecomposed(const absl::Status& status) const {
+    if (status.ok() || !AwaitsOutcome(info_, arguments()) ||
+        ErrorMetadataValue(status, "operator") != info_.name) {
+      return;
+    }
+    const absl::string_view text = status.message();
+    const absl::string_view own = text.substr(0, text.find(" [in aten::"));
+    const std::string reason = ErrorReason(status);
+    TORCH_CHECK_LINALG(reason != "LINALG_FAILED", own);
+    TORCH_CHECK(reason != "OPERATOR_FAILED", own);
   }
 
   static at::Tensor FromMetadata(const ResultMetadata& metadata,
@@ -337,15 +366,18 @@ class Capture {
   void RunWriting() {
     WriteArguments(info_, device_, lane_, arguments(), &scratch_.call);
     if (!IsKnownValid()) {
+      const WarningWatch watch;
       if (!OrAsCpu([&] { return PrepareOutputs(info_, stack_, CaptureCall); }))
         return;
-      TryOnCpu(info_, arguments(), {});
+      TryOnCpu(info_, arguments(), {}, /*aloud=*/!watch.warned());
       // The check may have resized an output, so the arguments are written a
       // second time.
       WriteArguments(info_, device_, lane_, arguments(), &scratch_.call);
-      scratch_.memo.Insert(
-          info_.operator_id,
-          MemoKey(info_, arguments(), scratch_.call, &scratch_.key), {});
+      if (!watch.warned()) {
+        scratch_.memo.Insert(
+            info_.operator_id,
+            MemoKey(info_, arguments(), scratch_.call, &scratch_.key), {});
+      }
     }
     if (info_.writes_by_others) RaiseVersions();
     std::optional<HostWrite> host =

@@ -96,11 +96,11 @@ bool IsWritten(const c10::Argument& argument) {
 }
 
 // Returns whether the operator's floating-point arguments decide the result's
-// shape, or whether there is a new result. For example, dropout returns its
-// input if the probability is 0, and attention has other strides with dropout
-// than without.
+// shape, or whether there is a result. For example, dropout returns its input
+// if the probability is 0, attention has other strides with dropout than
+// without, and cross entropy refuses to smooth labels by more than 1.
 bool RealsDecideShape(const std::string& name) {
-  return name == "aten::dropout" ||
+  return name == "aten::dropout" || name == "aten::cross_entropy_loss" ||
          name == "aten::scaled_dot_product_attention" ||
          absl::StartsWith(name, "aten::arange") ||
          absl::StartsWith(name, "aten::range") ||
@@ -184,6 +184,17 @@ bool OverwritesByName(const std::string& name) {
          name == "aten::zero_";
 }
 
+// Operators whose kernels, on the CPU, throw for matrices that they cannot
+// decompose. PyTorch checks the others by _linalg_check_errors.
+bool MayNotConverge(const std::string& name) {
+  static const auto* const names = new absl::flat_hash_set<std::string>{
+      "aten::_linalg_eigh",   "aten::_linalg_eigvals",  "aten::_linalg_svd",
+      "aten::cholesky",       "aten::cholesky_inverse", "aten::linalg_eig",
+      "aten::linalg_eigvals", "aten::linalg_lstsq",     "aten::linalg_pinv",
+  };
+  return names->contains(name);
+}
+
 }  // namespace
 
 OperatorInfo::OperatorInfo(const c10::OperatorHandle& op) : handle(op) {
@@ -206,6 +217,7 @@ OperatorInfo::OperatorInfo(const c10::OperatorHandle& op) : handle(op) {
       info.unmarked = FindUnmarkedWrite(schema, i);
     }
     if (info.kind == ArgumentKind::kGenerator) may_draw = true;
+    if (argument.name() == "check_errors") checks_errors = i;
     if (info.kind == ArgumentKind::kDevice && i > 0 &&
         arguments[0].kind == ArgumentKind::kTensor) {
       other_device = i;
@@ -242,11 +254,12 @@ OperatorInfo::OperatorInfo(const c10::OperatorHandle& op) : handle(op) {
   takes_numbers = absl::c_any_of(arguments, [](const ArgumentInfo& argument) {
     return argument.kind == ArgumentKind::kScalar;
   });
-  reals_shape = RealsDecideShape(name);
+  reals_shape = may_draw || RealsDecideShape(name);
   takes_cpu_indices = absl::StartsWith(name, "aten::index.") ||
                       absl::StartsWith(name, "aten::index_put") ||
                       absl::StartsWith(name, "aten::_index_put_impl") ||
                       absl::StartsWith(name, "aten::_unsafe_index");
+  may_not_converge = checks_errors.has_value() || MayNotConverge(schema.name());
   if (!writes) reentry = ReentryKey(op);
   is_composite_on_cpu =
       reentry == c10::DispatchKey::CompositeExplicitAutograd &&
@@ -264,6 +277,12 @@ OperatorInfo::OperatorInfo(const c10::OperatorHandle& op) : handle(op) {
                              "new tensor, which remote devices do not support");
     }
   }
+}
+
+bool AwaitsOutcome(const OperatorInfo& info,
+                   c10::ArrayRef<c10::IValue> arguments) {
+  return info.may_not_converge && (!info.checks_errors.has_value() ||
+                                   arguments[*info.checks_errors].toBool());
 }
 
 HostUse HostUseOf(const c10::FunctionSchema& schema) {

@@ -92,7 +92,8 @@ struct OperatorInfo {
   std::optional<size_t> filling;
   // True if it has arguments that are numbers of any type.
   bool takes_numbers = false;
-  // True if floating-point arguments decide shapes, as in arange and upsample.
+  // True if floating-point arguments decide shapes, as in arange and upsample,
+  // or whether the CPU takes the call, as in uniform_.
   bool reals_shape = false;
   // True if it has a generator argument or PyTorch's tag for random operators.
   bool may_draw = false;
@@ -124,12 +125,23 @@ struct OperatorInfo {
   // True if PyTorch splits it into other operators, so that no kernel captures
   // it.
   bool is_split = false;
+  // True if the kernel throws for some values of a matrix, as a decomposition
+  // that does not converge does: see AwaitsOutcome().
+  bool may_not_converge = false;
+  // The position of the argument, if any, that asks the kernel to throw then.
+  std::optional<size_t> checks_errors;
 
   // Returns whether re-entry uses a structured operator's meta function.
   bool structured() const {
     return reentry == c10::DispatchKey::CompositeExplicitAutogradNonFunctional;
   }
 };
+
+// Returns whether the call waits until the worker has computed it. It does so
+// for decompositions, whose failure concerns only this call: the program can
+// then catch the failure here, as on every device.
+bool AwaitsOutcome(const OperatorInfo& info,
+                   c10::ArrayRef<c10::IValue> arguments);
 
 }  // namespace djinn::capture
 

@@ -144,11 +144,11 @@ Sharing SharingOf(const std::string& base, const c10::Argument& argument) {
 // Unary operators that do not convert their result to the output's dtype.
 bool KeepsType(const c10::FunctionSchema& schema, const std::string& base) {
   static const auto* const names = new absl::flat_hash_set<std::string>{
-      "abs",           "bitwise_not", "ceil",       "clamp_max", "clamp_min",
-      "conj_physical", "elu",         "floor",      "frac",      "gelu",
-      "hardshrink",    "hardsigmoid", "hardswish",  "hardtanh",  "leaky_relu",
-      "mish",          "neg",         "round",      "sgn",       "sign",
-      "silu",          "softplus",    "softshrink", "trunc",
+      "abs",        "bitwise_not", "ceil",       "conj_physical", "elu",
+      "floor",      "frac",        "gelu",       "hardshrink",    "hardsigmoid",
+      "hardswish",  "hardtanh",    "leaky_relu", "masked_select", "mish",
+      "nan_to_num", "neg",         "nonzero",    "round",         "sgn",
+      "sign",       "silu",        "softplus",   "softshrink",    "trunc",
   };
   return names->contains(base) ||
          (base == "lerp" && schema.overload_name() == "Tensor_out");

@@ -6,6 +6,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/List.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/native/TensorFactories.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/record_function.h>
@@ -16,10 +17,15 @@
 #include <optional>
 #include <string>
 
+#include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "client_lib/capture/device/remote_tensor.h"
+#include "client_lib/capture/device/warning_watch.h"
 #include "client_lib/capture/operators/boxed_call.h"
 #include "client_lib/capture/operators/scalars.h"
 #include "client_lib/shape/stride_inference.h"
@@ -32,6 +38,12 @@ class SilentWarnings final : public c10::WarningHandler {
  public:
   void process(const c10::Warning&) override {}
 };
+
+at::Generator TrialGenerator() {
+  thread_local const at::Generator generator =
+      at::make_generator<at::CPUGeneratorImpl>();
+  return generator;
+}
 
 // The largest number of elements of operands and results together.
 constexpr int64_t kMostElements = 4096;
@@ -54,7 +66,7 @@ bool IsOfAnySize(const OperatorInfo& info) {
     }
     const std::string& name = info.handle.schema().arguments()[i].name();
     if (name != "dim" && name != "dtype" && name != "memory_format" &&
-        name != "reduction" && name != "correction") {
+        name != "reduction") {
       return false;
     }
   }
@@ -68,16 +80,20 @@ bool IsTried(const OperatorInfo& info) {
   }
   // Errors of assertions are due to values, and the program chose their texts.
   if (absl::StrContains(info.name, "assert")) return false;
-  bool takes_generator = false;
-  for (size_t i = 0; i < info.arguments.size(); ++i) {
-    takes_generator |= info.arguments[i].kind == ArgumentKind::kGenerator;
-    // LAPACK trusts the row numbers in "pivots", and zero is not a valid one.
-    if (absl::StrContains(info.handle.schema().arguments()[i].name(),
-                          "pivots")) {
-      return false;
-    }
-  }
+  const bool takes_generator =
+      absl::c_any_of(info.arguments, [](const ArgumentInfo& argument) {
+        return argument.kind == ArgumentKind::kGenerator;
+      });
   return takes_generator || !info.may_draw;
+}
+
+// Returns whether zero is no sound value of the argument's elements. LAPACK
+// trusts the row numbers in "pivots", which begin at 1; and a kernel that
+// selects nothing accepts every dtype.
+bool NeedsOnes(const OperatorInfo& info, size_t argument) {
+  const std::string& name = info.handle.schema().arguments()[argument].name();
+  return absl::StrContains(name, "pivots") ||
+         (name == "mask" && absl::StartsWith(info.name, "aten::masked_select"));
 }
 
 // Returns the number of elements between the tensor's first and last one.
@@ -111,16 +127,19 @@ Size SizeOfStandIns(const OperatorInfo& info, Arguments arguments,
                                                      : Size::kNone;
 }
 
+// Every element of the stand-ins.
+enum class Fill { kZeros, kOnes };
+
 // Creates the stand-ins for the operands of one call. A tensor that is passed
 // twice has one stand-in, and exact stand-ins share memory as the operands do,
 // unless that memory is large.
 class StandIns {
  public:
-  explicit StandIns(Size size) : size_(size) {}
+  StandIns(Size size, Fill fill) : size_(size), fill_(fill) {}
 
   c10::IValue Of(const ArgumentInfo& info, const c10::IValue& value) {
     if (info.kind == ArgumentKind::kGenerator) {
-      return at::make_generator<at::CPUGeneratorImpl>();
+      return TrialGenerator();
     }
     if (value.isDevice()) return c10::Device(c10::kCPU);
     if (value.isTensor()) return Of(value.toTensor());
@@ -152,18 +171,23 @@ class StandIns {
     return copy;
   }
 
-  static at::Tensor Small(const at::Tensor& tensor) {
+  at::Tensor Filled(c10::IntArrayRef sizes, c10::ScalarType type) const {
+    return fill_ == Fill::kZeros ? at::zeros(sizes, type)
+                                 : at::empty(sizes, type).fill_(1);
+  }
+
+  at::Tensor Small(const at::Tensor& tensor) const {
     c10::DimVector sizes(tensor.sizes());
     for (int64_t& size : sizes) size = std::min(size, kSmallSize);
-    return at::zeros(sizes, tensor.scalar_type());
+    return Filled(sizes, tensor.scalar_type());
   }
 
   at::Tensor Exact(const at::Tensor& tensor) {
     const c10::StorageImpl* const storage =
         tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
     const auto bytes = static_cast<int64_t>(storage->nbytes());
-    if (bytes > kMostSharedBytes) {
-      return at::zeros({Extent(tensor)}, tensor.scalar_type())
+    if (bytes > kMostSharedBytes || fill_ == Fill::kOnes) {
+      return Filled({Extent(tensor)}, tensor.scalar_type())
           .as_strided(tensor.sizes(), tensor.strides());
     }
     at::Tensor& shared = storages_[storage];
@@ -174,18 +198,29 @@ class StandIns {
   }
 
   const Size size_;
+  const Fill fill_;
   absl::flat_hash_map<const c10::TensorImpl*, at::Tensor> tensors_;
   absl::flat_hash_map<const c10::StorageImpl*, at::Tensor> storages_;
 };
 
 torch::jit::Stack MakeStack(const OperatorInfo& info, Arguments arguments,
-                            Size size) {
-  StandIns stand_ins(size);
+                            Size size, Fill fill = Fill::kZeros) {
+  StandIns stand_ins(size, fill);
   torch::jit::Stack stack;
   for (size_t i = 0; i < arguments.size(); ++i) {
     stack.push_back(stand_ins.Of(info.arguments[i], arguments[i]));
+    if (arguments[i].isTensor() && NeedsOnes(info, i)) {
+      stack.back().toTensor().fill_(1);
+    }
   }
   return stack;
+}
+
+// Returns the kind of number on which a kernel's acceptance may depend.
+char KindOf(double number) {
+  if (number == 0) return '0';
+  if (number > 0) return number > 1 ? '+' : '1';
+  return number < 0 ? '-' : 'n';
 }
 
 char KindOf(const c10::Scalar& scalar) {
@@ -194,11 +229,18 @@ char KindOf(const c10::Scalar& scalar) {
   return scalar.isComplex() ? 'c' : 'i';
 }
 
+// Returns whether only the CPU's kernel checks the sizes of a call that writes
+// to an operand. The sizes of elementwise operators are known to fit.
+bool ChecksOwnSizes(const OperatorInfo& info) {
+  return info.writes && !info.is_out && !info.output_rules.elementwise;
+}
+
 // Returns a key of everything on which a kernel's acceptance depends: dtypes,
-// ranks, emptiness, modes, and whether numbers overflow a dtype.
+// ranks, emptiness, modes, dimensions, and whether numbers overflow a dtype.
 std::string KeyOf(const OperatorInfo& info, Arguments arguments) {
   std::string key(reinterpret_cast<const char*>(&info.operator_id),
                   sizeof(info.operator_id));
+  const bool sizes = ChecksOwnSizes(info);
   for (size_t i = 0; i < arguments.size(); ++i) {
     const c10::IValue& value = arguments[i];
     key.push_back('|');
@@ -208,17 +250,22 @@ std::string KeyOf(const OperatorInfo& info, Arguments arguments) {
         key.push_back(static_cast<char>(tensor.scalar_type()));
         key.push_back(static_cast<char>(tensor.dim()));
         key.push_back(tensor.numel() == 0 ? 'e' : 'f');
+        if (!sizes) return;
+        for (const int64_t size : tensor.sizes())
+          absl::StrAppend(&key, size, ",");
       });
     } else if (value.isScalar() &&
                info.arguments[i].kind == ArgumentKind::kScalar) {
       key.push_back(KindOf(value.toScalar()));
+      if (value.isDouble()) key.push_back(KindOf(value.toDouble()));
+    } else if (value.isDouble()) {
+      key.push_back(KindOf(value.toDouble()));
     } else if (value.isBool()) {
       key.push_back(value.toBool() ? '1' : '0');
     } else if (value.isString()) {
       key += value.toStringRef();
-    } else if (value.isInt() &&
-               info.handle.schema().arguments()[i].name() == "dtype") {
-      key.push_back(static_cast<char>(value.toInt()));
+    } else if (value.isInt()) {
+      absl::StrAppend(&key, value.toInt());
     }
   }
   key.push_back('|');
@@ -235,34 +282,125 @@ int& AttemptsOf(const OperatorInfo& info, Arguments arguments) {
   return attempts[KeyOf(info, arguments)];
 }
 
-// Returns whether the error concerns dtypes or, with exact stand-ins, sizes,
-// and not the values of the stand-ins.
+// Returns whether the error concerns dtypes or, with exact stand-ins, sizes and
+// numbers, and not the values of the stand-ins.
 bool IsAboutTheCall(const c10::Error& error, Size size) {
+  static constexpr absl::string_view kOfSizes[] = {"support",
+                                                   "implemented",
+                                                   "must match the size",
+                                                   "must be smaller",
+                                                   "non-zero size",
+                                                   "should be one of",
+                                                   "label_smoothing must",
+                                                   "tensor out"};
   if (dynamic_cast<const c10::NotImplementedError*>(&error) != nullptr) {
     return true;
   }
   const absl::string_view text = error.what_without_backtrace();
   if (absl::StrContains(text, "type")) return true;
   return size == Size::kExact &&
-         (absl::StrContains(text, "support") ||
-          absl::StrContains(text, "must match the size"));
+         absl::c_any_of(kOfSizes, [&](absl::string_view part) {
+           return absl::StrContains(text, part);
+         });
+}
+
+// Executes the call on CPU tensors; PyTorch's warnings reach the program.
+void RunAloud(const OperatorInfo& info, torch::jit::Stack* stack) {
+  // A trial on an autograd thread would otherwise create compute threads for
+  // that thread, and OpenMP slows down a process that has more compute threads
+  // than cores.
+  const OneThread one_thread;
+  const at::DisableRecordFunctionGuard unprofiled;
+  const c10::impl::ExcludeDispatchKeyGuard uncast(
+      c10::autocast_dispatch_keyset);
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  // Keeps the arguments alive, because a kernel that returns several outputs
+  // uses them after the stack has released them.
+  const torch::jit::Stack held = *stack;
+  info.handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU),
+                              stack);
+}
+
+// Returns whether the CPU's checks of the draw's numbers need no values.
+bool DrawsByNumbers(const OperatorInfo& info) {
+  static const auto* const names = new absl::flat_hash_set<std::string>{
+      "bernoulli",  "cauchy",  "exponential",     "geometric",
+      "log_normal", "normal",  "randint",         "randint_like",
+      "random",     "uniform", "rrelu_with_noise"};
+  if (!info.may_draw) return false;
+  absl::string_view base = info.handle.schema().name();
+  return absl::ConsumePrefix(&base, "aten::") &&
+         names->contains(absl::StripSuffix(base, "_"));
+}
+
+// Makes the call's draw without elements, which throws the CPU's error about
+// the call's numbers.
+void TryNumbers(const OperatorInfo& info, Arguments arguments) {
+  torch::jit::Stack stack;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const c10::IValue& value = arguments[i];
+    if (info.arguments[i].kind == ArgumentKind::kGenerator) {
+      stack.emplace_back(TrialGenerator());
+    } else if (value.isTensor() && IsRemote(value.toTensor())) {
+      stack.emplace_back(at::empty({0}, value.toTensor().scalar_type()));
+    } else if (info.arguments[i].kind == ArgumentKind::kIntegerList) {
+      stack.emplace_back(std::vector<int64_t>{0});
+    } else if (value.isDevice()) {
+      stack.emplace_back(c10::Device(c10::kCPU));
+    } else {
+      stack.push_back(value);
+    }
+  }
+  RunAloud(info, &stack);
+}
+
+// Returns whether the operator accepts other elements where it refuses zeros
+// and ones: lengths must add up to a size, and points fit a range.
+bool NeedsOtherValues(const OperatorInfo& info) {
+  for (const c10::Argument& argument : info.handle.schema().arguments()) {
+    for (const char* name :
+         {"offset", "length", "repeats", "zero_point", "indices_ptr", "crow"}) {
+      if (absl::StrContains(argument.name(), name)) return true;
+    }
+  }
+  return absl::StrContains(info.name, "sparse") || info.may_not_converge;
+}
+
+// Returns whether the call fails in the same way whatever its operands hold,
+// after it failed for zeros.
+bool FailsForOnesToo(const OperatorInfo& info, Arguments arguments, Size size,
+                     const c10::Error& error) {
+  const std::string text = error.what_without_backtrace();
+  // Smaller stand-ins have the operands' ranks, but not their sizes.
+  const bool about_rank = absl::StrContains(text, "Dimension out of range");
+  if ((size != Size::kExact && !about_rank) || NeedsOtherValues(info) ||
+      dynamic_cast<const c10::LinAlgError*>(&error) != nullptr) {
+    return false;
+  }
+  try {
+    torch::jit::Stack stack = MakeStack(info, arguments, size, Fill::kOnes);
+    RunOnCpu(info, &stack);
+  } catch (const c10::Error& other) {
+    return other.what_without_backtrace() == text;
+  } catch (const std::exception&) {
+  }
+  return false;
 }
 
 // Tries a factory that draws from the default generator, by making a draw of
 // the same kind.
-void TryToDraw(const OperatorInfo& info, const InferredResults& inferred) {
-  const bool normal = absl::StartsWith(info.name, "aten::randn");
-  if (!normal && !absl::StartsWith(info.name, "aten::rand")) return;
+void TryToDraw(const OperatorInfo& info, Arguments arguments,
+               const InferredResults& inferred) {
   if (inferred.results.size() != 1) return;
-  const at::Tensor value = at::zeros({1}, inferred.results[0].dtype);
-  const auto generator = at::make_generator<at::CPUGeneratorImpl>();
-  if (normal) {
-    value.normal_(0, 1, generator);
-  } else if (absl::StartsWith(info.name, "aten::randint") ||
-             absl::StartsWith(info.name, "aten::randperm")) {
-    value.random_(0, 1, generator);
-  } else {
-    value.uniform_(0, 1, generator);
+  const c10::ScalarType type = inferred.results[0].dtype;
+  if (absl::StartsWith(info.name, "aten::randperm")) {
+    at::native::check_supported_max_int_with_precision(arguments[0].toInt(),
+                                                       at::empty({0}, type));
+    at::empty({1}, type).random_(0, 1, TrialGenerator());
+  } else if (absl::StartsWith(info.name, "aten::randn")) {
+    at::empty({1}, type).normal_(0, 1, TrialGenerator());
+  } else if (absl::StartsWith(info.name, "aten::rand")) {
+    at::empty({1}, type).uniform_(0, 1, TrialGenerator());
   }
 }
 
@@ -284,27 +422,16 @@ bool MayWriteOutOfBounds(const OperatorInfo& info, Arguments arguments) {
 }  // namespace
 
 void RunOnCpu(const OperatorInfo& info, torch::jit::Stack* stack) {
-  // A trial on an autograd thread would otherwise create compute threads for
-  // that thread, and OpenMP slows down a process that has more compute threads
-  // than cores.
-  const OneThread one_thread;
   SilentWarnings silent;
   const c10::WarningUtils::WarningHandlerGuard quiet(&silent);
-  const at::DisableRecordFunctionGuard unprofiled;
-  const c10::impl::ExcludeDispatchKeyGuard uncast(
-      c10::autocast_dispatch_keyset);
-  const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  // Keeps the arguments alive, because a kernel that returns several outputs
-  // uses them after the stack has released them.
-  const torch::jit::Stack held = *stack;
-  info.handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU),
-                              stack);
+  RunAloud(info, stack);
 }
 
 void TryOnCpu(const OperatorInfo& info, Arguments arguments,
-              const InferredResults& inferred) {
+              const InferredResults& inferred, bool aloud) {
+  if (DrawsByNumbers(info)) TryNumbers(info, arguments);
   if (!IsTried(info)) {
-    TryToDraw(info, inferred);
+    TryToDraw(info, arguments, inferred);
     return;
   }
   int& attempts = AttemptsOf(info, arguments);
@@ -317,16 +444,40 @@ void TryOnCpu(const OperatorInfo& info, Arguments arguments,
   if (size == Size::kNone) return;
   try {
     torch::jit::Stack stack = MakeStack(info, arguments, size);
-    RunOnCpu(info, &stack);
-    attempts = kMostAttempts;
+    const WarningWatch watch;
+    (aloud ? RunAloud : RunOnCpu)(info, &stack);
+    // The next call of the kind warns, too.
+    if (!watch.warned()) attempts = kMostAttempts;
   } catch (const c10::Error& error) {
-    if (IsAboutTheCall(error, size)) throw;
+    if (IsAboutTheCall(error, size) ||
+        FailsForOnesToo(info, arguments, size, error)) {
+      throw;
+    }
     ++attempts;
   } catch (const std::exception& error) {
     // This is the error for a number that overflows the dtype.
     if (absl::StrContains(error.what(), "without overflow")) throw;
     ++attempts;
   }
+}
+
+bool TryOutputsOnCpu(const OperatorInfo& info, Arguments arguments) {
+  if (MayWriteOutOfBounds(info, arguments) || !IsTried(info)) return false;
+  const Size size = SizeOfStandIns(info, arguments, /*result_elements=*/0);
+  if (size == Size::kNone) return false;
+  try {
+    torch::jit::Stack stack = MakeStack(info, arguments, size);
+    for (size_t i = 0; i < arguments.size() && size == Size::kSmall; ++i) {
+      if (!info.arguments[i].is_out || !stack[i].isTensor()) continue;
+      stack[i] = at::empty({0}, stack[i].toTensor().scalar_type());
+    }
+    RunOnCpu(info, &stack);
+    return size == Size::kExact;
+  } catch (const c10::Error& error) {
+    if (IsAboutTheCall(error, size)) throw;
+  } catch (const std::exception&) {
+  }
+  return false;
 }
 
 void ThrowAsCpu(const OperatorInfo& info, Arguments arguments) {

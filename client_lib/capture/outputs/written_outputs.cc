@@ -13,6 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "client_lib/capture/inference/shape_inference.h"
 #include "client_lib/capture/operators/boxed_call.h"
+#include "client_lib/capture/outputs/cpu_trial.h"
 #include "client_lib/shape/stride_inference.h"
 
 namespace djinn::capture {
@@ -27,6 +28,7 @@ class WrittenOutputs {
       : info_(info), stack_(stack), capture_(capture) {}
 
   bool Prepare() {
+    if (info_.is_out) types_fit_ = TryOutputsOnCpu(info_, arguments());
     if (info_.output_rules.elementwise) CheckOverlap(info_, arguments());
     if (info_.functional != nullptr) {
       if (!CheckAgainstFunctional()) return false;
@@ -61,7 +63,8 @@ class WrittenOutputs {
     const InferredResults inferred =
         InferWithinLimits(*info_.functional, inputs);
     const bool not_executed = inferred.outcome == Outcome::kUnknown ||
-                              inferred.outcome == Outcome::kCastParts;
+                              inferred.outcome == Outcome::kCastParts ||
+                              AwaitsOutcome(*info_.functional, inputs);
     if (not_executed && info_.is_out) {
       RunThroughFunctional(inputs, written);
       return false;
@@ -71,7 +74,8 @@ class WrittenOutputs {
     }
     if (SizesOutputItself(inferred, written)) {
       for (size_t i = 0; i < written.size(); ++i) {
-        CheckOut(info_, arguments(), written[i], inferred.results[i]);
+        CheckOut(info_, arguments(), written[i], inferred.results[i],
+                 types_fit_);
       }
       RunThroughFunctional(inputs, written);
       return false;
@@ -115,10 +119,7 @@ class WrittenOutputs {
   // Returns whether PyTorch generated the operator from its functional form.
   // Such an operator resizes its outputs first, does not convert its result,
   // and does not keep its strides.
-  bool Generated() const {
-    return info_.handle.hasKernelForDispatchKey(
-        c10::DispatchKey::CompositeExplicitAutograd);
-  }
+  bool Generated() const { return info_.handle.hasTag(at::Tag::generated); }
 
   // Returns the written tensors, in the order of the functional form's results.
   std::vector<at::Tensor> Written() const {
@@ -154,7 +155,7 @@ class WrittenOutputs {
                   out.dtype(), " instead");
       return;
     }
-    CheckOut(info_, arguments(), out, result);
+    CheckOut(info_, arguments(), out, result, types_fit_);
     if (ResizeOut(out, result.sizes) && laid_out) {
       // Strides with gaps need more memory than the elements.
       const auto extent = static_cast<int64_t>(
@@ -198,6 +199,8 @@ class WrittenOutputs {
   const OperatorInfo& info_;
   torch::jit::Stack* const stack_;
   const CaptureFunction capture_;
+  // True if the CPU takes outputs of these dtypes.
+  bool types_fit_ = false;
 };
 
 void CheckSharing(Sharing allowed, const at::Tensor& written,
@@ -308,7 +311,7 @@ void CheckOverlap(const OperatorInfo& info,
 }
 
 void CheckOut(const OperatorInfo& info, c10::ArrayRef<c10::IValue> arguments,
-              const at::Tensor& out, const ResultMeta& result) {
+              const at::Tensor& out, const ResultMeta& result, bool type_fits) {
   const c10::ScalarType type = out.scalar_type();
   if (info.output_rules.truth) {
     TORCH_CHECK(type == c10::ScalarType::Bool || type == c10::ScalarType::Byte,
@@ -316,13 +319,15 @@ void CheckOut(const OperatorInfo& info, c10::ArrayRef<c10::IValue> arguments,
                 " only supports bool tensor for result, got: ", type);
     return;
   }
-  // Only abs() has a real result that a complex output accepts.
-  const bool widens =
-      c10::isComplexType(type) && !c10::isComplexType(result.dtype);
-  TORCH_CHECK(!info.output_rules.exact_type || type == result.dtype || widens,
-              "Found dtype ", type, " but expected ", result.dtype);
-  TORCH_CHECK(c10::canCast(result.dtype, type), "result type ", result.dtype,
-              " can't be cast to the desired output type ", type);
+  if (!type_fits) {
+    // Only abs() has a real result that a complex output accepts.
+    const bool widens =
+        c10::isComplexType(type) && !c10::isComplexType(result.dtype);
+    TORCH_CHECK(!info.output_rules.exact_type || type == result.dtype || widens,
+                "Found dtype ", type, " but expected ", result.dtype);
+    TORCH_CHECK(c10::canCast(result.dtype, type), "result type ", result.dtype,
+                " can't be cast to the desired output type ", type);
+  }
   if (!info.output_rules.elementwise) return;
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (info.arguments[i].is_out || !arguments[i].isTensor()) continue;

@@ -34,10 +34,11 @@ bool PrepareOutputs(const OperatorInfo& info, torch::jit::Stack* stack,
 void CheckOverlap(const OperatorInfo& info,
                   c10::ArrayRef<c10::IValue> arguments);
 
-// Checks an out= tensor before it is resized to the result. This check does not
-// apply to operators that PyTorch generated from their functional form.
+// Checks an out= tensor before it is resized to the result, without its dtype
+// if `type_fits`. This check does not apply to operators that PyTorch generated
+// from their functional form.
 void CheckOut(const OperatorInfo& info, c10::ArrayRef<c10::IValue> arguments,
-              const at::Tensor& out, const ResultMeta& result);
+              const at::Tensor& out, const ResultMeta& result, bool type_fits);
 
 // Checks the size and dtype of a tensor that is written in place.
 void CheckInPlace(const OperatorInfo& info, const at::Tensor& self,

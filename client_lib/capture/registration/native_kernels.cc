@@ -10,6 +10,7 @@
 #include <ATen/native/TensorFactories.h>
 #include <ATen/native/transformers/attention.h>
 #include <ATen/native/transformers/sdp_utils_cpp.h>
+#include <ATen/ops/_efficientzerotensor.h>
 #include <ATen/ops/_fused_sdp_choice_native.h>
 #include <ATen/ops/_linalg_check_errors_native.h>
 #include <ATen/ops/_new_zeros_with_same_feature_meta_native.h>
@@ -22,7 +23,6 @@
 #include <ATen/ops/view_as_complex_native.h>
 #include <ATen/ops/view_as_real_native.h>
 #include <ATen/ops/view_native.h>
-#include <ATen/ops/zeros.h>
 #include <c10/core/DeviceGuard.h>
 
 #include <cstring>
@@ -94,15 +94,20 @@ at::Tensor EmptyStrided(c10::SymIntArrayRef size, c10::SymIntArrayRef stride,
       RemoteAllocator(), kKeys, c10::dtype_or_default(dtype)));
 }
 
-// PyTorch returns zeros without memory here. The zeros of this kernel get
-// memory when they are first used.
+// Returns a symbolic zero, as for every device: a tensor without memory, whose
+// products are symbolic zeros even at infinities. PyTorch replaces it by zeros
+// before an operator that knows no symbolic zeros.
 at::Tensor EfficientZeroTensor(c10::SymIntArrayRef size,
                                std::optional<c10::ScalarType> dtype,
                                std::optional<c10::Layout> layout,
                                std::optional<c10::Device> device,
                                std::optional<bool> pin_memory) {
-  return at::zeros_symint(size, dtype, layout, DeviceOrCurrent(device),
-                          pin_memory);
+  CheckFactory(layout, pin_memory);
+  at::native::ZeroTensorAllocator allocator(DeviceOrCurrent(device));
+  return at::detail::empty_generic(
+      C10_AS_INTARRAYREF_SLOW(size), &allocator,
+      kKeys | c10::DispatchKeySet(c10::DispatchKey::ZeroTensor),
+      c10::dtype_or_default(dtype), std::nullopt);
 }
 
 at::Tensor AsStrided(const at::Tensor& self, c10::SymIntArrayRef size,
@@ -228,10 +233,6 @@ void LinalgCheckErrors(const at::Tensor& info, c10::string_view name,
 }
 
 bool Equal(const at::Tensor& self, const at::Tensor& other) {
-  TORCH_CHECK(self.dtype() == other.dtype(),
-              "Expected all tensors to have the "
-              "same dtype, but found ",
-              self.dtype(), " and ", other.dtype());
   if (self.sizes() != other.sizes()) return false;
   return at::eq(self, other).all().item<bool>();
 }
@@ -352,6 +353,26 @@ void WholeKernel::operator()(const c10::OperatorHandle& op,
     rule_->Split(op, keys, stack);
   } else {
     CaptureCall(*info_, stack);
+  }
+}
+
+void ZeroKernel::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet,
+                            torch::jit::Stack* stack) {
+  std::optional<at::Tensor> zero;
+  for (const c10::IValue& argument : ArgumentsOf(*info_, *stack)) {
+    if (argument.isTensor() && argument.toTensor().defined() &&
+        argument.toTensor()._is_zerotensor()) {
+      zero = argument.toTensor();
+    }
+  }
+  if (!zero.has_value()) {
+    CaptureCall(*info_, stack);
+  } else if (info_->reentry != c10::DispatchKey::Undefined) {
+    op.callBoxedForDispatchKey(info_->reentry, *stack);
+  } else {
+    // A product of vectors.
+    torch::jit::drop(*stack, info_->arguments.size());
+    stack->emplace_back(at::_efficientzerotensor({}, zero->options()));
   }
 }
 

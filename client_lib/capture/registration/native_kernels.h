@@ -67,6 +67,20 @@ class ListKernel : public c10::OperatorKernel {
   const OperatorInfo* const info_;
 };
 
+// Captures an operator that PyTorch's symbolic zeros reach: a composite of
+// others, or a product of vectors, which is a symbolic zero then.
+class ZeroKernel : public c10::OperatorKernel {
+ public:
+  // `info` lives for the rest of the process.
+  explicit ZeroKernel(const OperatorInfo* info) : info_(info) {}
+
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet,
+                  torch::jit::Stack* stack);
+
+ private:
+  const OperatorInfo* const info_;
+};
+
 // Registers the typed kernels at PrivateUse1: those that create tensors and
 // views, move bytes, or answer questions about a tensor.
 std::set<std::string> RegisterNativeKernels(torch::Library* library);

@@ -328,6 +328,12 @@ class Registrar {
             std::make_unique<NondeterministicKernel>(info, each.told));
       }
     }
+    constexpr c10::DispatchKey kZero = c10::DispatchKey::ZeroTensor;
+    if (!info->is_view && info->handle.hasKernelForDispatchKey(kZero) &&
+        info->handle.isKernelFallthroughKernel(kZero)) {
+      return CppFunction::makeFromBoxedFunctor(
+          std::make_unique<ZeroKernel>(info));
+    }
     return CppFunction::makeFromBoxedFunctor(
         std::make_unique<CaptureKernel>(info));
   }

@@ -145,6 +145,7 @@ class RecordingDevice : public VirtualDevice {
     return absl::UnimplementedError("a recorder executes nothing");
   }
   void ForgetModel(uint64_t) override {}
+  absl::Status CatchUp() override { return absl::OkStatus(); }
   absl::Status Synchronize() override { return absl::OkStatus(); }
   absl::StatusOr<DevicePlacement> Placement() override {
     DevicePlacement placement{"recorder", "for tests", kMemoryBytes};

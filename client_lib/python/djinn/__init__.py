@@ -25,6 +25,7 @@ from djinn import (  # noqa: E402  (needs the library)
     _frameworks,
     _higher_order,
     _inductor,
+    _optimizers,
     _processors,
     _safetensors,
     _switches,
@@ -73,6 +74,7 @@ _higher_order.teach()
 _processors.leave_alone()
 _safetensors.teach()
 _inductor.refuse()
+_optimizers.choose_as_cpu()
 _automatic.begin()
 _switches.watch(_frameworks.is_wanted)
 _frameworks.begin()

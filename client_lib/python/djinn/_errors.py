@@ -31,7 +31,13 @@ class OutOfMemoryError(Error, torch.OutOfMemoryError):
     """A worker has too little memory. It is also a torch.OutOfMemoryError."""
 
 
+class LinAlgError(Error, torch.linalg.LinAlgError):
+    """A matrix could not be decomposed. It is also a torch.linalg.LinAlgError."""
+
+
 def from_fields(code, reason, error_id, message, retry_after):
     out_of_memory = code == "RESOURCE_EXHAUSTED" and "MEMORY" in reason
     kind = OutOfMemoryError if out_of_memory else Error
+    if reason == "LINALG_FAILED":
+        kind = LinAlgError
     return kind(message, code, reason, error_id, retry_after)

@@ -4,8 +4,13 @@
 #include <cassert>
 #include <utility>
 
+#include "absl/base/optimization.h"
+
 namespace djinn {
 namespace {
+
+// A call with more storages finds them in a map.
+constexpr size_t kMostSearched = 64;
 
 // First byte of every argument and result.
 enum Tag : uint8_t {
@@ -295,8 +300,11 @@ void Call::Begin(uint32_t operator_id) {
   site_ = 0;
   bytes_.clear();
   touches_.clear();
+  if (!touch_of_storage_.empty()) touch_of_storage_.clear();
   floats_.clear();
   scalar_tensors_.clear();
+  list_entries_ = 0;
+  longest_text_ = 0;
 }
 
 void Call::AddNone() { PutTag(kNone); }
@@ -305,7 +313,7 @@ void Call::AddTensor(const Operand& operand) { PutView(kTensor, operand); }
 
 void Call::AddTensorList(size_t count) {
   PutTag(kTensorList);
-  Put(static_cast<uint32_t>(count));
+  PutCount(count);
 }
 
 void Call::AddInteger(int64_t value) {
@@ -315,7 +323,7 @@ void Call::AddInteger(int64_t value) {
 
 void Call::AddIntegers(absl::Span<const int64_t> values) {
   PutTag(kIntegers);
-  Put(static_cast<uint32_t>(values.size()));
+  PutCount(values.size());
   for (const int64_t value : values) Put(value);
 }
 
@@ -326,7 +334,7 @@ void Call::AddBoolean(bool value) {
 
 void Call::AddBooleans(absl::Span<const uint8_t> values) {
   PutTag(kBooleans);
-  Put(static_cast<uint32_t>(values.size()));
+  PutCount(values.size());
   for (const uint8_t value : values) Put(value);
 }
 
@@ -337,7 +345,7 @@ void Call::AddReal(double value) {
 
 void Call::AddReals(absl::Span<const double> values) {
   PutTag(kReals);
-  Put(static_cast<uint32_t>(values.size()));
+  PutCount(values.size());
   for (const double value : values) Put(value);
 }
 
@@ -349,6 +357,7 @@ void Call::AddComplex(std::complex<double> value) {
 
 void Call::AddText(absl::string_view text) {
   PutTag(kText);
+  longest_text_ = std::max(longest_text_, text.size());
   Put(static_cast<uint32_t>(text.size()));
   bytes_.insert(bytes_.end(), text.begin(), text.end());
 }
@@ -372,7 +381,7 @@ void Call::AddDevice() { PutTag(kDevice); }
 
 void Call::AddScalars(absl::Span<const srg::Scalar> scalars) {
   PutTag(kScalars);
-  Put(static_cast<uint32_t>(scalars.size()));
+  PutCount(scalars.size());
   for (const srg::Scalar& scalar : scalars) {
     Put(static_cast<uint8_t>(scalar.index()));
     if (const auto* integer = std::get_if<int64_t>(&scalar)) {
@@ -396,15 +405,25 @@ void Call::SetImplicitGenerator(RemoteStorage* generator) {
 
 void Call::AddResult(const Operand& result) {
   assert(result.access == kCreates);
+  ++list_entries_;
   PutView(kResult, result);
 }
 
-void Call::AddUndefinedResult() { PutTag(kUndefinedResult); }
+void Call::AddUndefinedResult() {
+  ++list_entries_;
+  PutTag(kUndefinedResult);
+}
 
 void Call::AddUnknownResult(RemoteStorage* storage) {
   PutTag(kUnknownResult);
   Put(TouchIndex(storage, kCreates));
   ++unknown_results_;
+  ++list_entries_;
+}
+
+void Call::PutCount(size_t count) {
+  list_entries_ += count;
+  Put(static_cast<uint32_t>(count));
 }
 
 void Call::PutView(uint8_t tag, const Operand& operand) {
@@ -434,14 +453,24 @@ void Call::PutView(uint8_t tag, const Operand& operand) {
 }
 
 uint32_t Call::TouchIndex(RemoteStorage* storage, uint8_t access) {
-  for (size_t i = 0; i < touches_.size(); ++i) {
-    if (touches_[i].storage.get() == storage) {
-      touches_[i].access |= access;
-      return static_cast<uint32_t>(i);
+  const auto next = static_cast<uint32_t>(touches_.size());
+  uint32_t index = 0;
+  if (ABSL_PREDICT_TRUE(next <= kMostSearched)) {
+    while (index < next && touches_[index].storage.get() != storage) ++index;
+  } else {
+    if (touch_of_storage_.empty()) {
+      for (; index < next; ++index) {
+        touch_of_storage_.emplace(touches_[index].storage.get(), index);
+      }
     }
+    index = touch_of_storage_.try_emplace(storage, next).first->second;
   }
-  touches_.push_back({StoragePtr(storage), access});
-  return static_cast<uint32_t>(touches_.size() - 1);
+  if (index == next) {
+    touches_.push_back({StoragePtr(storage), access});
+  } else {
+    touches_[index].access |= access;
+  }
+  return index;
 }
 
 srg::Node DecodeCall(absl::string_view bytes, absl::Span<const uint32_t> slots,

@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
@@ -131,6 +132,11 @@ class Call {
     return scalar_tensors_;
   }
   uint32_t unknown_results() const { return unknown_results_; }
+  // Returns the number of entries of all lists and of results together, as
+  // srg::Validate() counts them.
+  size_t list_entries() const { return list_entries_; }
+  // Returns the bytes of the longest text argument, or 0 if there is none.
+  size_t longest_text() const { return longest_text_; }
 
  private:
   void PutTag(uint8_t tag) { bytes_.push_back(tag); }
@@ -144,13 +150,20 @@ class Call {
   // call has none for the storage.
   uint32_t TouchIndex(RemoteStorage* storage, uint8_t access);
 
+  // Adds the count of a list's elements to the template.
+  void PutCount(size_t count);
+
   uint32_t operator_id_ = 0;
   uint32_t unknown_results_ = 0;
   uint32_t site_ = 0;
   std::vector<uint8_t> bytes_;
   std::vector<Touch> touches_;
+  // The positions in `touches_`, once they are too many to search.
+  absl::flat_hash_map<const RemoteStorage*, uint32_t> touch_of_storage_;
   std::vector<double> floats_;
   std::vector<ScalarValue> scalar_tensors_;
+  size_t list_entries_ = 0;
+  size_t longest_text_ = 0;
 };
 
 // Numbers that DecodeCall() assigns to holes across the calls of one segment.

@@ -249,13 +249,17 @@ void DeviceRouter::ForgetModel(uint64_t model_id) {
   first().ForgetModel(model_id);
 }
 
-absl::Status DeviceRouter::Synchronize() {
+absl::Status DeviceRouter::CatchUp() {
   if (IsForkedChild()) return AfterForkError();
   absl::Status status;
   for (int member = 0; member < workers_.count(); ++member) {
     status.Update(workers_.at(member).CatchUp());
   }
-  DJINN_RETURN_IF_ERROR(status);
+  return status;
+}
+
+absl::Status DeviceRouter::Synchronize() {
+  DJINN_RETURN_IF_ERROR(CatchUp());
   return context_->root_errors.TakeUnreported(index());
 }
 

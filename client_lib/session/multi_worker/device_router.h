@@ -59,6 +59,7 @@ class DeviceRouter final : public VirtualDevice {
                              absl::string_view name,
                              std::vector<StoragePtr> storages) override;
   void ForgetModel(uint64_t model_id) override;
+  absl::Status CatchUp() override;
   absl::Status Synchronize() override;
   absl::StatusOr<DevicePlacement> Placement() override;
 

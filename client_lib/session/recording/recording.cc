@@ -113,10 +113,8 @@ absl::StatusOr<std::shared_ptr<CapturedGraph>> Recorder::Finish(
   DJINN_RETURN_IF_ERROR(NoneStays(roles));
 
   for (size_t begin = 0; begin < steps_.size();) {
-    size_t end = std::min(steps_.size(), begin + kMaxPartCalls);
-    if (begin < needed && needed + kMinRest <= steps_.size()) {
-      end = std::min(end, needed);
-    }
+    const bool split = begin < needed && needed + kMinRest <= steps_.size();
+    const size_t end = PartEnd(begin, split ? needed : steps_.size());
     captured_graph->parts.push_back(BuildPart(begin, end, roles));
     begin = end;
   }
@@ -173,6 +171,17 @@ absl::Status Recorder::NoneStays(const Roles& roles) const {
                    maker->site() == 0
                        ? ""
                        : Describe(CallSiteTable::Global().Get(maker->site()))));
+}
+
+size_t Recorder::PartEnd(size_t begin, size_t last) const {
+  size_t end = begin, touches = 0, bytes = 0;
+  while (end < std::min(last, begin + kMaxPartCalls) &&
+         touches < kMaxPartTouches && bytes < kMaxPartBytes) {
+    touches += steps_[end].call.touches().size();
+    bytes += steps_[end].call.bytes().size();
+    ++end;
+  }
+  return end;
 }
 
 CapturedPart Recorder::BuildPart(size_t begin, size_t end,

@@ -103,6 +103,9 @@ class Recorder {
   // executes. A worker accepts runs up to this limit.
   static constexpr size_t kMaxCalls = 65536;
   static constexpr size_t kMaxPartCalls = 4096;
+  // Operands and results, and bytes of call templates, after which a part ends.
+  static constexpr size_t kMaxPartTouches = 32768;
+  static constexpr size_t kMaxPartBytes = 4 << 20;
   // The calls after the last one that awaited outputs need get a run of their
   // own if there are at least this many.
   static constexpr size_t kMinRest = 4;
@@ -150,6 +153,9 @@ class Recorder {
   Roles FindRoles(absl::Span<RemoteStorage* const> given,
                   CapturedGraph* captured_graph) const;
   absl::Status NoneStays(const Roles& roles) const;
+  // Returns where the part that begins at the call ends, at `last` at the
+  // latest.
+  size_t PartEnd(size_t begin, size_t last) const;
   // Builds a part of the calls [begin, end).
   CapturedPart BuildPart(size_t begin, size_t end, const Roles& roles) const;
 

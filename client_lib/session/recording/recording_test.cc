@@ -132,6 +132,30 @@ TEST_F(CapturedGraphTest, OutputsThatAreNotAwaitedDoNotHoldTheOthersUp) {
   EXPECT_EQ(record(/*awaited=*/2), 1u);
 }
 
+TEST_F(CapturedGraphTest, APartHasFewerSlotsThanAWorkerAllows) {
+  const StoragePtr input = Uploaded();
+  ASSERT_TRUE(device_->graphs().Start(kLane).ok());
+  const StoragePtr loss = device_->NewStorage(4);
+  Call(1, {{input, kReads}, {loss, kCreates}});
+  constexpr int kCalls = 5;
+  std::vector<StoragePtr> made;
+  for (int call = 0; call < kCalls; ++call) {
+    std::vector<Use> uses = {{loss, kReads}};
+    for (size_t i = 0; i < Recorder::kMaxPartTouches / 2; ++i) {
+      made.push_back(device_->NewStorage(1));
+      uses.push_back({made.back(), kCreates});
+    }
+    Call(2, uses);
+  }
+  for (StoragePtr& storage : made) Drop(storage);
+  const auto captured_graph = Finish({input}, {loss}, /*awaited=*/0);
+  ASSERT_TRUE(captured_graph.ok()) << captured_graph.status();
+  EXPECT_EQ((*captured_graph)->parts.size(), 3u);
+  for (const CapturedPart& part : (*captured_graph)->parts) {
+    EXPECT_LE(part.slots.size(), 1.5 * Recorder::kMaxPartTouches + 2);
+  }
+}
+
 TEST_F(CapturedGraphTest, OrdinaryCallsAndReplaysKeepTheirOrder) {
   const auto captured_graph = RecordStep();
   ASSERT_TRUE(captured_graph.ok());

@@ -3,13 +3,49 @@
 #include <algorithm>
 
 #include "absl/base/optimization.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "client_lib/session/model/execution_flag.h"
+#include "client_lib/session/model/operator_table.h"
 #include "common/base/error.h"
+#include "common/base/status_macros.h"
+#include "common/srg/validate.h"
 
 namespace djinn {
+namespace {
+
+absl::Status TooLarge(const Call& call, absl::string_view what, size_t count,
+                      size_t most) {
+  return MakeError(
+      absl::StatusCode::kInvalidArgument, "CALL_TOO_LARGE",
+      absl::StrCat(OperatorTable::Global().Get(call.operator_id()).FullName(),
+                   " has ", count, " ", what, "; one call has at most ", most));
+}
+
+// Checks the limits that a worker puts on one call.
+absl::Status CheckSize(const Call& call) {
+  constexpr srg::GraphCaps kCaps;
+  if (ABSL_PREDICT_FALSE(call.list_entries() > kCaps.max_list_entries)) {
+    return TooLarge(call, "list entries, results included", call.list_entries(),
+                    kCaps.max_list_entries);
+  }
+  if (ABSL_PREDICT_FALSE(call.longest_text() > kCaps.max_text_bytes)) {
+    return TooLarge(call, "bytes in a text argument", call.longest_text(),
+                    kCaps.max_text_bytes);
+  }
+  if (ABSL_PREDICT_FALSE(call.bytes().size() >
+                         SegmentRecorder::kMaxCallBytes)) {
+    return TooLarge(call, "bytes of sizes, strides and numbers",
+                    call.bytes().size(), SegmentRecorder::kMaxCallBytes);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
 
 absl::Status SegmentRecorder::Check(Call* call,
                                     const VirtualDevice* device) const {
+  DJINN_RETURN_IF_ERROR(CheckSize(*call));
   for (const Touch& touch : call->touches()) {
     const RemoteStorage& storage = *touch.storage.get();
     if (ABSL_PREDICT_FALSE(storage.device_.get() != device)) {
@@ -83,7 +119,8 @@ const Segment* SegmentRecorder::Record(uint32_t lane, Call* call,
     return tail;
   }
   if (own->calls().size() >= own->cap() ||
-      own->bytes().size() >= kMaxSegmentBytes) {
+      own->bytes().size() >= kMaxSegmentBytes ||
+      own->touches().size() >= kMaxSegmentTouches) {
     Seal(own, sealed);
     Continue(lane);
   }

@@ -55,10 +55,15 @@ class SegmentRecorder {
   static constexpr size_t kFirstCalls = 32;
   // Bytes of call templates after which a segment is sealed.
   static constexpr size_t kMaxSegmentBytes = 1 << 20;
+  // Operands and results after which a segment is sealed.
+  static constexpr size_t kMaxSegmentTouches = 32768;
+  // Limit on the bytes of one call's template.
+  static constexpr size_t kMaxCallBytes = 16 << 20;
 
   // Rejects calls that would make the rest of the session undefined: a call
   // with storages of another device, a second creation of a storage, or a draw
-  // from a generator that was never seeded.
+  // from a generator that was never seeded. Rejects calls that no worker takes
+  // (CALL_TOO_LARGE), because a worker refuses a graph as a whole.
   absl::Status Check(Call* call, const VirtualDevice* device) const;
 
   // Stamps the call's touches and appends the call to the lane's segment.

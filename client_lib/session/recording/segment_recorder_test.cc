@@ -1,6 +1,7 @@
 #include "client_lib/session/recording/segment_recorder.h"
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "client_lib/session/stream/graph_table.h"
@@ -9,6 +10,7 @@
 #include "common/base/error.h"
 #include "common/srg/proto_codec.h"
 #include "common/srg/validate.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace djinn {
@@ -129,6 +131,66 @@ TEST_F(SegmentRecorderTest, RefusesWhatCannotBe) {
   Call draw = MakeCall(0, {{generator, kDraws}});
   EXPECT_EQ(ErrorReason(recorder_.Check(&draw, nullptr)),
             "GENERATOR_NOT_SEEDED");
+}
+
+TEST_F(SegmentRecorderTest, RefusesCallsThatNoWorkerTakes) {
+  constexpr srg::GraphCaps kCaps;
+  Call call;
+  const auto list_of = [&](size_t count) {
+    call.Begin(TestOperator(0));
+    call.AddTensorList(count);
+    for (size_t i = 0; i < count; ++i) call.AddNone();
+    call.AddUndefinedResult();
+  };
+  list_of(kCaps.max_list_entries - 1);
+  EXPECT_TRUE(recorder_.Check(&call, nullptr).ok());
+  list_of(kCaps.max_list_entries);
+  const absl::Status status = recorder_.Check(&call, nullptr);
+  EXPECT_EQ(ErrorReason(status), "CALL_TOO_LARGE");
+  EXPECT_THAT(status.message(),
+              testing::HasSubstr("test::op0 has 65537 list entries"));
+  call.Begin(TestOperator(0));
+  call.AddText(std::string(kCaps.max_text_bytes, 'x'));
+  EXPECT_TRUE(recorder_.Check(&call, nullptr).ok());
+  call.AddText(std::string(kCaps.max_text_bytes + 1, 'x'));
+  EXPECT_EQ(ErrorReason(recorder_.Check(&call, nullptr)), "CALL_TOO_LARGE");
+}
+
+TEST_F(SegmentRecorderTest, SegmentsStayBelowTheCapOfSlots) {
+  constexpr size_t kOperands = 10000;
+  std::vector<Use> uses;
+  for (size_t i = 0; i < kOperands; ++i) uses.push_back({NewCreated(), kReads});
+  size_t calls = 0;
+  SealedSegments sealed;
+  while (sealed.empty()) {
+    sealed = Record(1, MakeCall(0, uses));
+    ++calls;
+  }
+  EXPECT_EQ(calls, SegmentRecorder::kMaxSegmentTouches / kOperands + 1);
+  EXPECT_LT(sealed[0]->touches().size() + srg::GraphCaps().max_list_entries,
+            srg::GraphCaps().max_slots);
+}
+
+TEST(CallTest, AStorageIsTouchedOnceHoweverManyThereAre) {
+  std::vector<StoragePtr> storages;
+  for (uint64_t id = 1; id <= 200; ++id) {
+    storages.push_back(StoragePtr(new RemoteStorage(id, nullptr, 16)));
+  }
+  std::vector<Use> uses;
+  for (const StoragePtr& storage : storages) uses.push_back({storage, kReads});
+  for (const StoragePtr& storage : storages) uses.push_back({storage, kWrites});
+  Call call = MakeCall(0, uses);
+  ASSERT_EQ(call.touches().size(), storages.size());
+  for (size_t i = 0; i < storages.size(); ++i) {
+    EXPECT_EQ(call.touches()[i].storage.get(), storages[i].get());
+    EXPECT_EQ(call.touches()[i].access, kReads | kWrites);
+  }
+  // Nothing stays of one call for the next.
+  call.Begin(TestOperator(0));
+  Operand operand;
+  operand.storage = storages[150].get();
+  call.AddTensor(operand);
+  ASSERT_EQ(call.touches().size(), 1u);
 }
 
 TEST_F(SegmentRecorderTest, TooManyOpenSegmentsSealTheOldest) {

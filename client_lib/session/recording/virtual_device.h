@@ -230,8 +230,10 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
   virtual void ForgetModel(uint64_t model_id) = 0;
 
   // Seals every lane and waits until the worker has executed everything.
-  // Returns the first root error that no call has reported yet, if there is
-  // one.
+  // Returns a failure of the device, but none of a value.
+  virtual absl::Status CatchUp() = 0;
+  // Does the same, and returns the first root error that no call has reported
+  // yet, if there is one.
   virtual absl::Status Synchronize() = 0;
 
   // Returns where the device runs. Requests the lease if there is none yet.

@@ -25,6 +25,9 @@ absl::Status StatusOfCurrentException(absl::string_view reason) {
     // and of its processes, which is all tenants'.
     const absl::string_view message = error.what_without_backtrace();
     return OutOfMemory(message.substr(0, message.find(" GPU ")));
+  } catch (const c10::LinAlgError& error) {
+    return MakeError(absl::StatusCode::kInvalidArgument, "LINALG_FAILED",
+                     error.what_without_backtrace());
   } catch (const c10::Error& error) {
     const absl::string_view message = error.what_without_backtrace();
     // The default allocator throws no exception type of its own, so its text

@@ -10,9 +10,10 @@
 namespace djinn::worker {
 
 // Returns the exception being handled as a status; call it in a catch block.
-// Out of memory becomes ResourceExhausted (OUT_OF_MEMORY). PyTorch's internal
-// errors and exceptions of unknown type become Internal, all others
-// InvalidArgument, both with `reason`. The text is PyTorch's without its C++
+// Out of memory becomes ResourceExhausted (OUT_OF_MEMORY), and the failure of a
+// decomposition InvalidArgument (LINALG_FAILED). PyTorch's internal errors and
+// exceptions of unknown type become Internal, all others InvalidArgument, both
+// with `reason`. The text is PyTorch's without its C++
 // backtrace.
 absl::Status StatusOfCurrentException(absl::string_view reason);
 

@@ -296,7 +296,10 @@ absl::Status CheckOrders(const NamedValues& values) {
   at::Tensor rounds = RoundsOfOrders(n);
   if (absl::StrContains(values.op(), "chebyshev")) {
     const bool shifted = absl::StrContains(values.op(), "shifted");
-    const at::Tensor place = shifted ? x * 2 - 1 : x;
+    // Truth values have no sign and no difference.
+    const at::Tensor number =
+        x.scalar_type() == at::kBool ? x.to(at::kByte) : x;
+    const at::Tensor place = shifted ? number * 2 - 1 : number;
     rounds = rounds * place.abs().ge(1).to(at::kDouble);
   } else {
     rounds = rounds * at::ones_like(x, at::kDouble);

@@ -1,0 +1,30 @@
+"""Makes optimizers whose list form rounds otherwise than their loop take the loop by default.
+
+PyTorch takes the list form (`foreach`) on every device but the CPU. Most optimizers compute
+the same bits in both forms, and then the list form needs far fewer calls.
+"""
+
+import functools
+
+import torch
+from torch.optim import adamax, asgd, nadam, radam
+
+_NAME = torch._C._get_privateuse1_backend_name()
+# Adamax differs if its learning rate is a tensor.
+_MODULES = (adamax, asgd, nadam, radam)
+
+
+def _choosing_loops(choose):
+    @functools.wraps(choose)
+    def choose_as_cpu(params, differentiable, use_fused=False):
+        if any(p is not None and p.device.type == _NAME for p in params):
+            return False, False
+        return choose(params, differentiable, use_fused)
+
+    return choose_as_cpu
+
+
+def choose_as_cpu():
+    """Replaces the choice of those optimizers, which `foreach=True` overrides."""
+    for module in _MODULES:
+        module._default_to_fused_or_foreach = _choosing_loops(module._default_to_fused_or_foreach)
