@@ -232,11 +232,11 @@ class ObserverKernel : public c10::OperatorKernel {
     const at::Tensor minima = tensor(3);
     const int64_t axis = torch::jit::peek(*stack, 10, count).toInt();
     const bool per_channel = torch::jit::peek(*stack, 11, count).toBool();
-    // The kernel refuses another axis.
-    if (per_channel && axis == 0 && minima.numel() == 0 &&
-        tensor(0).dim() > 0) {
+    // A wrong axis is the kernel's to refuse.
+    if (per_channel && minima.numel() == 0 && axis >= 0 &&
+        axis < tensor(0).dim()) {
       constexpr float kInfinity = std::numeric_limits<float>::infinity();
-      const int64_t channels = tensor(0).size(0);
+      const int64_t channels = tensor(0).size(axis);
       minima.resize_(channels).fill_(kInfinity);
       tensor(4).resize_(channels).fill_(-kInfinity);
       tensor(5).resize_(channels);
