@@ -1,6 +1,7 @@
 #include "gpu_worker/device/torch/switch_scope.h"
 
 #include <atomic>
+#include <future>
 #include <thread>
 #include <vector>
 
@@ -77,12 +78,18 @@ TEST(SwitchScopeTest, ComputeThreadsFlushWithinTheScopeOnly) {
   at::set_num_threads(2);
   const at::Tensor tiny = at::full({1 << 20}, 1e-38, at::kFloat);
   EXPECT_FALSE(tiny.mul(0.1).eq(0).any().item<bool>());
+  // A thread takes over the mode of the one that starts it.
+  std::promise<void> entered;
+  std::thread other([&] {
+    entered.get_future().wait();
+    EXPECT_FALSE(AllAreFlushed());
+  });
   Switches switches;
   switches.flush_denormal = true;
   {
     const SwitchScope scope(switches);
     EXPECT_TRUE(AllAreFlushed());
-    std::thread other([] { EXPECT_FALSE(AllAreFlushed()); });
+    entered.set_value();
     other.join();
   }
   EXPECT_FALSE(tiny.mul(0.1).eq(0).any().item<bool>());
