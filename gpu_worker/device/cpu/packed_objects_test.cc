@@ -99,7 +99,7 @@ class PackedObjectsTest : public testing::Test {
 
 TEST_F(PackedObjectsTest, AnUnchangedWeightIsPackedOnce) {
   const Weight weight(2);
-  for (int i = 0; i < 3; ++i) EXPECT_EQ(Multiply(weight), 16);
+  for (int i = 0; i < 3; ++i) EXPECT_FLOAT_EQ(Multiply(weight), 16);
   EXPECT_EQ(spare_.tenants, std::vector<std::string>{tenant_});
   EXPECT_EQ(spare_.used(), kObjectBytes);
   EXPECT_EQ(objects_.bytes(), kObjectBytes);
@@ -107,20 +107,20 @@ TEST_F(PackedObjectsTest, AnUnchangedWeightIsPackedOnce) {
 
 TEST_F(PackedObjectsTest, AWriteOfAnyPartIsSeen) {
   const Weight weight(2);
-  EXPECT_EQ(Multiply(weight), 16);
+  EXPECT_FLOAT_EQ(Multiply(weight), 16);
   weight.Write(0, 3);
   EXPECT_EQ(spare_.used(), 0u);
-  EXPECT_EQ(Multiply(weight), 24);
+  EXPECT_FLOAT_EQ(Multiply(weight), 24);
   weight.Write(1, 2);
-  EXPECT_EQ(Multiply(weight), 48);
+  EXPECT_FLOAT_EQ(Multiply(weight), 48);
   weight.Write(2, 1);
-  EXPECT_EQ(Multiply(weight), 32);
+  EXPECT_FLOAT_EQ(Multiply(weight), 32);
   EXPECT_EQ(packed(), 4u);
 }
 
 TEST_F(PackedObjectsTest, AnObjectEndsWithItsBuffer) {
   {
-    EXPECT_EQ(Multiply(Weight(2)), 16);
+    EXPECT_FLOAT_EQ(Multiply(Weight(2)), 16);
   }
   EXPECT_EQ(spare_.used(), 0u);
   EXPECT_EQ(objects_.bytes(), 0u);
@@ -130,7 +130,7 @@ TEST_F(PackedObjectsTest, ObjectsThatAWrittenPartMadeUselessAreBounded) {
   const Weight weight(2);
   for (int i = 0; i < 20; ++i) {
     weight.Write(1, i + 1);
-    EXPECT_EQ(Multiply(weight), 16 * (i + 1));
+    EXPECT_FLOAT_EQ(Multiply(weight), 16 * (i + 1));
     EXPECT_LE(objects_.bytes(), 4 * kObjectBytes);
   }
 }
@@ -138,22 +138,23 @@ TEST_F(PackedObjectsTest, ObjectsThatAWrittenPartMadeUselessAreBounded) {
 TEST_F(PackedObjectsTest, TheLeastRecentlyUsedObjectsMakeRoom) {
   std::vector<Weight> weights;
   for (int i = 1; i <= 4; ++i) weights.emplace_back(i);
-  for (int i = 0; i < 4; ++i) EXPECT_EQ(Multiply(weights[i]), 8 * (i + 1));
-  EXPECT_EQ(Multiply(weights[0]), 8);
+  for (int i = 0; i < 4; ++i)
+    EXPECT_FLOAT_EQ(Multiply(weights[i]), 8 * (i + 1));
+  EXPECT_FLOAT_EQ(Multiply(weights[0]), 8);
   EXPECT_EQ(packed(), 4u);
   const Weight fifth(5);
-  EXPECT_EQ(Multiply(fifth), 40);
+  EXPECT_FLOAT_EQ(Multiply(fifth), 40);
   EXPECT_EQ(objects_.bytes(), 4 * kObjectBytes);
-  EXPECT_EQ(Multiply(weights[0]), 8);
+  EXPECT_FLOAT_EQ(Multiply(weights[0]), 8);
   EXPECT_EQ(packed(), 5u);
-  EXPECT_EQ(Multiply(weights[1]), 16);
+  EXPECT_FLOAT_EQ(Multiply(weights[1]), 16);
   EXPECT_EQ(packed(), 6u);
 }
 
 TEST_F(PackedObjectsTest, WithoutMemoryAWeightIsPackedForTheCall) {
   spare_.limit = kObjectBytes - 1;
   const Weight weight(2);
-  for (int i = 0; i < 2; ++i) EXPECT_EQ(Multiply(weight), 16);
+  for (int i = 0; i < 2; ++i) EXPECT_FLOAT_EQ(Multiply(weight), 16);
   EXPECT_EQ(packed(), 2u);
   EXPECT_EQ(objects_.bytes(), 0u);
 }
@@ -164,9 +165,9 @@ TEST_F(PackedObjectsTest, PressureReleasesObjects) {
   Multiply(two);
   EXPECT_EQ(objects_.Release(1), kObjectBytes);
   EXPECT_EQ(spare_.used(), kObjectBytes);
-  EXPECT_EQ(Multiply(two), 16);
+  EXPECT_FLOAT_EQ(Multiply(two), 16);
   EXPECT_EQ(packed(), 2u);
-  EXPECT_EQ(Multiply(one), 8);
+  EXPECT_FLOAT_EQ(Multiply(one), 8);
   EXPECT_EQ(packed(), 3u);
 }
 
