@@ -292,8 +292,8 @@ Registration WorkEncoder::Fill(const Work& work, ReplayWork& replay,
       replay.numbers == nullptr ? nullptr : &(*replay.numbers)[replay.part];
   RunEncoder::Encoded encoded =
       replay.sized == nullptr
-          ? runs_->Encode(part, replay.fast, replay.bindings, telling, numbers)
-          : runs_->Encode(part, replay.fast, *replay.sized, replay.size,
+          ? runs_->Encode(part, replay.mode, replay.bindings, telling, numbers)
+          : runs_->Encode(part, replay.mode, *replay.sized, replay.size,
                           replay.bindings, telling);
   if (ABSL_PREDICT_FALSE(debug::Has(debug::kExecution))) {
     log::Info("captured graph",
