@@ -230,6 +230,10 @@ class DerivativesTest(_Choices):
         for local, remote in zip(twice("cpu", image, weight), twice(self.device, image, weight)):
             torch.testing.assert_close(remote.cpu(), local)
 
+    def test_group_norm_after_a_function_transform(self):
+        torch.vmap(lambda x: x * 2)(torch.ones(2, 2, device=self.device))
+        self.test_group_norm()
+
     def test_group_norm_with_function_transforms(self):
         image = torch.randn(2, 8, 4, 4).to(memory_format=torch.channels_last)
 

@@ -1,6 +1,6 @@
-#include <ATen/FuncTorchTLS.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/functorch/DynamicLayer.h>
 #include <ATen/ops/native_group_norm.h>
 #include <ATen/ops/native_group_norm_backward.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -192,7 +192,7 @@ Normalized NativeGroupNorm(const Tensor& input, const OptionalTensor& weight,
       input.suggest_memory_format() == c10::MemoryFormat::Contiguous;
   // A derivative in C++ has no tangents, and functorch refuses it.
   if (is_plain || HasTangent(input) || HasTangent(weight) || HasTangent(bias) ||
-      at::functorch::functorchTLSAccessor() != nullptr) {
+      at::functorch::maybeCurrentDynamicLayer().has_value()) {
     return WithPyTorchsDerivative(input, weight, bias, numbers);
   }
   const variable_list results =
