@@ -169,8 +169,9 @@ void WorkEncoder::Encode(Work work, EncodedMessages* messages) {
 }
 
 void WorkEncoder::EncodeNow(Work work, Out out) {
-  dead_->Collect(&pending_free_);
-  if (NeedsRoom(work)) EncodeFrees(out);
+  // What the program has dropped makes room for what the work makes.
+  const uint64_t freed = dead_->Collect(&pending_free_);
+  if (NeedsRoom(work) || freed >= DeadList::kManyBytes) EncodeFrees(out);
   auto request = std::make_shared<v1::ControlRequest>();
   Registration registration = std::visit(
       [&](auto& action) { return Fill(work, action, request.get(), out); },

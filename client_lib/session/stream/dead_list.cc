@@ -26,16 +26,19 @@ bool DeadList::Add(RemoteStorage* storage) {
   return many_bytes || many_storages;
 }
 
-void DeadList::Collect(std::vector<uint64_t>* free) {
-  if (head_.load(std::memory_order_relaxed) == nullptr) return;
+uint64_t DeadList::Collect(std::vector<uint64_t>* free) {
+  if (head_.load(std::memory_order_relaxed) == nullptr) return 0;
+  uint64_t bytes = 0;
   waiting_storages_.store(0, std::memory_order_relaxed);
   waiting_bytes_.store(0, std::memory_order_relaxed);
-  Detach(nullptr, [free](RemoteStorage* storage) {
+  Detach(nullptr, [&](RemoteStorage* storage) {
     if (storage->unsent_uses_.load(std::memory_order_relaxed) != 0) return;
     if (!storage->known_to_worker_) return;
     storage->known_to_worker_ = false;
     free->push_back(storage->id());
+    bytes += storage->size_bytes();
   });
+  return bytes;
 }
 
 void DeadList::Close() {

@@ -31,8 +31,9 @@ class DeadList {
 
   // Appends to `free` the ids of released storages that the worker knows and
   // that no unsent message names. Other storages need no id in `free`: the run
-  // that names them also frees them, or the worker never knew them.
-  void Collect(std::vector<uint64_t>* free);
+  // that names them also frees them, or the worker never knew them. Returns the
+  // bytes of those that it appended.
+  uint64_t Collect(std::vector<uint64_t>* free);
 
   // Drops the waiting storages. Add() only marks storages from now on.
   void Close();
