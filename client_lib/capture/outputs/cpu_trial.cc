@@ -96,6 +96,14 @@ bool NeedsOnes(const OperatorInfo& info, size_t argument) {
          (name == "mask" && absl::StartsWith(info.name, "aten::masked_select"));
 }
 
+// Returns whether the argument's elements say where others are. A kernel may
+// trust them, and zero is where every tensor has an element.
+bool SaysWhere(const OperatorInfo& info, size_t argument) {
+  const std::string& name = info.handle.schema().arguments()[argument].name();
+  return absl::StrContains(name, "ind") || absl::StrContains(name, "target") ||
+         name == "sorter" || name == "offset2bag";
+}
+
 // Returns the number of elements between the tensor's first and last one.
 int64_t Extent(const at::Tensor& tensor) {
   return static_cast<int64_t>(
@@ -135,7 +143,10 @@ enum class Fill { kZeros, kOnes };
 // unless that memory is large.
 class StandIns {
  public:
-  StandIns(Size size, Fill fill) : size_(size), fill_(fill) {}
+  explicit StandIns(Size size) : size_(size) {}
+
+  // Says what the stand-ins hold that are created from now on.
+  void set_fill(Fill fill) { fill_ = fill; }
 
   c10::IValue Of(const ArgumentInfo& info, const c10::IValue& value) {
     if (info.kind == ArgumentKind::kGenerator) {
@@ -198,16 +209,17 @@ class StandIns {
   }
 
   const Size size_;
-  const Fill fill_;
+  Fill fill_ = Fill::kZeros;
   absl::flat_hash_map<const c10::TensorImpl*, at::Tensor> tensors_;
   absl::flat_hash_map<const c10::StorageImpl*, at::Tensor> storages_;
 };
 
 torch::jit::Stack MakeStack(const OperatorInfo& info, Arguments arguments,
                             Size size, Fill fill = Fill::kZeros) {
-  StandIns stand_ins(size, fill);
+  StandIns stand_ins(size);
   torch::jit::Stack stack;
   for (size_t i = 0; i < arguments.size(); ++i) {
+    stand_ins.set_fill(SaysWhere(info, i) ? Fill::kZeros : fill);
     stack.push_back(stand_ins.Of(info.arguments[i], arguments[i]));
     if (arguments[i].isTensor() && NeedsOnes(info, i)) {
       stack.back().toTensor().fill_(1);
