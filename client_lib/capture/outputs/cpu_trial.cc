@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <initializer_list>
 #include <optional>
 #include <string>
 
@@ -294,26 +295,31 @@ int& AttemptsOf(const OperatorInfo& info, Arguments arguments) {
   return attempts[KeyOf(info, arguments)];
 }
 
+bool HasAnyOf(absl::string_view text,
+              std::initializer_list<absl::string_view> parts) {
+  return absl::c_any_of(parts, [&](absl::string_view part) {
+    return absl::StrContains(text, part);
+  });
+}
+
 // Returns whether the error concerns dtypes or, with exact stand-ins, sizes and
 // numbers, and not the values of the stand-ins.
 bool IsAboutTheCall(const c10::Error& error, Size size) {
-  static constexpr absl::string_view kOfSizes[] = {"support",
-                                                   "implemented",
-                                                   "must match the size",
-                                                   "must be smaller",
-                                                   "non-zero size",
-                                                   "should be one of",
-                                                   "label_smoothing must",
-                                                   "tensor out"};
   if (dynamic_cast<const c10::NotImplementedError*>(&error) != nullptr) {
     return true;
   }
   const absl::string_view text = error.what_without_backtrace();
   if (absl::StrContains(text, "type")) return true;
   return size == Size::kExact &&
-         absl::c_any_of(kOfSizes, [&](absl::string_view part) {
-           return absl::StrContains(text, part);
-         });
+         HasAnyOf(text, {"support", "implemented", "must match the size",
+                         "must be smaller", "non-zero size", "should be one of",
+                         "label_smoothing must"});
+}
+
+// Returns whether the error concerns the dtype of an output.
+bool IsAboutOutputs(const c10::Error& error) {
+  return HasAnyOf(error.what_without_backtrace(),
+                  {"type", "support", "implemented", "tensor out"});
 }
 
 // Executes the call on CPU tensors; PyTorch's warnings reach the program.
@@ -403,7 +409,7 @@ bool FailsForOnesToo(const OperatorInfo& info, Arguments arguments, Size size,
 // the same kind.
 void TryToDraw(const OperatorInfo& info, Arguments arguments,
                const InferredResults& inferred) {
-  if (inferred.results.size() != 1) return;
+  if (inferred.results.size() != 1 || DrawsByNumbers(info)) return;
   const c10::ScalarType type = inferred.results[0].dtype;
   if (absl::StartsWith(info.name, "aten::randperm")) {
     at::native::check_supported_max_int_with_precision(arguments[0].toInt(),
@@ -486,7 +492,7 @@ bool TryOutputsOnCpu(const OperatorInfo& info, Arguments arguments) {
     RunOnCpu(info, &stack);
     return size == Size::kExact;
   } catch (const c10::Error& error) {
-    if (IsAboutTheCall(error, size)) throw;
+    if (IsAboutTheCall(error, size) || IsAboutOutputs(error)) throw;
   } catch (const std::exception&) {
   }
   return false;
