@@ -7,6 +7,7 @@ import unittest
 import torch
 
 import djinn
+from djinn import _session
 from tests.python.remote_case import RemoteCase, in_threads, run_program
 
 
@@ -249,6 +250,18 @@ class EndingTest(unittest.TestCase):
             started.wait()
             """
         )
+
+    def test_a_daemon_that_outlives_the_session_says_nothing(self):
+        def report(error, **kwargs):
+            thread = threading.Thread(target=print, **kwargs)
+            reported = []
+            _session._report_failure(
+                reported.append, threading.ExceptHookArgs((type(error), error, None, thread)))
+            return len(reported)
+
+        self.assertEqual(report(djinn.Error("closed"), daemon=True), 0)
+        self.assertEqual(report(djinn.Error("closed")), 1)
+        self.assertEqual(report(ValueError("other"), daemon=True), 1)
 
     def test_by_an_exception(self):
         program = run_program(
