@@ -17,6 +17,7 @@
 #include <initializer_list>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
@@ -481,10 +482,19 @@ void TryOnCpu(const OperatorInfo& info, Arguments arguments,
 
 bool TryOutputsOnCpu(const OperatorInfo& info, Arguments arguments) {
   if (MayWriteOutOfBounds(info, arguments) || !IsTried(info)) return false;
-  const Size size = SizeOfStandIns(info, arguments, /*result_elements=*/0);
+  // The kernel resizes an output, whatever its size is.
+  std::vector<c10::IValue> tried = arguments.vec();
+  for (size_t i = 0; i < tried.size(); ++i) {
+    if (!info.arguments[i].is_out || !tried[i].isTensor()) continue;
+    const at::Tensor& out = tried[i].toTensor();
+    if (out.numel() > kMostElements) {
+      tried[i] = at::empty({0}, out.scalar_type());
+    }
+  }
+  const Size size = SizeOfStandIns(info, tried, /*result_elements=*/0);
   if (size == Size::kNone) return false;
   try {
-    torch::jit::Stack stack = MakeStack(info, arguments, size);
+    torch::jit::Stack stack = MakeStack(info, tried, size);
     for (size_t i = 0; i < arguments.size() && size == Size::kSmall; ++i) {
       if (!info.arguments[i].is_out || !stack[i].isTensor()) continue;
       stack[i] = at::empty({0}, stack[i].toTensor().scalar_type());
