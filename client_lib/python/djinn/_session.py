@@ -111,8 +111,8 @@ def close(deadline=30.0):
 
 
 def is_connected():
-    """Returns whether a session is open."""
-    return _djinn.is_connected()
+    """Returns whether a session is open that this process, and not the one it was forked from, may use."""
+    return _djinn.is_connected() and not _djinn.was_forked_from_session()
 
 
 def device(index=0):
