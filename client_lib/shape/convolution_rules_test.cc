@@ -175,6 +175,15 @@ TEST_F(ConvolutionRulesTest, RejectWhatTheKernelsReject) {
   CheckRejected("aten::conv2d.padding",
                 {x, w, None(), Ints({1, 1}), std::string("other")});
   CheckRejected("aten::conv_transpose2d.input", {x, Make({5, 6, 3, 3})});
+  const auto padded = [](const at::Tensor& input,
+                         std::vector<int64_t> dilation) {
+    return std::vector<c10::IValue>{
+        input,        Make({4, 6, 3, 3}), None(), Ints({2, 1}),
+        Ints({0, 0}), Ints({1, 1}),       1,      Ints(std::move(dilation))};
+  };
+  CheckRejected("aten::conv_transpose2d.input", padded(x, {1, 1}));
+  CheckRule("aten::conv_transpose2d.input", padded(x, {1, 2}));
+  CheckRule("aten::conv_transpose2d.input", padded(Make({0, 4, 5, 5}), {1, 1}));
 }
 
 }  // namespace

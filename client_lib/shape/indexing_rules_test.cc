@@ -176,6 +176,23 @@ TEST(IndexingRulesTest, IndexPut) {
     CheckRule("aten::index_put", {x, one, Make({2, 4})});
   }
   CheckRejected("aten::index_put", {Make({}), one, Make({})});
+  CheckRejected("aten::index_put", {Make({3, 4}), one, Make({5})});
+  CheckRejected("aten::index_put", {Make({3, 4}), one, Make({2, 4, 1})});
+  CheckRejected("aten::index_put", {Make({0, 4}), one, Make({})});
+  const auto indices = [](const at::Tensor& first, const at::Tensor& second) {
+    return c10::IValue(c10::List<std::optional<at::Tensor>>(
+        {std::optional(first), std::optional(second)}));
+  };
+  CheckRejected(
+      "aten::index_put",
+      {Make({3, 4}), indices(MakeIndex({2}), MakeIndex({3})), Make({})});
+  CheckRejected("aten::index_put",
+                {Make({3, 4}), indices(MakeIndex({2}), Make({2})), Make({})});
+  CheckRule(
+      "aten::index_put",
+      {Make({3, 4}), indices(MakeIndex({2, 1}), MakeIndex({3})), Make({3})});
+  CheckRule("aten::index_put",
+            {Make({0, 4}), indices(MakeIndex({0}), MakeIndex({1})), Make({})});
   CheckRejected("aten::index_put", {Make({3, 4}), one, Make({3, 4})});
   const c10::List<std::optional<at::Tensor>> mask(
       {std::optional<at::Tensor>(Make({2}, at::kBool))});

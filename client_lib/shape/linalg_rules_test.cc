@@ -139,6 +139,8 @@ TEST(LinalgRulesTest, RejectWhatTheKernelsReject) {
   CheckRejected("aten::linalg_solve_triangular", {Make({3, 4}), a, true});
   CheckRejected("aten::cholesky", {Make({3, 4})});
   CheckRejected("aten::cholesky", {Make({3})});
+  CheckRule("aten::cholesky", {Make({2, 1, 0})});
+  CheckRule("aten::cholesky", {Make({2, 0, 0}, at::kLong)});
   CheckRejected("aten::cholesky_solve", {Make({4, 2}), a});
   CheckRejected("aten::linalg_eig", {Make({3, 3}, at::kLong)});
   CheckRejected("aten::linalg_householder_product", {Make({3, 5}), Make({5})});

@@ -109,10 +109,14 @@ void WarnOfFreedom(const char* op, const CallArguments& args,
   const int64_t reduced = results == 0 ? 0 : args.Tensor(0).numel() / results;
   const double correction = args.Has(2) ? args.Scalar(2).toDouble() : 1;
   if (static_cast<double>(reduced) - correction > 0) return;
-  TORCH_WARN(op,
-             "(): degrees of freedom is <= 0. Correction should be strictly "
-             "less than the reduction factor (input numel divided by output "
-             "numel).");
+  // The kernel computes real and imaginary parts one after the other.
+  const int parts = args.Tensor(0).is_complex() ? 2 : 1;
+  for (int part = 0; part < parts; ++part) {
+    TORCH_WARN(op,
+               "(): degrees of freedom is <= 0. Correction should be strictly "
+               "less than the reduction factor (input numel divided by output "
+               "numel).");
+  }
 }
 
 Results Spread(const char* op, const CallArguments& args) {

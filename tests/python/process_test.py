@@ -7,6 +7,7 @@ import unittest
 import torch
 
 import djinn
+from djinn import _session
 from tests.python.remote_case import RemoteCase, in_threads, run_program
 
 
@@ -143,7 +144,7 @@ class ThreadsTest(RemoteCase):
                 x.cpu()
                 child = os.fork()
                 if child == 0:
-                    print(torch.remote_accelerator._is_in_bad_fork())
+                    print(torch.remote_accelerator._is_in_bad_fork(), djinn.is_connected())
                     torch.manual_seed(1)
                     for use in (x.cpu, lambda: torch.ones(2, device="remote_accelerator")):
                         try:
@@ -165,7 +166,7 @@ class ThreadsTest(RemoteCase):
         )
         self.assertEqual(
             program.stdout.split("\n"),
-            ["True", "AFTER_FORK True", "AFTER_FORK True", "AFTER_FORK", "3.0", "0", "True", "2.0", ""],
+            ["True False", "AFTER_FORK True", "AFTER_FORK True", "AFTER_FORK", "3.0", "0", "True", "2.0", ""],
         )
 
     def test_a_child_forked_before_any_session_has_its_own(self):
@@ -249,6 +250,18 @@ class EndingTest(unittest.TestCase):
             started.wait()
             """
         )
+
+    def test_a_daemon_that_outlives_the_session_says_nothing(self):
+        def report(error, **kwargs):
+            thread = threading.Thread(target=print, **kwargs)
+            reported = []
+            _session._report_failure(
+                reported.append, threading.ExceptHookArgs((type(error), error, None, thread)))
+            return len(reported)
+
+        self.assertEqual(report(djinn.Error("closed"), daemon=True), 0)
+        self.assertEqual(report(djinn.Error("closed")), 1)
+        self.assertEqual(report(ValueError("other"), daemon=True), 1)
 
     def test_by_an_exception(self):
         program = run_program(

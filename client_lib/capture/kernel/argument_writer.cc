@@ -270,6 +270,30 @@ void RefuseNames(const OperatorInfo& info, const at::Tensor& tensor) {
       " has a named tensor, which remote devices do not support");
 }
 
+namespace {
+
+// Refuses a call on CPU tensors that only its generator brought here.
+void RefuseForeignGenerator(const OperatorInfo& info,
+                            c10::ArrayRef<c10::IValue> arguments) {
+  bool on_cpu = false;
+  std::optional<c10::DeviceType> generator;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i].isGenerator()) {
+      generator = arguments[i].toGenerator().device().type();
+    } else if (IsTensorKind(info.arguments[i].kind)) {
+      ForEachDefinedTensor(arguments[i], [&](const at::Tensor& tensor) {
+        on_cpu |= tensor.is_cpu();
+      });
+    }
+  }
+  TORCH_CHECK(
+      !on_cpu || !generator.has_value() || *generator == c10::DeviceType::CPU,
+      "Expected a 'cpu' device type for generator but found '",
+      c10::DeviceTypeName(*generator, /*lower_case=*/true), "'");
+}
+
+}  // namespace
+
 std::shared_ptr<VirtualDevice> DeviceOfCall(
     const OperatorInfo& info, c10::ArrayRef<c10::IValue> arguments) {
   std::optional<c10::Device> common;
@@ -292,6 +316,7 @@ std::shared_ptr<VirtualDevice> DeviceOfCall(
     });
   }
   if (device != nullptr) return device;
+  RefuseForeignGenerator(info, arguments);
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (info.arguments[i].kind == ArgumentKind::kDevice &&
         arguments[i].isDevice() && arguments[i].toDevice().has_index()) {

@@ -14,8 +14,10 @@
 
 #include <algorithm>
 #include <exception>
+#include <initializer_list>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
@@ -96,6 +98,14 @@ bool NeedsOnes(const OperatorInfo& info, size_t argument) {
          (name == "mask" && absl::StartsWith(info.name, "aten::masked_select"));
 }
 
+// Returns whether the argument's elements say where others are. A kernel may
+// trust them, and zero is where every tensor has an element.
+bool SaysWhere(const OperatorInfo& info, size_t argument) {
+  const std::string& name = info.handle.schema().arguments()[argument].name();
+  return absl::StrContains(name, "ind") || absl::StrContains(name, "target") ||
+         name == "sorter" || name == "offset2bag";
+}
+
 // Returns the number of elements between the tensor's first and last one.
 int64_t Extent(const at::Tensor& tensor) {
   return static_cast<int64_t>(
@@ -135,7 +145,10 @@ enum class Fill { kZeros, kOnes };
 // unless that memory is large.
 class StandIns {
  public:
-  StandIns(Size size, Fill fill) : size_(size), fill_(fill) {}
+  explicit StandIns(Size size) : size_(size) {}
+
+  // Says what the stand-ins hold that are created from now on.
+  void set_fill(Fill fill) { fill_ = fill; }
 
   c10::IValue Of(const ArgumentInfo& info, const c10::IValue& value) {
     if (info.kind == ArgumentKind::kGenerator) {
@@ -198,16 +211,17 @@ class StandIns {
   }
 
   const Size size_;
-  const Fill fill_;
+  Fill fill_ = Fill::kZeros;
   absl::flat_hash_map<const c10::TensorImpl*, at::Tensor> tensors_;
   absl::flat_hash_map<const c10::StorageImpl*, at::Tensor> storages_;
 };
 
 torch::jit::Stack MakeStack(const OperatorInfo& info, Arguments arguments,
                             Size size, Fill fill = Fill::kZeros) {
-  StandIns stand_ins(size, fill);
+  StandIns stand_ins(size);
   torch::jit::Stack stack;
   for (size_t i = 0; i < arguments.size(); ++i) {
+    stand_ins.set_fill(SaysWhere(info, i) ? Fill::kZeros : fill);
     stack.push_back(stand_ins.Of(info.arguments[i], arguments[i]));
     if (arguments[i].isTensor() && NeedsOnes(info, i)) {
       stack.back().toTensor().fill_(1);
@@ -282,26 +296,31 @@ int& AttemptsOf(const OperatorInfo& info, Arguments arguments) {
   return attempts[KeyOf(info, arguments)];
 }
 
+bool HasAnyOf(absl::string_view text,
+              std::initializer_list<absl::string_view> parts) {
+  return absl::c_any_of(parts, [&](absl::string_view part) {
+    return absl::StrContains(text, part);
+  });
+}
+
 // Returns whether the error concerns dtypes or, with exact stand-ins, sizes and
 // numbers, and not the values of the stand-ins.
 bool IsAboutTheCall(const c10::Error& error, Size size) {
-  static constexpr absl::string_view kOfSizes[] = {"support",
-                                                   "implemented",
-                                                   "must match the size",
-                                                   "must be smaller",
-                                                   "non-zero size",
-                                                   "should be one of",
-                                                   "label_smoothing must",
-                                                   "tensor out"};
   if (dynamic_cast<const c10::NotImplementedError*>(&error) != nullptr) {
     return true;
   }
   const absl::string_view text = error.what_without_backtrace();
   if (absl::StrContains(text, "type")) return true;
   return size == Size::kExact &&
-         absl::c_any_of(kOfSizes, [&](absl::string_view part) {
-           return absl::StrContains(text, part);
-         });
+         HasAnyOf(text, {"support", "implemented", "must match the size",
+                         "must be smaller", "non-zero size", "should be one of",
+                         "label_smoothing must"});
+}
+
+// Returns whether the error concerns the dtype of an output.
+bool IsAboutOutputs(const c10::Error& error) {
+  return HasAnyOf(error.what_without_backtrace(),
+                  {"type", "support", "implemented", "tensor out"});
 }
 
 // Executes the call on CPU tensors; PyTorch's warnings reach the program.
@@ -391,7 +410,7 @@ bool FailsForOnesToo(const OperatorInfo& info, Arguments arguments, Size size,
 // the same kind.
 void TryToDraw(const OperatorInfo& info, Arguments arguments,
                const InferredResults& inferred) {
-  if (inferred.results.size() != 1) return;
+  if (inferred.results.size() != 1 || DrawsByNumbers(info)) return;
   const c10::ScalarType type = inferred.results[0].dtype;
   if (absl::StartsWith(info.name, "aten::randperm")) {
     at::native::check_supported_max_int_with_precision(arguments[0].toInt(),
@@ -463,10 +482,19 @@ void TryOnCpu(const OperatorInfo& info, Arguments arguments,
 
 bool TryOutputsOnCpu(const OperatorInfo& info, Arguments arguments) {
   if (MayWriteOutOfBounds(info, arguments) || !IsTried(info)) return false;
-  const Size size = SizeOfStandIns(info, arguments, /*result_elements=*/0);
+  // The kernel resizes an output, whatever its size is.
+  std::vector<c10::IValue> tried = arguments.vec();
+  for (size_t i = 0; i < tried.size(); ++i) {
+    if (!info.arguments[i].is_out || !tried[i].isTensor()) continue;
+    const at::Tensor& out = tried[i].toTensor();
+    if (out.numel() > kMostElements) {
+      tried[i] = at::empty({0}, out.scalar_type());
+    }
+  }
+  const Size size = SizeOfStandIns(info, tried, /*result_elements=*/0);
   if (size == Size::kNone) return false;
   try {
-    torch::jit::Stack stack = MakeStack(info, arguments, size);
+    torch::jit::Stack stack = MakeStack(info, tried, size);
     for (size_t i = 0; i < arguments.size() && size == Size::kSmall; ++i) {
       if (!info.arguments[i].is_out || !stack[i].isTensor()) continue;
       stack[i] = at::empty({0}, stack[i].toTensor().scalar_type());
@@ -474,7 +502,7 @@ bool TryOutputsOnCpu(const OperatorInfo& info, Arguments arguments) {
     RunOnCpu(info, &stack);
     return size == Size::kExact;
   } catch (const c10::Error& error) {
-    if (IsAboutTheCall(error, size)) throw;
+    if (IsAboutTheCall(error, size) || IsAboutOutputs(error)) throw;
   } catch (const std::exception&) {
   }
   return false;

@@ -237,11 +237,6 @@ bool Equal(const at::Tensor& self, const at::Tensor& other) {
   return at::eq(self, other).all().item<bool>();
 }
 
-// Returns whether a padded batch could become a nested tensor. Transformer
-// layers ask this before they create a nested tensor, which remote devices do
-// not have.
-bool FitsNestedTensor(const at::Tensor&, const at::Tensor&) { return false; }
-
 void RecordStream(at::Tensor& /*self*/, at::Stream /*stream*/) {}
 
 bool HasCompatibleShallowCopyType(const at::Tensor&, const at::Tensor&) {
@@ -323,7 +318,6 @@ std::set<std::string> RegisterNativeKernels(torch::Library* library) {
   add("_local_scalar_dense", TORCH_FN(LocalScalarDense));
   add("equal", TORCH_FN(Equal));
   add("_linalg_check_errors", TORCH_FN(LinalgCheckErrors));
-  add("_nested_tensor_from_mask_left_aligned", TORCH_FN(FitsNestedTensor));
   // This composite calls operators that are captured.
   add("_new_zeros_with_same_feature_meta",
       TORCH_FN(at::native::_new_zeros_with_same_feature_meta));

@@ -28,6 +28,7 @@
 #include "client_lib/capture/kernel/custom_operators.h"
 #include "client_lib/capture/operators/operator_info.h"
 #include "client_lib/capture/registration/native_kernels.h"
+#include "client_lib/capture/registration/nested_tensors.h"
 #include "client_lib/capture/registration/packed_weights.h"
 #include "client_lib/capture/registration/sparse_tensors.h"
 #include "client_lib/capture/registration/split_rule.h"
@@ -307,7 +308,9 @@ class Registrar {
     native.merge(RegisterAttentionChoice(&backend_));
     native.merge(RegisterPackedWeights(&backend_));
     native.merge(RegisterSparseConversions(&backend_));
+    native.merge(RegisterNestedConversions(&backend_));
     RegisterSparseTensors();
+    RegisterNestedTensors();
     RegisterGroupNormDerivative(&autograd_);
     own_splits_ = RecurrentSplits();
     own_splits_.merge(GroupNormSplits());

@@ -1,8 +1,10 @@
 """Opens and closes this process's session, and reports about it."""
 
 import atexit
+import functools
 import os
 import sys
+import threading
 from typing import NamedTuple
 
 import torch
@@ -109,8 +111,8 @@ def close(deadline=30.0):
 
 
 def is_connected():
-    """Returns whether a session is open."""
-    return _djinn.is_connected()
+    """Returns whether a session is open that this process, and not the one it was forked from, may use."""
+    return _djinn.is_connected() and not _djinn.was_forked_from_session()
 
 
 def device(index=0):
@@ -277,10 +279,18 @@ def local(
 _embedded = None
 
 
+def _report_failure(report, failure):
+    """Reports a thread's failure, but not that a daemon has lost the session with the program."""
+    is_daemon = failure.thread is not None and failure.thread.daemon
+    if not (is_daemon and isinstance(failure.exc_value, _errors.Error)):
+        report(failure)
+
+
 @atexit.register
 def _close_at_exit():
     if _djinn.was_forked_from_session():
         return
+    threading.excepthook = functools.partial(_report_failure, threading.excepthook)
     try:
         _djinn.close(_EXIT_DEADLINE)
     except _errors.Error as error:

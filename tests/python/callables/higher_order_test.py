@@ -1,9 +1,13 @@
 """Higher order operators of PyTorch's, in functions that are registered."""
 
+import warnings
+
 import torch
+import torch.utils.checkpoint
 
 import djinn
 from tests.python.callables.registered_case import RegisteredCase
+from tests.python.remote_case import RemoteCase
 
 
 class Sine(torch.autograd.Function):
@@ -83,3 +87,34 @@ class HigherOrderTest(RegisteredCase):
         for function, args in self.functions.items():
             with self.subTest(function.__name__):
                 self.check(Module(function), function, args)
+
+
+class CheckpointTest(RemoteCase):
+    def test_a_compiled_checkpoint_repeats_its_draws(self):
+        layers = torch.nn.Sequential(
+            torch.nn.Linear(3, 3), torch.nn.Dropout(0.5), torch.nn.Linear(3, 3), torch.nn.Dropout(0.5)
+        ).to(self.device)
+        x = torch.randn(4, 3)
+
+        def checkpointed(x):
+            return torch.utils.checkpoint.checkpoint(layers, x, use_reentrant=False)
+
+        def results(function):
+            torch.manual_seed(3)
+            found = []
+            for _ in range(3):
+                leaf = x.to(self.device).requires_grad_()
+                layers.zero_grad()
+                function(leaf).sum().backward()
+                found += [leaf.grad.cpu(), layers[0].weight.grad.cpu()]
+            return found
+
+        expected = results(checkpointed)
+        for backend in ("aot_eager", "djinn"):
+            torch._dynamo.reset()
+            with self.subTest(backend=backend), warnings.catch_warnings():
+                # It says that the operators are sent one by one.
+                warnings.simplefilter("ignore")
+                found = results(torch.compile(checkpointed, backend=backend))
+                for one, other in zip(found, expected):
+                    torch.testing.assert_close(one, other)

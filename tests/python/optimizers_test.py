@@ -1,0 +1,54 @@
+"""Optimizers with their defaults give the CPU's bits."""
+
+import torch
+
+from tests.python.remote_case import RemoteCase, WORKER_DEVICE
+
+_OPTIMIZERS = {
+    name: getattr(torch.optim, name)
+    for name in ("SGD", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "Adagrad", "Adadelta",
+                 "RMSprop", "Rprop", "ASGD", "Adafactor")
+}
+
+
+class OptimizersTest(RemoteCase):
+    def trained(self, place, make):
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(
+            torch.nn.Linear(7, 11), torch.nn.Tanh(), torch.nn.Linear(11, 3)).to(place)
+        inputs, targets = torch.randn(5, 7).to(place), torch.randn(5, 3).to(place)
+        optimizer = make(model.parameters())
+        for _ in range(6):
+            optimizer.zero_grad()
+            (model(inputs) - targets).square().mean().backward()
+            optimizer.step()
+        return [parameter.detach().cpu() for parameter in model.parameters()]
+
+    def test_each_kind(self):
+        options = {
+            "defaults": {},
+            "a rate in a tensor": {"lr": torch.tensor(0.01)},
+            "a rate in a tensor that has gradients": {
+                "lr": torch.tensor(0.01), "differentiable": True},
+            "weight decay": {"weight_decay": 0.1},
+        }
+        for name, kind in _OPTIMIZERS.items():
+            for option, arguments in options.items():
+                with self.subTest(optimizer=name, option=option):
+                    def make(parameters, kind=kind, arguments=arguments):
+                        return kind(parameters, **arguments)
+
+                    try:
+                        expected = self.trained("cpu", make)
+                    except (RuntimeError, TypeError, ValueError) as error:
+                        with self.assertRaises(type(error)):
+                            self.trained(self.device, make)
+                        continue
+                    tolerance = 0 if WORKER_DEVICE == "cpu" else 1e-4
+                    torch.testing.assert_close(
+                        self.trained(self.device, make), expected, rtol=tolerance, atol=tolerance)
+
+    def test_a_list_form_that_is_asked_for_is_taken(self):
+        step = torch.optim.ASGD(
+            [torch.nn.Parameter(torch.ones(2, device=self.device))], foreach=True).step
+        self.assertIsNone(step())
