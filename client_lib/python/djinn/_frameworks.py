@@ -15,7 +15,7 @@ import warnings
 
 import torch
 
-from djinn import _djinn, _switches
+from djinn import _djinn, _nested, _switches
 
 _NAME = torch._C._get_privateuse1_backend_name()
 _DEVICE = f"{_NAME}:0"
@@ -188,6 +188,7 @@ _TEACHERS = {
     "transformers.training_args": _teach_training_arguments,
     "transformers.pipelines.base": _watch_pipelines,
     "transformers.integrations.accelerate": _watch_device_maps,
+    "torch.nested._internal.ops": _nested.teach,
 }
 for _trainer, _fabric in (("lightning.pytorch", "lightning.fabric"),
                           ("pytorch_lightning", "lightning_fabric")):
