@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -214,6 +215,40 @@ class EmbeddingBagKernel : public c10::OperatorKernel {
   const OperatorInfo* const info_;
 };
 
+// Captures aten::_fused_moving_avg_obs_fq_helper. A captured call resizes none
+// of its operands. PyTorch's kernel resizes the state of an observer per
+// channel that has seen no channels yet, so this does it before the call.
+class ObserverKernel : public c10::OperatorKernel {
+ public:
+  // `info` lives for the rest of the process.
+  explicit ObserverKernel(const OperatorInfo* info) : info_(info) {}
+
+  void operator()(const c10::OperatorHandle&, c10::DispatchKeySet,
+                  Stack* stack) {
+    const size_t count = info_->arguments.size();
+    const auto tensor = [&](size_t i) {
+      return torch::jit::peek(*stack, i, count).toTensor();
+    };
+    const at::Tensor minima = tensor(3);
+    const int64_t axis = torch::jit::peek(*stack, 10, count).toInt();
+    const bool per_channel = torch::jit::peek(*stack, 11, count).toBool();
+    // A wrong axis is the kernel's to refuse.
+    if (per_channel && minima.numel() == 0 && axis >= 0 &&
+        axis < tensor(0).dim()) {
+      constexpr float kInfinity = std::numeric_limits<float>::infinity();
+      const int64_t channels = tensor(0).size(axis);
+      minima.resize_(channels).fill_(kInfinity);
+      tensor(4).resize_(channels).fill_(-kInfinity);
+      tensor(5).resize_(channels);
+      tensor(6).resize_(channels);
+    }
+    CaptureCall(*info_, stack);
+  }
+
+ private:
+  const OperatorInfo* const info_;
+};
+
 // An operator whose CPU kernel refuses to run, or warns, if the program asks
 // for deterministic algorithms.
 struct Nondeterministic {
@@ -317,6 +352,10 @@ class Registrar {
     if (name == "aten::histc") {
       return CppFunction::makeFromBoxedFunctor(
           std::make_unique<HistogramKernel>(info));
+    }
+    if (name == "aten::_fused_moving_avg_obs_fq_helper") {
+      return CppFunction::makeFromBoxedFunctor(
+          std::make_unique<ObserverKernel>(info));
     }
     if (name == "aten::_embedding_bag_backward") {
       return CppFunction::makeFromBoxedFunctor(
