@@ -1,8 +1,6 @@
 #include "common/torch/packed_operators.h"
 
 #include <cstdint>
-#include <iterator>
-#include <list>
 #include <memory>
 #include <string>
 #include <utility>
@@ -12,13 +10,10 @@
 #include "ATen/core/jit_type.h"
 #include "ATen/core/stack.h"
 #include "ATen/ops/empty.h"
-#include "absl/base/thread_annotations.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "common/base/mutex.h"
 #include "common/torch/packed_weights.h"
 #include "torch/library.h"
-#include "xxhash.h"
 
 namespace djinn {
 namespace {
@@ -55,87 +50,12 @@ c10::OperatorHandle Find(const std::string& name, const char* overload) {
   return c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(), overload);
 }
 
-// Keeps the objects of recent calls. An object belongs to the memory of its
-// first part, and is used while all parts have the bytes that it was made from.
-// Thread-safe.
-class RecentObjects {
- public:
-  // Returns the object, or the list of objects, of an argument of `type`.
-  c10::IValue Get(const c10::Type& type, at::TensorList tensors,
-                  c10::IntArrayRef layout) {
-    const c10::Storage* const storage =
-        tensors.empty() ? nullptr : &tensors[0].storage();
-    if (storage == nullptr) return PackAgain(type, tensors, layout);
-    const XXH128_hash_t hash = HashOf(tensors, layout);
-    {
-      MutexLock lock(&mu_);
-      for (auto it = entries_.begin(); it != entries_.end(); ++it) {
-        if (it->storage == storage->getWeakStorageImpl() &&
-            XXH128_isEqual(it->hash, hash)) {
-          entries_.splice(entries_.begin(), entries_, it);
-          return it->object;
-        }
-      }
-    }
-    c10::IValue object = PackAgain(type, tensors, layout);
-    Entry entry{storage->getWeakStorageImpl(), hash, object, 0};
-    for (const at::Tensor& tensor : tensors) entry.bytes += tensor.nbytes();
-    std::list<Entry> gone;  // destroyed without the lock
-    MutexLock lock(&mu_);
-    bytes_ += entry.bytes;
-    entries_.push_front(std::move(entry));
-    for (auto it = std::next(entries_.begin()); it != entries_.end();) {
-      const auto each = it++;
-      if (each->storage.expired()) Drop(each, &gone);
-    }
-    while (bytes_ > max_bytes_) Drop(std::prev(entries_.end()), &gone);
-    return object;
-  }
+thread_local PackedSource* thread_source = nullptr;
 
-  void SetMaxBytes(uint64_t max_bytes) {
-    MutexLock lock(&mu_);
-    max_bytes_ = max_bytes;
-  }
-
- private:
-  struct Entry {
-    c10::weak_intrusive_ptr<c10::StorageImpl> storage;
-    XXH128_hash_t hash;
-    c10::IValue object;
-    uint64_t bytes;
-  };
-
-  void Drop(std::list<Entry>::iterator entry, std::list<Entry>* gone)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    bytes_ -= entry->bytes;
-    gone->splice(gone->end(), entries_, entry);
-  }
-
-  // Hashes the hashes of the tensors, so that each begins anew.
-  static XXH128_hash_t HashOf(at::TensorList tensors, c10::IntArrayRef layout) {
-    std::vector<XXH128_hash_t> hashes = {
-        XXH3_128bits(layout.data(), layout.size() * sizeof(int64_t))};
-    for (const at::Tensor& tensor : tensors) {
-      const at::Tensor dense = tensor.contiguous();
-      std::vector<int64_t> kind = dense.sizes().vec();
-      kind.push_back(static_cast<int64_t>(dense.scalar_type()));
-      hashes.push_back(
-          XXH3_128bits(kind.data(), kind.size() * sizeof(int64_t)));
-      hashes.push_back(XXH3_128bits(dense.const_data_ptr(), dense.nbytes()));
-    }
-    return XXH3_128bits(hashes.data(), hashes.size() * sizeof(hashes[0]));
-  }
-
-  Mutex mu_;
-  // The most recent one first.
-  std::list<Entry> entries_ ABSL_GUARDED_BY(mu_);
-  uint64_t bytes_ ABSL_GUARDED_BY(mu_) = 0;
-  uint64_t max_bytes_ ABSL_GUARDED_BY(mu_) = uint64_t{256} << 20;
-};
-
-RecentObjects& Recent() {
-  static auto* const recent = new RecentObjects;
-  return *recent;
+c10::IValue ObjectOf(const c10::Type& type, at::TensorList tensors,
+                     c10::IntArrayRef layout) {
+  return thread_source == nullptr ? PackAgain(type, tensors, layout)
+                                  : thread_source->Get(type, tensors, layout);
 }
 
 // Packs weights and runs PyTorch's operator on them.
@@ -156,7 +76,7 @@ class PackedKernel final : public c10::OperatorKernel {
       }
       const std::vector<at::Tensor> tensors = (next++)->toTensorVector();
       const std::vector<int64_t> layout = (next++)->toIntVector();
-      call.push_back(Recent().Get(*argument.real_type(), tensors, layout));
+      call.push_back(ObjectOf(*argument.real_type(), tensors, layout));
     }
     original_.callBoxed(call);
     for (c10::IValue& value : call) stack->push_back(std::move(value));
@@ -264,7 +184,10 @@ void DefinePackedOperators() {
   (void)definitions;
 }
 
-void SetMaxPackedBytes(uint64_t max_bytes) { Recent().SetMaxBytes(max_bytes); }
+UsePackedSource::UsePackedSource(PackedSource* source)
+    : before_(std::exchange(thread_source, source)) {}
+
+UsePackedSource::~UsePackedSource() { thread_source = before_; }
 
 std::vector<PackedOperator> PackedOperators() {
   std::vector<PackedOperator> operators;

@@ -4,8 +4,9 @@
 // tensors, namespace djinn_packed has an operator of the same name. Each
 // argument NAME that is an object, or a list of objects, becomes
 // "Tensor[] NAME, int[] NAME_layout": its parts, as of packed_weights.h. The
-// operator packs them again and calls PyTorch's operator. It keeps the objects
-// of recent calls, because packing takes longer than a product of few rows.
+// operator packs them again and calls PyTorch's operator. Packing takes longer
+// than a product of few rows, so whoever knows which parts have not changed
+// names a source of objects (UsePackedSource).
 //
 // All functions are thread-safe.
 #ifndef COMMON_TORCH_PACKED_OPERATORS_H_
@@ -14,7 +15,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "ATen/core/Tensor.h"
 #include "ATen/core/dispatch/Dispatcher.h"
+#include "ATen/core/ivalue.h"
 #include "absl/strings/string_view.h"
 
 namespace djinn {
@@ -26,9 +29,28 @@ inline constexpr absl::string_view kPackedNamespace = "djinn_packed::";
 // process. PyTorch has no such kernels for CUDA devices.
 void DefinePackedOperators();
 
-// Limits the weights that the process keeps packed, 256 MiB by default. Takes
-// effect with the next weight that is packed.
-void SetMaxPackedBytes(uint64_t max_bytes);
+// Provides the objects of calls.
+class PackedSource {
+ public:
+  virtual ~PackedSource() = default;
+  // Returns what PackAgain() (packed_weights.h) returns, or returned for the
+  // same parts. `type` lives as long as the process. May throw c10::Error.
+  virtual c10::IValue Get(const c10::Type& type, at::TensorList tensors,
+                          c10::IntArrayRef layout) = 0;
+};
+
+// Names the source for the operators that the calling thread calls while this
+// lives. Without one they call PackAgain(). The source outlives this.
+class UsePackedSource {
+ public:
+  explicit UsePackedSource(PackedSource* source);
+  ~UsePackedSource();
+  UsePackedSource(const UsePackedSource&) = delete;
+  UsePackedSource& operator=(const UsePackedSource&) = delete;
+
+ private:
+  PackedSource* const before_;
+};
 
 // An operator of PyTorch, and the one that takes its objects as parts.
 struct PackedOperator {

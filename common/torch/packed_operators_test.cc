@@ -59,22 +59,27 @@ TEST(PackedOperatorsTest, WritesOfAPartAreSeen) {
   }
 }
 
-TEST(PackedOperatorsTest, MoreWeightsThanAreKeptAreComputed) {
-  SetMaxPackedBytes(1000);
-  const at::Tensor input = at::ones({1, 16});
-  std::vector<PackedParts> weights;
-  for (int64_t i = 0; i < 10; ++i) {
-    weights.push_back({{at::full({32, 16}, i, at::kChar),
-                        at::ones({1}, at::kDouble), at::zeros({1}, at::kLong)},
-                       {1, 0},
-                       {}});
-  }
-  for (int round = 0; round < 2; ++round) {
-    for (int64_t i = 0; i < 10; ++i) {
-      EXPECT_EQ(OnParts(input, weights[i])[0][0].item<float>(),
-                static_cast<float>(16 * i));
+TEST(PackedOperatorsTest, AThreadsSourceProvidesTheObjects) {
+  class Source final : public PackedSource {
+   public:
+    c10::IValue Get(const c10::Type&, at::TensorList tensors,
+                    c10::IntArrayRef) override {
+      asked = tensors.size();
+      return PackedLinear();
     }
+    size_t asked = 0;
+  } source;
+  const at::Tensor input = at::ones({1, 4});
+  PackedParts parts = TakeApart(PackedLinear());
+  parts.tensors[0] = at::zeros_like(parts.tensors[0]);
+  const at::Tensor zeros = OnParts(input, parts);
+  {
+    const UsePackedSource use(&source);
+    EXPECT_TRUE(
+        at::equal(OnParts(input, parts), Original(input, PackedLinear())));
   }
+  EXPECT_EQ(source.asked, parts.tensors.size());
+  EXPECT_TRUE(at::equal(OnParts(input, parts), zeros));
 }
 
 TEST(PackedOperatorsTest, PartsThatDoNotBelongTogetherAreRefused) {

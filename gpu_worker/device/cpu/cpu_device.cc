@@ -17,6 +17,7 @@
 #include "common/io/fresh_memory.h"
 #include "gpu_worker/device/cpu/available_memory.h"
 #include "gpu_worker/device/cpu/memory_limit.h"
+#include "gpu_worker/device/cpu/packed_objects.h"
 #include "gpu_worker/device/cpu/prepacked_linear.h"
 #include "gpu_worker/device/cpu/torch_operator_library.h"
 #include "gpu_worker/device/memory_gauge.h"
@@ -35,12 +36,14 @@ class CpuDevice final : public Device, public MemoryGauge {
  public:
   CpuDevice(uint64_t memory_bytes, CustomOperators custom,
             std::shared_ptr<PrepackedLinear> prepacked,
+            std::shared_ptr<PackedObjects> packed,
             const CpuDeviceOptions& options)
       : memory_bytes_(memory_bytes),
         one_tenant_(options.one_tenant),
         prepacked_(std::move(prepacked)),
-        operators_(std::move(custom), prepacked_, options.fuse_attention,
-                   options.longest_call) {}
+        packed_(std::move(packed)),
+        operators_(std::move(custom), prepacked_, packed_,
+                   options.fuse_attention, options.longest_call) {}
 
   std::string name() const override { return "cpu"; }
   uint64_t memory_bytes() const override { return memory_bytes_; }
@@ -116,9 +119,12 @@ class CpuDevice final : public Device, public MemoryGauge {
 
   void SetSpareMemory(SpareMemory* spare) override {
     prepacked_->SetSpareMemory(spare);
+    packed_->SetSpareMemory(spare);
   }
   uint64_t ReleaseSpareMemory(uint64_t bytes) override {
-    return prepacked_->Release(bytes);
+    const uint64_t released = prepacked_->Release(bytes);
+    return released >= bytes ? released
+                             : released + packed_->Release(bytes - released);
   }
   void ReleaseUnusedMemory() override { TidyTensorMemory(); }
   absl::StatusOr<uint64_t> AvailableBytes() const override {
@@ -142,6 +148,7 @@ class CpuDevice final : public Device, public MemoryGauge {
   const uint64_t memory_bytes_;
   const bool one_tenant_;
   const std::shared_ptr<PrepackedLinear> prepacked_;
+  const std::shared_ptr<PackedObjects> packed_;
   TorchOperatorLibrary operators_;
 };
 
@@ -174,14 +181,14 @@ absl::StatusOr<std::unique_ptr<Device>> MakeCpuDevice(
       CustomOperators custom,
       LoadOperatorLibraries(options.operator_libraries,
                             options.optional_operator_libraries));
-  uint64_t packed_bytes = 0;
-  if (options.packed_weights) {
-    packed_bytes = options.packed_weight_bytes > 0 ? options.packed_weight_bytes
-                                                   : memory_bytes / 4;
-  }
+  const uint64_t packed_bytes = options.packed_weight_bytes > 0
+                                    ? options.packed_weight_bytes
+                                    : memory_bytes / 4;
   return std::make_unique<CpuDevice>(
       memory_bytes, std::move(custom),
-      std::make_shared<PrepackedLinear>(packed_bytes), options);
+      std::make_shared<PrepackedLinear>(options.packed_weights ? packed_bytes
+                                                               : 0),
+      std::make_shared<PackedObjects>(packed_bytes), options);
 }
 
 std::shared_ptr<Buffer> WrapHostMemory(void* memory, uint64_t bytes,

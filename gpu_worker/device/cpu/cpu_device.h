@@ -21,8 +21,9 @@ struct CpuDeviceOptions {
   uint64_t memory_bytes = 0;
   // Threads inside one operator; 0 stands for one per core.
   int threads = 0;
-  // Lets runs in fast mode multiply by prepacked copies of weights, which take
-  // at most `packed_weight_bytes`. 0: a quarter of the memory.
+  // Lets runs in fast mode multiply by prepacked copies of weights. They take
+  // at most `packed_weight_bytes`, and so do the objects of quantised weights
+  // (packed_objects.h). 0: a quarter of the memory.
   bool packed_weights = true;
   uint64_t packed_weight_bytes = 0;
   // Lets runs in fast mode fuse attention that a program spells out.

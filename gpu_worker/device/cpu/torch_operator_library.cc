@@ -35,7 +35,7 @@ absl::StatusOr<std::unique_ptr<CompiledProgram>> TorchOperatorLibrary::Compile(
     call.product = RowsByMatrix::Match(call.op.schema(), call.call);
   }
   return std::make_unique<TorchProgram>(std::move(calls), CpuTarget(),
-                                        prepacked_);
+                                        prepacked_, packed_);
 }
 
 void TorchOperatorLibrary::ExecuteJoined(absl::Span<JoinedCall> calls) {

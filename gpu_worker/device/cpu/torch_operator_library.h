@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "gpu_worker/device/cpu/packed_objects.h"
 #include "gpu_worker/device/cpu/prepacked_linear.h"
 #include "gpu_worker/device/operator_library.h"
 #include "gpu_worker/device/torch/custom_operators.h"
@@ -16,14 +17,16 @@ namespace djinn::worker {
 // Thread-safe.
 class TorchOperatorLibrary final : public OperatorLibrary {
  public:
-  // `custom` operators run next to PyTorch's own. Programs in fast mode share
-  // `prepacked`, and fuse attention if `fuse_attention` is set. Calls on
-  // repeated elements may take `longest_call`.
+  // `custom` operators run next to PyTorch's own. Programs share `packed`, in
+  // fast mode also `prepacked`, and fuse attention if `fuse_attention` is set.
+  // Calls on repeated elements may take `longest_call`.
   TorchOperatorLibrary(CustomOperators custom,
                        std::shared_ptr<PrepackedLinear> prepacked,
+                       std::shared_ptr<PackedObjects> packed,
                        bool fuse_attention, absl::Duration longest_call)
       : custom_(std::move(custom)),
         prepacked_(std::move(prepacked)),
+        packed_(std::move(packed)),
         fuse_attention_(fuse_attention),
         longest_call_(longest_call) {}
 
@@ -37,6 +40,7 @@ class TorchOperatorLibrary final : public OperatorLibrary {
  private:
   const CustomOperators custom_;
   const std::shared_ptr<PrepackedLinear> prepacked_;
+  const std::shared_ptr<PackedObjects> packed_;
   const bool fuse_attention_;
   const absl::Duration longest_call_;
 };

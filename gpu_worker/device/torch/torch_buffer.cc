@@ -31,13 +31,18 @@ TorchBuffer::TorchBuffer(c10::Device device, uint64_t bytes,
       size_bytes_(bytes),
       unmade_(std::move(unmade)) {}
 
-TorchBuffer::~TorchBuffer() { delete derived(); }
+TorchBuffer::~TorchBuffer() {
+  for (const std::atomic<DerivedFromBytes*>& each : derived_) {
+    delete each.load(std::memory_order_acquire);
+  }
+}
 
 DerivedFromBytes* TorchBuffer::SetDerived(
-    std::unique_ptr<DerivedFromBytes> derived) const {
+    std::unique_ptr<DerivedFromBytes> derived,
+    DerivedFromBytes::Kind kind) const {
   DerivedFromBytes* present = nullptr;
-  if (derived_.compare_exchange_strong(present, derived.get(),
-                                       std::memory_order_acq_rel)) {
+  if (derived_[kind].compare_exchange_strong(present, derived.get(),
+                                             std::memory_order_acq_rel)) {
     return derived.release();
   }
   return present;

@@ -3,6 +3,7 @@
 #ifndef GPU_WORKER_DEVICE_TORCH_TORCH_BUFFER_H_
 #define GPU_WORKER_DEVICE_TORCH_TORCH_BUFFER_H_
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -19,9 +20,12 @@
 namespace djinn::worker {
 
 // A value computed from a buffer's bytes, such as packed weights. The buffer
-// owns it.
+// owns one of each kind at most.
 class DerivedFromBytes {
  public:
+  // The kinds that one buffer may have beside each other.
+  enum Kind { kMain, kPackedObjects, kKinds };
+
   virtual ~DerivedFromBytes() = default;
   // Drops what depends on the bytes, which are about to change. The buffer's
   // sole holder calls it.
@@ -67,18 +71,23 @@ class TorchBuffer final : public Buffer {
 
   // Announces a write. Every writer of the bytes calls it first.
   void WillBeWritten() const {
-    if (DerivedFromBytes* const derived = this->derived()) {
-      derived->Invalidate();
+    for (const std::atomic<DerivedFromBytes*>& each : derived_) {
+      if (auto* const derived = each.load(std::memory_order_acquire)) {
+        derived->Invalidate();
+      }
     }
   }
 
   // Returns null if nothing was set. The value lives as long as the buffer.
-  DerivedFromBytes* derived() const {
-    return derived_.load(std::memory_order_acquire);
+  DerivedFromBytes* derived(
+      DerivedFromBytes::Kind kind = DerivedFromBytes::kMain) const {
+    return derived_[kind].load(std::memory_order_acquire);
   }
   // Sets the value unless another thread did before. Returns the value that is
   // set.
-  DerivedFromBytes* SetDerived(std::unique_ptr<DerivedFromBytes> derived) const;
+  DerivedFromBytes* SetDerived(
+      std::unique_ptr<DerivedFromBytes> derived,
+      DerivedFromBytes::Kind kind = DerivedFromBytes::kMain) const;
 
   // Returns null unless the bytes are unwritten.
   const Unmade* unmade() const { return unmade_.get(); }
@@ -93,8 +102,9 @@ class TorchBuffer final : public Buffer {
   char* const data_;
   const uint64_t size_bytes_;
   const std::shared_ptr<const Unmade> unmade_;
-  // Owned by this.
-  mutable std::atomic<DerivedFromBytes*> derived_{nullptr};
+  // Owned by this; by kind.
+  mutable std::array<std::atomic<DerivedFromBytes*>, DerivedFromBytes::kKinds>
+      derived_ = {};
 };
 
 // Returns zero-filled memory of the host; throws c10::Error when there is none.
