@@ -33,6 +33,7 @@
 #include "common/net/channel_pool.h"
 #include "common/net/tls.h"
 #include "common/net/tls_config.h"
+#include "djinn/execution_mode.h"
 
 namespace djinn {
 namespace {
@@ -200,6 +201,7 @@ absl::StatusOr<std::shared_ptr<Session>> Open(const ConnectOptions& options) {
   }
   DJINN_ASSIGN_OR_RETURN(const std::string token, TokenOf(options));
   DJINN_RETURN_IF_ERROR(ConfigureTracingFromEnvironment());
+  UpdateSwitches();
   SessionOptions session_options;
   session_options.connect_timeout = options.connect_timeout;
   session_options.operation_timeout = options.operation_timeout;

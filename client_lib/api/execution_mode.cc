@@ -1,6 +1,10 @@
 #include "djinn/execution_mode.h"
 
+#include <optional>
+
 #include "client_lib/session/model/execution_flag.h"
+#include "common/base/mutex.h"
+#include "common/torch/process_switches.h"
 
 namespace djinn {
 
@@ -10,6 +14,16 @@ void SetExecutionMode(ExecutionMode mode) {
 
 ExecutionMode CurrentExecutionMode() {
   return FastExecution() ? ExecutionMode::kFast : ExecutionMode::kStrict;
+}
+
+void UpdateSwitches(std::optional<bool> flushes_denormals) {
+  static auto* const mu = new Mutex;
+  static std::optional<bool> said;
+  MutexLock lock(mu);
+  if (flushes_denormals.has_value()) said = flushes_denormals;
+  srg::Switches switches = ReadSwitches();
+  switches.flush_denormal = said.value_or(switches.flush_denormal);
+  SetSwitches(switches);
 }
 
 }  // namespace djinn

@@ -15,6 +15,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "client_lib/capture/device/remote_tensor.h"
+#include "client_lib/session/model/execution_flag.h"
 
 namespace djinn::capture {
 namespace {
@@ -85,7 +86,7 @@ void PutThreadState(std::string* out) {
   }
   // These choose no operator, but the function may read them.
   Put(at::get_num_threads(), out);
-  Put(settings.float32MatmulPrecision(), out);
+  Put(CurrentRunMode().switches, out);
   Put(CurrentDeviceIndex(), out);
 }
 

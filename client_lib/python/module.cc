@@ -225,6 +225,8 @@ void BindSession(py::module_& module) {
   });
   module.def("fast_execution",
              [] { return CurrentExecutionMode() == ExecutionMode::kFast; });
+  module.def("update_switches",
+             [](bool flushes_denormals) { UpdateSwitches(flushes_denormals); });
   module.def("synchronize", [](int index) {
     absl::Status status;
     {

@@ -16,6 +16,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "common/srg/graph.h"
+#include "common/srg/switches.h"
 #include "common/srg/validate.h"
 #include "gpu_worker/device/device.h"
 
@@ -66,6 +67,8 @@ struct NodeInput {
   // Bytes that the node may take at once for its results and for what it needs
   // only during the call. A device may allow a little more, or not check.
   uint64_t most_bytes = std::numeric_limits<uint64_t>::max();
+  // The switches of the run. A device without an effect of a switch ignores it.
+  srg::Switches switches;
 };
 
 // A node that failed after its call had returned.
@@ -147,7 +150,7 @@ class CompiledProgram {
 struct JoinedCall {
   const CompiledProgram* program = nullptr;
   uint32_t node = 0;
-  // Inputs in fast mode.
+  // Inputs in fast mode, under PyTorch's default switches.
   const NodeInput* input = nullptr;
   // Receives results as in Execute().
   std::vector<NodeResult>* results = nullptr;

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/error.h"
 #include "common/base/status_macros.h"
+#include "common/srg/switches.h"
 #include "djinn/v1/execution.pb.h"
 #include "gpu_worker/plan/run_executor.h"
 
@@ -127,6 +128,10 @@ absl::Status CheckRun(const Plan& plan, const BoundRun& run,
   }
   if (!v1::ExecutionMode_IsValid(message.mode())) {
     return Violation(absl::StrCat("execution mode ", message.mode()));
+  }
+  if (message.has_switches()) {
+    const auto switches = srg::FromProto(message.switches());
+    if (!switches.ok()) return Violation(switches.status().message());
   }
   return absl::OkStatus();
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <limits>
 #include <optional>
 #include <utility>
 #include <variant>
@@ -13,6 +14,7 @@
 #include "common/base/saturating.h"
 #include "common/base/status_macros.h"
 #include "common/srg/proto_codec.h"
+#include "common/srg/switches.h"
 #include "djinn/v1/execution.pb.h"
 #include "djinn/v1/profile.pb.h"
 #include "gpu_worker/plan/late_failures.h"
@@ -361,7 +363,8 @@ class RunExecution final : public OngoingRun {
             ScalarTensors(),   message_.mode() == v1::EXECUTION_MODE_FAST,
             &context_.tenant,  context_.timer == nullptr ? nullptr : &way_,
             device_run_.get(), memory_.EndsUpTo(next_),
-            memory_.ends()};
+            memory_.ends(),    std::numeric_limits<uint64_t>::max(),
+            switches_};
   }
 
   // Returns the bytes that are reserved for the call's results, and what the
@@ -476,6 +479,10 @@ class RunExecution final : public OngoingRun {
   const BoundRun& run_;
   const v1::Run& message_;
   const RunContext& context_;
+  // CheckRun() checked them.
+  const srg::Switches switches_ = message_.has_switches()
+                                      ? *srg::FromProto(message_.switches())
+                                      : srg::Switches();
   RunMemory memory_;
   std::vector<NodeResult> results_;
   std::vector<std::string> scalar_tensors_;

@@ -1,21 +1,34 @@
-"""Switches of the program's process: honoured, or warned of by name."""
+"""Switches of the program's process: workers follow them, or a warning names them."""
 
 import unittest
 
 from tests.python.remote_case import run_program
 
-# Each sets a switch to another value than PyTorch's default.
-_SWITCHES = {
-    "torch.set_float32_matmul_precision": "torch.set_float32_matmul_precision('medium')",
-    "torch.backends.mkldnn.enabled": "torch.backends.mkldnn.enabled = False",
-    "torch.backends.mkldnn.deterministic": "torch.backends.mkldnn.deterministic = True",
-    "torch.backends.nnpack": "torch.backends.nnpack.set_flags(False)",
-    "torch.backends.cudnn.enabled": "torch.backends.cudnn.enabled = False",
-    "torch.backends.cudnn.deterministic": "torch.backends.cudnn.deterministic = True",
-    "torch.backends.cuda.matmul.allow_tf32": "torch.backends.cuda.matmul.allow_tf32 = True",
-    "torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction":
-        "torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False",
-    "torch.set_flush_denormal": "torch.set_flush_denormal(True)",
+# Each sets a switch, that workers do not follow, to another value than PyTorch's default.
+_LOCAL = {
+    "torch.backends.cuda.preferred_linalg_library":
+        "torch.backends.cuda.preferred_linalg_library('cusolver')",
+    "torch.backends.cuda.preferred_blas_library":
+        "torch.backends.cuda.preferred_blas_library('cublaslt')",
+}
+# Sets a switch that workers follow, and the default again.
+_FOLLOWED = {
+    "torch.set_flush_denormal(True)": "torch.set_flush_denormal(False)",
+    "torch.backends.mkldnn.enabled = False": "torch.backends.mkldnn.enabled = True",
+    "torch.backends.mkldnn.set_flags(False)": "torch.backends.mkldnn.set_flags(True)",
+    "torch.backends.mkldnn.deterministic = True": "torch.backends.mkldnn.deterministic = False",
+    "torch.backends.nnpack.set_flags(False)": "torch.backends.nnpack.set_flags(True)",
+    "torch.set_float32_matmul_precision('medium')":
+        "torch.set_float32_matmul_precision('highest')",
+    "torch.set_float32_matmul_precision('high')":
+        "torch.set_float32_matmul_precision('highest')",
+    "torch.backends.mkldnn.matmul.fp32_precision = 'bf16'":
+        "torch.backends.mkldnn.matmul.fp32_precision = 'none'",
+    "torch.backends.mkldnn.conv.fp32_precision = 'bf16'":
+        "torch.backends.mkldnn.conv.fp32_precision = 'none'",
+    "torch.backends.cudnn.deterministic = True": "torch.backends.cudnn.deterministic = False",
+    "torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False":
+        "torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = True",
 }
 _PROGRAM = """
 import warnings
@@ -31,17 +44,84 @@ for name in switches:
     named = [each for each in said if f"djinn: {{name}} does not reach" in str(each.message)]
     if len(named) != 1: print(name, [str(each.message) for each in said])
 """
+# Prints the switches under which a result differs from the CPU's.
+_CALLS = """
+import warnings
+import torch, djinn
+import torch.nn.functional as F
+warnings.simplefilter("ignore")
+djinn.local(worker_threads=1)
+torch.set_num_threads(1)
+torch.manual_seed(0)
+image, weight = torch.randn(2, 8, 24, 24), torch.randn(16, 8, 3, 3)
+last = image.to(memory_format=torch.channels_last)
+many = last.repeat(9, 1, 1, 1).contiguous(memory_format=torch.channels_last)
+a, b = torch.randn(256, 384), torch.randn(384, 192)
+calls = {{
+    "mm": (torch.mm, (a, b)),
+    "bfloat16": (torch.mm, (a.bfloat16(), b.bfloat16())),
+    "conv": (F.conv2d, (image, weight)),
+    "channels last": (F.conv2d, (last, weight)),
+    "many images": (F.conv2d, (many, weight)),
+    "gelu": (F.gelu, (a,)),
+    "tiny": (lambda x: x * 0.1, (torch.full((100,), 2e-38),)),
+}}
+moved = {{name: [x.to("remote_accelerator") for x in operands]
+         for name, (_, operands) in calls.items()}}
+def product(x, y): return x @ y
+compiled = djinn.compile(product)
+def outcome(call, operands):
+    with torch.no_grad():
+        try: return call(*operands).cpu()
+        except RuntimeError: return None
+def same(x, y):
+    if x is None or y is None: return x is y
+    # Compares bits: a processor that flushes denormals takes them for zeros.
+    x_bits, y_bits = (each.contiguous().view(torch.uint8) for each in (x, y))
+    return torch.equal(x_bits, y_bits) and x.stride() == y.stride()
+plain = {{name: outcome(call, operands) for name, (call, operands) in calls.items()}}
+change = {changes!r}
+for begin, end in change.items():
+    for statement in (begin, end, begin, end):
+        exec(statement)
+        for name, (call, operands) in calls.items():
+            local = outcome(call, operands)
+            if statement == end and not same(local, plain[name]): print("CPU", statement, name)
+            if not same(outcome(call, moved[name]), local): print(statement, name)
+            # A captured call is not replayed under other switches.
+            if "mm" in name and not same(outcome(compiled, moved["mm"]), outcome(product, (a, b))):
+                print("compiled", statement)
+"""
 
 
 class SwitchesTest(unittest.TestCase):
     def test_each_switch_is_warned_of_once_by_name(self):
-        self.assertEqual(run_program(_PROGRAM.format(switches=_SWITCHES)).stdout, "")
+        self.assertEqual(run_program(_PROGRAM.format(switches=_LOCAL)).stdout, "")
 
     def test_a_switch_from_before_the_session_is_warned_of(self):
         program = run_program(
-            "import torch, djinn\ntorch.backends.mkldnn.enabled = False\nprint('-')\n"
+            "import torch, djinn\ntorch.backends.cuda.preferred_blas_library('cublaslt')\nprint('-')\n"
             "djinn.local(worker_threads=1)")
-        self.assertIn("torch.backends.mkldnn.enabled does not reach", program.stderr)
+        self.assertIn("torch.backends.cuda.preferred_blas_library does not reach", program.stderr)
+
+    def test_workers_follow_the_switches(self):
+        self.assertEqual(run_program(_CALLS.format(changes=_FOLLOWED)).stdout, "")
+
+    def test_a_call_runs_under_the_switches_of_its_time(self):
+        """Calls that wait in one segment, and switches from before the session."""
+        self.assertEqual(run_program("""
+            import torch
+            torch.set_flush_denormal(True)
+            import djinn
+            djinn.local(worker_threads=1)
+            tiny = torch.full((4,), 2e-38).to("remote_accelerator")
+            made = []
+            for flushes in (None, False, True, False):
+                if flushes is not None: torch.set_flush_denormal(flushes)
+                made.append((flushes in (None, True), tiny * 0.1))
+            for flushes, result in made:
+                if result.cpu().eq(0).all() != flushes: print(flushes, result)
+            """).stdout, "")
 
     def test_new_memory_is_filled_for_deterministic_algorithms(self):
         self.assertEqual(run_program("""

@@ -1,5 +1,6 @@
 #include "client_lib/capture/kernel/capture_kernel.h"
 
+#include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
@@ -68,14 +69,17 @@ void CountSynchronous(const OperatorInfo& info) {
 }
 
 // Returns the call's key in the memo. It begins with the template bytes, which
-// hold no floating-point values. The marks of numbers that overflow a dtype and
-// of autocast follow, and the floating-point arguments if they decide the
-// shape.
+// hold no floating-point values. The marks of numbers that overflow a dtype, of
+// autocast and of convolutions without oneDNN follow, and the floating-point
+// arguments if they decide the shape.
 absl::string_view MemoKey(const OperatorInfo& info, Arguments arguments,
                           const Call& call, std::string* buffer) {
   buffer->clear();
   AppendOverflows(info, arguments, buffer);
   if (info.is_composite_on_cpu && CastsParts()) buffer->append("cast");
+  if (ABSL_PREDICT_FALSE(!at::globalContext().userEnabledMkldnn())) {
+    buffer->append("plain");
+  }
   if (!info.reals_shape && buffer->empty()) return call.bytes();
   // The template bytes delimit themselves.
   buffer->insert(0, call.bytes().data(), call.bytes().size());

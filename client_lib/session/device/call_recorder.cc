@@ -283,10 +283,10 @@ absl::Status CallRecorder::Replay(
   work_.SealLane(lane);
   const uint64_t first_made =
       work_.segments().TakeStorageIds(captured_graph->made);
-  const bool fast = FastExecution();
+  const RunMode mode = CurrentRunMode();
   for (size_t part = 0; part < captured_graph->parts.size(); ++part) {
     ReplayWork work = work_.StampReplay(
-        captured_graph, part, fast, given,
+        captured_graph, part, mode, given,
         [&](uint32_t index) { return captured_graph->kept[index].get(); },
         first_made, *outputs, &made);
     statistics_.calls += captured_graph->parts[part].graph.nodes.size();
@@ -313,8 +313,10 @@ absl::Status CallRecorder::ReplayShare(uint32_t lane, const Share& share,
   work_.SealLane(lane);
   std::vector<uint64_t> made(share.captured_graph->made, 0);
   // The device divides rows in fast mode only, and checked the mode.
+  RunMode mode = CurrentRunMode();
+  mode.fast = true;
   ReplayWork work = work_.StampReplay(
-      share.captured_graph, 0, /*fast=*/true, binding.given,
+      share.captured_graph, 0, mode, binding.given,
       [&](uint32_t index) { return binding.kept[index]; },
       work_.segments().TakeStorageIds(share.captured_graph->made),
       binding.outputs, &made);

@@ -66,10 +66,10 @@ void SegmentQueue::SealAll() {
 
 ReplayWork SegmentQueue::StampReplay(
     const std::shared_ptr<const CapturedGraph>& captured_graph, size_t part,
-    bool fast, absl::Span<RemoteStorage* const> given,
+    RunMode mode, absl::Span<RemoteStorage* const> given,
     absl::FunctionRef<RemoteStorage*(uint32_t)> kept, uint64_t first_made,
     absl::Span<const StoragePtr> outputs, std::vector<uint64_t>* made) {
-  ReplayWork work{captured_graph, part, fast, nullptr, 0, {}, {}};
+  ReplayWork work{captured_graph, part, mode, nullptr, 0, {}, {}};
   const std::vector<CapturedPart::Slot>& slots =
       captured_graph->parts[part].slots;
   work.bindings.reserve(slots.size());

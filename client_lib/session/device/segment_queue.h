@@ -16,6 +16,7 @@
 #include "absl/types/span.h"
 #include "client_lib/session/device/work_queue.h"
 #include "client_lib/session/model/call.h"
+#include "client_lib/session/model/execution_flag.h"
 #include "client_lib/session/model/remote_storage.h"
 #include "client_lib/session/recording/recording.h"
 #include "client_lib/session/recording/segment_recorder.h"
@@ -51,7 +52,7 @@ class SegmentQueue {
   // version for each intermediate that was created so far.
   ReplayWork StampReplay(
       const std::shared_ptr<const CapturedGraph>& captured_graph, size_t part,
-      bool fast, absl::Span<RemoteStorage* const> given,
+      RunMode mode, absl::Span<RemoteStorage* const> given,
       absl::FunctionRef<RemoteStorage*(uint32_t)> kept, uint64_t first_made,
       absl::Span<const StoragePtr> outputs, std::vector<uint64_t>* made);
 

@@ -290,8 +290,8 @@ Registration WorkEncoder::Fill(const Work& work, ReplayWork& replay,
   const uint64_t telling = context_->telling.load(std::memory_order_relaxed);
   RunEncoder::Encoded encoded =
       replay.sized == nullptr
-          ? runs_->Encode(part, replay.fast, replay.bindings, telling)
-          : runs_->Encode(part, replay.fast, *replay.sized, replay.size,
+          ? runs_->Encode(part, replay.mode, replay.bindings, telling)
+          : runs_->Encode(part, replay.mode, *replay.sized, replay.size,
                           replay.bindings, telling);
   if (ABSL_PREDICT_FALSE(debug::Has(debug::kExecution))) {
     log::Info("captured graph",

@@ -94,9 +94,9 @@ absl::Status MultiWorkerDevice::Record(uint32_t lane, Call* call) {
       mover_.rematerializer().RematerializationFor(*call, routed.named,
                                                    routed.member);
   DJINN_RETURN_IF_ERROR(workers_->at(routed.member).Record(lane, call));
-  // The call may have been recorded in fast mode.
+  // The call may have been recorded in another mode.
   if (rematerialization != nullptr && !rematerialization->cheap() &&
-      FastExecutionWasUsed()) {
+      OtherModeWasUsed()) {
     rematerialization = nullptr;
   }
   return Settle(lane, routed, std::move(rematerialization));

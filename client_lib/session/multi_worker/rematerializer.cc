@@ -28,7 +28,7 @@ std::shared_ptr<const Rematerialization> Rematerializer::RematerializationFor(
     const Call& call, absl::Span<const NamedStorage> named, int member) {
   const bool cheap = IsCheap(call.operator_id());
   const bool repeatable =
-      IsRepeatable(call.operator_id()) && !FastExecutionWasUsed();
+      IsRepeatable(call.operator_id()) && !OtherModeWasUsed();
   if (!cheap && !repeatable) return nullptr;
   std::vector<std::shared_ptr<const Rematerialization>> before;
   for (const NamedStorage& use : named) {
@@ -120,8 +120,8 @@ absl::StatusOr<bool> Rematerializer::MakeIfWorthIt(uint32_t lane,
   copies.makes |= 1u << member;
   table_->Count(storage, member);
   if (rematerialization->cheap()) return true;
-  if (FastExecutionWasUsed()) {
-    // The call may have been recorded in fast mode. The bits of a second
+  if (OtherModeWasUsed()) {
+    // The call may have been recorded in another mode. The bits of a second
     // computation may then differ.
     table_->DropCopy(storage, member);
     return false;

@@ -13,6 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "client_lib/session/model/call.h"
+#include "client_lib/session/model/execution_flag.h"
 
 namespace djinn {
 
@@ -93,8 +94,8 @@ class Segment {
 
   // The run must request metadata, because its last call has unknown results.
   bool wants_metadata = false;
-  // The execution mode (execution_flag.h) at the time the calls were recorded.
-  bool fast = false;
+  // The execution mode at the time the calls were recorded.
+  RunMode mode;
   // The thread that issued the calls, for the recorder.
   uint64_t thread = 0;
 

@@ -34,15 +34,15 @@ const Segment* SegmentRecorder::Record(uint32_t lane, Call* call,
                                        SealedSegments* sealed,
                                        uint64_t thread) {
   Segment* own = OpenSegment(lane, sealed);
-  const bool fast = FastExecution();
-  if (ABSL_PREDICT_FALSE(own->thread != thread || own->fast != fast)) {
+  const RunMode mode = CurrentRunMode();
+  if (ABSL_PREDICT_FALSE(own->thread != thread || own->mode != mode)) {
     if (!own->calls().empty()) {
       Seal(own, sealed);
       Continue(lane);
       own = OpenSegment(lane, sealed);
     }
     own->thread = thread;
-    own->fast = fast;
+    own->mode = mode;
   }
   const absl::Span<Touch> touches = call->touches();
   for (size_t i = 0; i < touches.size(); ++i) {
@@ -70,7 +70,7 @@ const Segment* SegmentRecorder::Record(uint32_t lane, Call* call,
     Continue(lane);
     Segment* tail = OpenSegment(lane, sealed);
     tail->thread = thread;
-    tail->fast = fast;
+    tail->mode = mode;
     head->MoveTail(Segment::kRepeatCalls, tail);
     // Name() seals nothing here, because the conflicts of these calls were
     // resolved when they were recorded.

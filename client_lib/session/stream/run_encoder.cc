@@ -11,10 +11,6 @@
 namespace djinn {
 namespace {
 
-v1::ExecutionMode ModeOf(bool fast) {
-  return fast ? v1::EXECUTION_MODE_FAST : v1::EXECUTION_MODE_STRICT;
-}
-
 // Adds the float holes whose bits differ from `before`.
 void FillChangedFloats(absl::Span<const double> floats,
                        absl::Span<const double> before, v1::Run* run) {
@@ -84,25 +80,23 @@ RunEncoder::Encoded RunEncoder::Encode(const Segment& segment,
   const GraphTable::Entry entry = FindGraph(
       key_, telling,
       [&] { return BuildGraph(segment, slot_of_touch_, kinds_); }, &encoded);
-  encoded.run.set_mode(ModeOf(segment.fast));
   encoded.run.set_reply_metadata(segment.wants_metadata);
-  FillRun(bindings_, segment.floats(), segment.scalar_tensors(), entry,
-          &encoded);
+  FillRun(segment.mode, bindings_, segment.floats(), segment.scalar_tensors(),
+          entry, &encoded);
   return encoded;
 }
 
-RunEncoder::Encoded RunEncoder::Encode(const CapturedPart& part, bool fast,
+RunEncoder::Encoded RunEncoder::Encode(const CapturedPart& part, RunMode mode,
                                        absl::Span<const RunBinding> bindings,
                                        uint64_t telling) {
   Encoded encoded;
   const GraphTable::Entry entry =
       FindGraph(part.key, telling, [&] { return part.graph; }, &encoded);
-  encoded.run.set_mode(ModeOf(fast));
-  FillRun(bindings, part.floats, part.scalar_tensors, entry, &encoded);
+  FillRun(mode, bindings, part.floats, part.scalar_tensors, entry, &encoded);
   return encoded;
 }
 
-RunEncoder::Encoded RunEncoder::Encode(const CapturedPart& part, bool fast,
+RunEncoder::Encoded RunEncoder::Encode(const CapturedPart& part, RunMode mode,
                                        const SizedGraph& sized, int64_t size,
                                        absl::Span<const RunBinding> bindings,
                                        uint64_t telling) {
@@ -112,8 +106,7 @@ RunEncoder::Encoded RunEncoder::Encode(const CapturedPart& part, bool fast,
       sized.key, entry, telling,
       [&]() -> const srg::Graph& { return sized.graph; }, &encoded);
   encoded.run.set_size(size);
-  encoded.run.set_mode(ModeOf(fast));
-  FillRun(bindings, part.floats, part.scalar_tensors, entry, &encoded);
+  FillRun(mode, bindings, part.floats, part.scalar_tensors, entry, &encoded);
   return encoded;
 }
 
@@ -215,11 +208,20 @@ void RunEncoder::AssignSlots(const Segment& segment) {
   }
 }
 
-void RunEncoder::FillRun(absl::Span<const RunBinding> bindings,
+void RunEncoder::FillMode(RunMode mode, v1::Run* run) {
+  run->set_mode(mode.fast ? v1::EXECUTION_MODE_FAST
+                          : v1::EXECUTION_MODE_STRICT);
+  if (mode.switches != nullptr) {
+    srg::ToProto(*mode.switches, run->mutable_switches());
+  }
+}
+
+void RunEncoder::FillRun(RunMode mode, absl::Span<const RunBinding> bindings,
                          absl::Span<const double> floats,
                          absl::Span<const ScalarValue> scalar_tensors,
                          const GraphTable::Entry& graph, Encoded* encoded) {
   v1::Run* const run = &encoded->run;
+  FillMode(mode, run);
   for (const ScalarValue& value : scalar_tensors) {
     run->add_scalar_tensors(value.bytes, value.size);
   }
@@ -255,7 +257,7 @@ void RunEncoder::FillRun(absl::Span<const RunBinding> bindings,
     run->mutable_final_slots()->Add(final_slots_.begin(), final_slots_.end());
   }
   run->set_remember(remember);
-  if (keeps_) Keep(bindings, floats, graph, encoded);
+  if (keeps_) Keep(mode, bindings, floats, graph, encoded);
   if (remembered.runs.empty()) return;
   GraphTable::RememberedRun& kept = remembered.runs[remembered.last_place];
   kept.storages.clear();
@@ -265,7 +267,7 @@ void RunEncoder::FillRun(absl::Span<const RunBinding> bindings,
   kept.floats.assign(floats.begin(), floats.end());
 }
 
-void RunEncoder::Keep(absl::Span<const RunBinding> bindings,
+void RunEncoder::Keep(RunMode mode, absl::Span<const RunBinding> bindings,
                       absl::Span<const double> floats,
                       const GraphTable::Entry& graph, Encoded* encoded) const {
   const v1::Run& run = encoded->run;
@@ -274,9 +276,9 @@ void RunEncoder::Keep(absl::Span<const RunBinding> bindings,
               final_slots_,
               {floats.begin(), floats.end()},
               {run.scalar_tensors().begin(), run.scalar_tensors().end()},
-              run.mode(),
               run.size(),
-              run.reply_metadata()});
+              run.reply_metadata(),
+              mode});
   encoded->kept_uses.reserve(bindings.size());
   for (const RunBinding& binding : bindings) {
     const bool known = binding.storage != nullptr;

@@ -20,6 +20,7 @@
 
 #include "absl/types/span.h"
 #include "client_lib/session/lineage/lineage.h"
+#include "client_lib/session/model/execution_flag.h"
 #include "client_lib/session/model/remote_storage.h"
 #include "client_lib/session/recording/recording.h"
 #include "client_lib/session/recording/segment.h"
@@ -40,9 +41,9 @@ struct KeptRun {
   std::vector<uint32_t> final_slots;
   std::vector<double> floats;
   std::vector<std::string> scalar_tensors;
-  v1::ExecutionMode mode = v1::EXECUTION_MODE_UNSPECIFIED;
   int64_t size = 0;
   bool reply_metadata = false;
+  RunMode mode;
 };
 
 class RunEncoder {
@@ -84,18 +85,20 @@ class RunEncoder {
   // a storage if it is released and no unsent message names it.
   Encoded Encode(const Segment& segment, uint64_t telling = 1);
 
-  // Encodes a part with one binding per slot. `fast` is as in Segment.
-  Encoded Encode(const CapturedPart& part, bool fast,
+  // Encodes a part with one binding per slot. `mode` is as in Segment.
+  Encoded Encode(const CapturedPart& part, RunMode mode,
                  absl::Span<const RunBinding> bindings, uint64_t telling = 1);
   // Encodes `sized` at the given size, in place of the part's own graph.
-  Encoded Encode(const CapturedPart& part, bool fast, const SizedGraph& sized,
-                 int64_t size, absl::Span<const RunBinding> bindings,
-                 uint64_t telling = 1);
+  Encoded Encode(const CapturedPart& part, RunMode mode,
+                 const SizedGraph& sized, int64_t size,
+                 absl::Span<const RunBinding> bindings, uint64_t telling = 1);
 
   // Returns the segment's graph without counting uses. If `storages` is not
   // null, stores there the ids to which the slots are bound.
   v1::Graph Describe(const Segment& segment,
                      std::vector<uint64_t>* storages = nullptr);
+
+  static void FillMode(RunMode mode, v1::Run* run);
 
   // Counts one use by a message other than a run as sent. Returns true if the
   // storage is released and no unsent message names it; the caller must then
@@ -116,7 +119,7 @@ class RunEncoder {
   template <typename Build>
   void FillGraph(absl::string_view key, const GraphTable::Entry& entry,
                  uint64_t telling, Build build, Encoded* encoded);
-  void FillRun(absl::Span<const RunBinding> bindings,
+  void FillRun(RunMode mode, absl::Span<const RunBinding> bindings,
                absl::Span<const double> floats,
                absl::Span<const ScalarValue> scalar_tensors,
                const GraphTable::Entry& graph, Encoded* encoded);
@@ -127,7 +130,7 @@ class RunEncoder {
   // Counts the run's uses as sent, and finds the slots that are final in it.
   void FindFinalSlots(absl::Span<const RunBinding> bindings);
   // Fills `kept` and `kept_uses` of a run that is complete otherwise.
-  void Keep(absl::Span<const RunBinding> bindings,
+  void Keep(RunMode mode, absl::Span<const RunBinding> bindings,
             absl::Span<const double> floats, const GraphTable::Entry& graph,
             Encoded* encoded) const;
 

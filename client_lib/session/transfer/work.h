@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "client_lib/session/model/execution_flag.h"
 #include "client_lib/session/model/remote_storage.h"
 #include "client_lib/session/profile/request_stages.h"
 #include "client_lib/session/profile/request_tracer.h"
@@ -134,8 +135,8 @@ struct RunWork {
 struct ReplayWork {
   std::shared_ptr<const CapturedGraph> captured_graph;
   size_t part;
-  // The execution mode (execution_flag.h) when the work was stamped.
-  bool fast;
+  // The execution mode when the work was stamped.
+  RunMode mode;
   std::shared_ptr<const SizedGraph> sized;
   int64_t size;
   // The bindings by slot. `held` owns their storages.

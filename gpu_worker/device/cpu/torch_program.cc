@@ -6,14 +6,17 @@
 
 #include "ATen/Parallel.h"
 #include "absl/algorithm/container.h"
+#include "absl/strings/match.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "c10/core/InferenceMode.h"
 #include "common/torch/one_thread.h"
+#include "common/torch/packed_operators.h"
 #include "gpu_worker/device/cpu/memory_limit.h"
 #include "gpu_worker/device/torch/guards/library_guards.h"
 #include "gpu_worker/device/torch/guards/value_guards.h"
 #include "gpu_worker/device/torch/guards/work_limit.h"
+#include "gpu_worker/device/torch/switch_scope.h"
 #include "gpu_worker/device/torch/torch_error.h"
 
 namespace djinn::worker {
@@ -64,16 +67,19 @@ void UseWorkersThreads() {
 CpuCall::CpuCall(TorchCall plain)
     : TorchCall(std::move(plain)),
       guard(MakeValueGuard(op.schema())),
-      in_order(WritesInOrder(op.schema())) {
+      in_order(WritesInOrder(op.schema())),
+      packs(absl::StartsWith(op.schema().name(), kPackedNamespace)) {
   if (guard == nullptr) guard = MakeLibraryGuard(op.schema());
 }
 
 TorchProgram::TorchProgram(std::vector<CpuCall> calls,
                            const TorchTarget& target,
-                           std::shared_ptr<PrepackedLinear> prepacked)
+                           std::shared_ptr<PrepackedLinear> prepacked,
+                           std::shared_ptr<PackedObjects> packed)
     : calls_(std::move(calls)),
       target_(target),
-      prepacked_(std::move(prepacked)) {
+      prepacked_(std::move(prepacked)),
+      packed_(std::move(packed)) {
   for (uint32_t i = 0; i < calls_.size(); ++i) {
     const std::optional<RowsByMatrix>& product = calls_[i].product;
     if (product.has_value() && product->GainsByJoining(kLeastJoinedElements)) {
@@ -90,6 +96,7 @@ absl::Status TorchProgram::Execute(uint32_t node, const NodeInput& input,
   const CpuCall& call = calls_[node];
   std::optional<OneThread> one;
   if (input.fast ? call.small : call.in_order) one.emplace();
+  const SwitchScope switches(input.switches);
   if (input.fast && call.attention.has_value()) {
     const std::optional<absl::Status> done =
         call.attention->Run(input, results);
@@ -99,13 +106,16 @@ absl::Status TorchProgram::Execute(uint32_t node, const NodeInput& input,
       ExecutePrepacked(*call.product, input, results)) {
     return absl::OkStatus();
   }
+  std::optional<PackedObjects::ForCall> objects;
+  if (call.packs) objects.emplace(packed_.get(), input, call.operand_slots);
   return RunCall(call, target_, input, results, call.guard.get());
 }
 
 bool TorchProgram::ExecutePrepacked(const RowsByMatrix& product,
                                     const NodeInput& input,
                                     std::vector<NodeResult>* results) const {
-  if (product.row_count() < PrepackedLinear::kLeastRows ||
+  if (input.switches != srg::Switches() ||
+      product.row_count() < PrepackedLinear::kLeastRows ||
       !prepacked_->Suits(product)) {
     return false;
   }

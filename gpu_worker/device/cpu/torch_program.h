@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "gpu_worker/device/cpu/packed_objects.h"
 #include "gpu_worker/device/cpu/prepacked_linear.h"
 #include "gpu_worker/device/operator_library.h"
 #include "gpu_worker/device/torch/attention_pass.h"
@@ -45,6 +46,8 @@ struct CpuCall : TorchCall {
   // in their order. PyTorch's threads race for them unless a program asks for
   // deterministic algorithms.
   bool in_order = false;
+  // The call is of an operator on packed weights.
+  bool packs = false;
 };
 
 // Returns whether fast mode executes the node by one thread. The node passed
@@ -57,7 +60,8 @@ class TorchProgram final : public CompiledProgram {
  public:
   // `target` outlives this.
   TorchProgram(std::vector<CpuCall> calls, const TorchTarget& target,
-               std::shared_ptr<PrepackedLinear> prepacked);
+               std::shared_ptr<PrepackedLinear> prepacked,
+               std::shared_ptr<PackedObjects> packed);
 
   absl::Status Execute(uint32_t node, const NodeInput& input,
                        std::vector<NodeResult>* results) const override;
@@ -73,6 +77,7 @@ class TorchProgram final : public CompiledProgram {
   const std::vector<CpuCall> calls_;
   const TorchTarget& target_;
   const std::shared_ptr<PrepackedLinear> prepacked_;
+  const std::shared_ptr<PackedObjects> packed_;
   std::vector<RowProduct> products_;
 };
 

@@ -42,6 +42,7 @@ struct HeldGraph {
   std::vector<double> floats;
   std::vector<std::string> scalar_tensors;
   bool fast = false;
+  srg::Switches switches;
   std::vector<KeptResult> kept;
   // Holds one boolean for each checked node.
   at::Tensor flags;

@@ -225,6 +225,7 @@ RunGraph::Shape RunGraph::ShapeOf(const NodeInput& input,
   shape.scalar_tensors.assign(input.scalar_tensors.begin(),
                               input.scalar_tensors.end());
   shape.fast = input.fast;
+  shape.switches = input.switches;
   for (size_t i = 0; i < input.slots.size(); ++i) {
     shape.bytes.push_back(IsOperand(input, i) ? input.slots[i]->size_bytes()
                                               : 0);
@@ -235,7 +236,7 @@ RunGraph::Shape RunGraph::ShapeOf(const NodeInput& input,
 
 bool RunGraph::Same(const Shape& a, const Shape& b) {
   return SameBits(a.floats, b.floats) && a.scalar_tensors == b.scalar_tensors &&
-         a.fast == b.fast && a.bytes == b.bytes &&
+         a.fast == b.fast && a.switches == b.switches && a.bytes == b.bytes &&
          std::equal(a.kept.begin(), a.kept.end(), b.kept.begin(), b.kept.end(),
                     [](const KeptResult& one, const KeptResult& other) {
                       return one.slot == other.slot && one.bytes == other.bytes;
@@ -248,6 +249,7 @@ bool RunGraph::Fits(const HeldGraph& graph, const Shape& shape,
   recorded.floats = graph.floats;
   recorded.scalar_tensors = graph.scalar_tensors;
   recorded.fast = graph.fast;
+  recorded.switches = graph.switches;
   recorded.bytes.assign(shape.bytes.size(), 0);
   for (const HeldGraph::Operand& operand : graph.operands) {
     recorded.bytes[operand.slot] = operand.bytes;
@@ -447,7 +449,7 @@ GraphBody RunGraph::MakeBody(const HeldGraph& graph) const {
   // from the store.
   return [this, operands = graph.operands, floats = graph.floats,
           scalar_tensors = graph.scalar_tensors, fast = graph.fast,
-          kept = graph.kept, flags = graph.flags](
+          switches = graph.switches, kept = graph.kept, flags = graph.flags](
              std::vector<c10::Storage>* made) -> absl::Status {
     const c10::InferenceMode inference;
     const c10::Device device = environment_.accelerator->device();
@@ -494,6 +496,7 @@ GraphBody RunGraph::MakeBody(const HeldGraph& graph) const {
       results.clear();
       NodeInput input{slots, floats, scalar_tensors, fast};
       input.run_ends = ends;
+      input.switches = switches;
       DJINN_RETURN_IF_ERROR(run_node_(i, input, flags, &results));
       for (size_t r = 0; r < results.size(); ++r) {
         const std::optional<uint32_t> slot = SlotOf(node.results[r]);
@@ -529,6 +532,7 @@ absl::StatusOr<std::shared_ptr<HeldGraph>> RunGraph::Record(
   graph->floats = shape.floats;
   graph->scalar_tensors = shape.scalar_tensors;
   graph->fast = shape.fast;
+  graph->switches = shape.switches;
   graph->kept = shape.kept;
   uint64_t bytes = flag_count_;
   // Checks the least amount that the graph needs before it allocates anything.

@@ -95,6 +95,7 @@ class RunGraph {
     std::vector<double> floats;
     std::vector<std::string> scalar_tensors;
     bool fast = false;
+    srg::Switches switches;
     std::vector<uint64_t> bytes;  // by slot; 0 for slots that are no operands
     std::vector<KeptResult> kept;
   };

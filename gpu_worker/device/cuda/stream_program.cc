@@ -10,6 +10,7 @@
 #include "gpu_worker/device/torch/call_runner.h"
 #include "gpu_worker/device/torch/guards/index_check.h"
 #include "gpu_worker/device/torch/guards/library_guards.h"
+#include "gpu_worker/device/torch/switch_scope.h"
 #include "gpu_worker/device/torch/torch_buffer.h"
 #include "gpu_worker/device/torch/torch_error.h"
 
@@ -99,6 +100,11 @@ absl::Status StreamProgram::RunNode(uint32_t node, const NodeInput& input,
                                     const at::Tensor& flags,
                                     std::vector<NodeResult>* results) const {
   const CheckedCall& call = calls_[node];
+  // The switch is for CPUs; setting it would cost each call the wake-up of
+  // compute threads.
+  srg::Switches switches = input.switches;
+  switches.flush_denormal = false;
+  const SwitchScope scope(switches);
   if (input.fast && call.attention.has_value()) {
     const std::optional<absl::Status> done =
         call.attention->Run(input, results);

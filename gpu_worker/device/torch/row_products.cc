@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "c10/core/InferenceMode.h"
 #include "gpu_worker/device/torch/call_runner.h"
+#include "gpu_worker/device/torch/switch_scope.h"
 #include "gpu_worker/device/torch/torch_error.h"
 
 namespace djinn::worker {
@@ -180,6 +181,7 @@ at::Tensor MultiplyPlainly(const RowsByMatrix& product, const NodeInput& input,
 void ExecuteJoinedRows(absl::Span<const JoinedRows> calls,
                        MultiplyRows multiply) {
   if (calls.size() < 2) return;
+  const SwitchScope switches{srg::Switches()};
   const JoinedRows& first = calls.front();
   std::vector<NodeResult> results;
   const absl::Status status = CatchTorch(kOperatorFailed, [&] {

@@ -66,11 +66,14 @@ class Inbox {
     return next == nullptr || !next->message.has_run() ? nullptr
                                                        : &next->message.run();
   }
-  // Returns whether that message is a run in fast mode.
+  // Returns whether that message is a run in fast mode that may be executed in
+  // a batch. One with switches of its own may not, because a batch's products
+  // are computed under one setting.
   bool fast_run_next() const {
     const Item* const next = NextButFree();
     return next != nullptr &&
-           next->message.run().mode() == v1::EXECUTION_MODE_FAST;
+           next->message.run().mode() == v1::EXECUTION_MODE_FAST &&
+           !next->message.run().has_switches();
   }
   // Returns whether the next message is a Free. See read_next() for a Read.
   bool free_next() const {

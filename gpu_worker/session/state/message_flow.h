@@ -71,7 +71,7 @@ class MessageFlow {
     // A Read is next, or a Free of so many storages.
     bool read_or_free = false;
     size_t freed = 0;
-    // A run in fast mode is ready, perhaps behind a Free.
+    // A run in fast mode that may join a batch is ready, perhaps behind a Free.
     bool fast_run = false;
     // The deadline of the next message, if it is a run; otherwise infinite.
     absl::Duration run_deadline = absl::InfiniteDuration();

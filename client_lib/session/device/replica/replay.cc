@@ -184,7 +184,7 @@ class Replayer {
     }
     run->mutable_final_slots()->Add(kept.final_slots.begin(),
                                     kept.final_slots.end());
-    run->set_mode(kept.mode);
+    RunEncoder::FillMode(kept.mode, run);
     run->set_size(kept.size);
     run->set_reply_metadata(kept.reply_metadata);
     for (const uint32_t slot : kept.final_slots) {
