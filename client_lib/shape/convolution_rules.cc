@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "ATen/Context.h"
 #include "c10/util/accumulate.h"
 #include "client_lib/shape/rule_table.h"
 #include "client_lib/shape/stride_inference.h"
@@ -234,11 +235,14 @@ bool SameLayout(const ResultMeta& a, const ResultMeta& b) {
 
 // Returns the result of `layout` if it is the same for every number of threads.
 // Otherwise returns an unknown layout, because only the worker knows its number
-// of threads.
+// of threads. Without oneDNN, kernels differ in what they make of channels-last
+// operands.
 template <typename Layout>
 ResultMeta ForAnyThreads(Layout layout) {
   ResultMeta result = layout(Threads::kSeveral);
-  result.known = SameLayout(result, layout(Threads::kOne));
+  result.known =
+      SameLayout(result, layout(Threads::kOne)) &&
+      (at::globalContext().userEnabledMkldnn() || IsContiguous(result));
   return result;
 }
 

@@ -1,5 +1,7 @@
 #include "common/torch/process_switches.h"
 
+#include <cstdint>
+
 #include "ATen/Context.h"
 
 #if defined(__SSE__)
@@ -107,9 +109,23 @@ const char* MatmulPrecision(const Switches& switches) {
 bool FlushesDenormals() {
 #if defined(__SSE__)
   return _MM_GET_FLUSH_ZERO_MODE() == _MM_FLUSH_ZERO_ON;
+#elif defined(__aarch64__)
+  uint64_t control;
+  asm volatile("mrs %0, fpcr" : "=r"(control));
+  return (control >> 24 & 1) != 0;
 #else
   return false;
 #endif
+}
+
+void WriteFlushDenormal(bool on) {
+  const auto set = [](void* value) {
+    at::Context::setFlushDenormal(*static_cast<const bool*>(value));
+  };
+  set(&on);
+  if (GOMP_parallel != nullptr) {
+    GOMP_parallel(set, &on, /*threads=*/0, /*flags=*/0);
+  }
 }
 
 }  // namespace
@@ -139,7 +155,10 @@ Switches ReadSwitches() {
 
 void WriteSwitches(const Switches& switches) {
   at::Context& context = at::globalContext();
-  WriteFlushDenormal(switches.flush_denormal);
+  // Waking the compute threads costs more than a small call.
+  if (switches.flush_denormal != FlushesDenormals()) {
+    WriteFlushDenormal(switches.flush_denormal);
+  }
   context.setUserEnabledMkldnn(!switches.mkldnn_disabled);
   context.setDeterministicMkldnn(switches.mkldnn_deterministic);
   context.setUserEnabledNNPACK(!switches.nnpack_disabled);
@@ -159,16 +178,6 @@ void WriteSwitches(const Switches& switches) {
     context.setFloat32Precision(
         each.backend, each.op,
         ToTorch(switches.precisions[each.products], each.initial));
-  }
-}
-
-void WriteFlushDenormal(bool on) {
-  const auto set = [](void* value) {
-    at::Context::setFlushDenormal(*static_cast<const bool*>(value));
-  };
-  set(&on);
-  if (GOMP_parallel != nullptr) {
-    GOMP_parallel(set, &on, /*threads=*/0, /*flags=*/0);
   }
 }
 

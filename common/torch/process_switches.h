@@ -11,13 +11,10 @@ namespace djinn {
 srg::Switches ReadSwitches();
 
 // Sets the process's switches, and `flush_denormal` of the calling thread and
-// of the compute threads that serve it. PyTorch does not synchronise them: no
+// of the compute threads that serve it; a processor without that mode is left
+// as it is. PyTorch does not synchronise them: no
 // other thread may compute meanwhile. May throw c10::Error.
 void WriteSwitches(const srg::Switches& switches);
-
-// Sets `flush_denormal` alone. A processor without such a mode is left as it
-// is.
-void WriteFlushDenormal(bool on);
 
 }  // namespace djinn
 

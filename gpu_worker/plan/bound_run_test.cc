@@ -54,6 +54,9 @@ TEST_F(BoundRunTest, ContradictionsAreViolationsAndChangeNothing) {
       [](v1::Run* r) { r->add_scalar_tensors("1234"); },
       [](v1::Run* r) { r->add_final_slots(2); },
       [](v1::Run* r) { r->set_reply_metadata(true); },
+      [](v1::Run* r) {
+        r->mutable_switches()->set_cuda_conv(v1::FLOAT32_PRECISION_BF16);
+      },
   };
   ExpectRefused(*plan, good, kRefused);
 }

@@ -1,5 +1,6 @@
 #include "client_lib/capture/kernel/capture_kernel.h"
 
+#include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
@@ -71,13 +72,16 @@ void CountSynchronous(const OperatorInfo& info) {
 
 // Returns the call's key in the memo. It begins with the template bytes, which
 // hold no floating-point values. The marks of numbers that overflow a dtype, of
-// autocast and of negative numbers follow, and the floating-point arguments if
-// they decide the shape.
+// autocast, of negative numbers and of convolutions without oneDNN follow, and
+// the floating-point arguments if they decide the shape.
 absl::string_view MemoKey(const OperatorInfo& info, Arguments arguments,
                           const Call& call, std::string* buffer) {
   buffer->clear();
   AppendOverflows(info, arguments, buffer);
   if (info.is_composite_on_cpu && CastsParts()) buffer->append("cast");
+  if (ABSL_PREDICT_FALSE(!at::globalContext().userEnabledMkldnn())) {
+    buffer->append("plain");
+  }
   // The CPU may refuse a negative number, or warn of it.
   for (size_t i = 0; i < call.floats().size(); ++i) {
     if (ABSL_PREDICT_TRUE(call.floats()[i] >= 0)) continue;

@@ -287,9 +287,15 @@ class CapturedGraphInANarrowWindowTest : public CapturedGraphTest {
 };
 
 TEST_F(CapturedGraphInANarrowWindowTest, AReplayHasTheModeOfItsCall) {
-  const absl::Cleanup strict = [] { SetFastExecution(false); };
+  const absl::Cleanup strict = [] {
+    SetFastExecution(false);
+    SetSwitches(srg::Switches());
+  };
+  srg::Switches plain;
+  plain.mkldnn_disabled = true;
   for (const bool fast : {false, true}) {
     SetFastExecution(fast);
+    SetSwitches(fast ? plain : srg::Switches());
     weights_ = Uploaded();
     const auto captured_graph = RecordStep();
     ASSERT_TRUE(captured_graph.ok()) << captured_graph.status();
@@ -302,6 +308,7 @@ TEST_F(CapturedGraphInANarrowWindowTest, AReplayHasTheModeOfItsCall) {
     cluster_.worker().Pause();
     const StoragePtr loss = Replay(*captured_graph, input);
     SetFastExecution(!fast);
+    SetSwitches(fast ? srg::Switches() : plain);
     cluster_.worker().Resume();
     ASSERT_TRUE(ReadByte(*device_, kLane, loss).ok());
     ASSERT_TRUE(device_->Synchronize().ok());
@@ -311,6 +318,8 @@ TEST_F(CapturedGraphInANarrowWindowTest, AReplayHasTheModeOfItsCall) {
       EXPECT_EQ(runs[i].mode(),
                 fast ? v1::EXECUTION_MODE_FAST : v1::EXECUTION_MODE_STRICT)
           << i;
+      EXPECT_EQ(runs[i].has_switches(), fast) << i;
+      EXPECT_EQ(runs[i].switches().mkldnn_disabled(), fast) << i;
     }
   }
 }

@@ -271,7 +271,7 @@ TEST_F(SizeFamiliesTest, CapturedGraphsThatDifferInSizesAreOneGraph) {
                           .created = slot != 0});
     }
     const RunEncoder::Encoded encoded =
-        encoder.Encode(part, /*fast=*/false, bindings);
+        encoder.Encode(part, RunMode(), bindings);
     const uint64_t id = encoded.run.graph_id();
     ids.push_back(id);
     defined.resize(std::max<size_t>(defined.size(), id + 1));

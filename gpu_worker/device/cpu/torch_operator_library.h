@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "gpu_worker/device/cpu/packed_objects.h"
 #include "gpu_worker/device/cpu/prepacked_linear.h"
 #include "gpu_worker/device/operator_library.h"
 #include "gpu_worker/device/torch/custom_operators.h"

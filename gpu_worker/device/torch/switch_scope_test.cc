@@ -70,13 +70,13 @@ TEST(SwitchScopeTest, TheMatmulPrecisionAgreesWithItsParts) {
 
 // Halves enough numbers that all compute threads take a share.
 bool AllAreFlushed() {
-  const at::Tensor tiny = at::full({1 << 20}, 1e-38, at::kFloat);
+  const at::Tensor tiny = at::full({1 << 20}, 2e-38, at::kFloat);
   return tiny.mul(0.1).eq(0).all().item<bool>();
 }
 
 TEST(SwitchScopeTest, ComputeThreadsFlushWithinTheScopeOnly) {
   at::set_num_threads(2);
-  const at::Tensor tiny = at::full({1 << 20}, 1e-38, at::kFloat);
+  const at::Tensor tiny = at::full({1 << 20}, 2e-38, at::kFloat);
   EXPECT_FALSE(tiny.mul(0.1).eq(0).any().item<bool>());
   // A thread takes over the mode of the one that starts it.
   std::promise<void> entered;
@@ -103,7 +103,7 @@ TEST(SwitchScopeTest, ThreadsDoNotSeeEachOthersSwitches) {
   std::vector<std::thread> threads;
   for (int i = 0; i < 4; ++i) {
     threads.emplace_back([&, own = i % 2 == 0 ? Switches() : other] {
-      for (int k = 0; k < 300; ++k) {
+      for (int k = 0; k < 50; ++k) {
         const SwitchScope scope(own);
         if (at::globalContext().userEnabledMkldnn() == own.mkldnn_disabled) {
           ++wrong;

@@ -43,6 +43,17 @@ class InboxTest : public testing::Test {
   Inbox inbox_{Limits()};
 };
 
+TEST_F(InboxTest, ARunWithSwitchesJoinsNoBatch) {
+  v1::Ordered message;
+  message.mutable_run()->set_mode(v1::EXECUTION_MODE_FAST);
+  message.mutable_run()->mutable_switches()->set_flush_denormal(true);
+  Add(std::move(message));
+  EXPECT_FALSE(inbox_.fast_run_next());
+  inbox_.Take();
+  AddRun(v1::EXECUTION_MODE_FAST);
+  EXPECT_TRUE(inbox_.fast_run_next());
+}
+
 TEST_F(InboxTest, LooksPastWhatIsFreed) {
   EXPECT_FALSE(inbox_.fast_run_next());
   AddFree(1);
