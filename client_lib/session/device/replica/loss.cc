@@ -6,6 +6,7 @@
 #include "client_lib/session/device/replica/replica.h"
 #include "client_lib/session/device/replica/replica_state.h"
 #include "client_lib/session/model/links.h"
+#include "client_lib/session/model/remedies.h"
 #include "client_lib/session/stream/worker_greeting.h"
 #include "common/base/error.h"
 
@@ -28,7 +29,9 @@ absl::Status LoseLease(State& r, absl::string_view reason) {
   if (c.lineage == nullptr && reason == kFallbackEnded) return absl::OkStatus();
   // Other reasons, such as a reclaimed quota, would hold for the next lease,
   // too.
-  if (c.lineage == nullptr || !MayRecover(cause)) return WorkerLost(r, ended);
+  if (c.lineage == nullptr || AfterWorkerError(cause) == Remedy::kGiveUp) {
+    return WorkerLost(r, ended);
+  }
   absl::Status lost = LoseWorker(r, cause);
   // A device that stays keeps its lease.
   if (lost.ok() && c.recovery.due) c.lease_given_back = true;

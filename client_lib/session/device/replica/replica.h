@@ -130,9 +130,6 @@ void EndMigration(State& r, absl::Status status, const v1::Entered& entered);
 // own thread does once it is woken, and otherwise the error to fail with.
 absl::Status LoseWorker(State& r, const absl::Status& cause)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu);
-// Returns whether another worker may do better than one that ended the session
-// with this status.
-bool MayRecover(const absl::Status& status);
 // Recovers. Called by the device's own thread.
 void Recover(State& r);
 // Keeps no messages any more, because the device cannot recover.
