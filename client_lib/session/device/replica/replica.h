@@ -172,6 +172,11 @@ void ShrinkAnswer(v1::LineageAnswer* answer);
 
 // --- checkpoint.cc: reads values back, so that less must be computed again.
 
+// Has the device leave its worker for another one as soon as it has read its
+// values back, so that it need not compute them again. Returns false if the
+// device cannot read them now.
+bool LeaveWithCheckpoint(State& r)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu);
 // Returns whether StepCheckpoint() has something to do.
 bool CheckpointStepDue(const State& r)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu, r.answers.mu);
