@@ -233,7 +233,7 @@ TEST_F(WorkerCoreTest, ALostSessionGivesItsMemoryToOneThatNeedsIt) {
   v1::ClientHello hello = HelloFor("gone");
   hello.mutable_resume()->set_sent_sequence(1);
   EXPECT_EQ(Refusal(hello), "SESSION_LOST");
-  EXPECT_TRUE(other->WaitCompleted(other->Create(2, 0)));
+  EXPECT_TRUE(other->WaitCompleted(other->Free({1})));
 }
 
 TEST_F(WorkerCoreTest, ALostSessionThatResumesIsLostNoMore) {
@@ -247,9 +247,10 @@ TEST_F(WorkerCoreTest, ALostSessionThatResumesIsLostNoMore) {
   Resume(back.get(), "back");
   EXPECT_EQ(core_->Snapshot().free_bytes(), kHalf);
   EXPECT_TRUE(other->WaitCompleted(other->Create(1, kHalf)));
-  other->Create(2, 4096);
-  EXPECT_NE(other->ReadError(2).reason(), "");
-  EXPECT_TRUE(back->WaitCompleted(back->Create(2, 0)));
+  std::unique_ptr<TestClient> asking = Open("asking", "t2");
+  asking->Create(1, 4096);
+  EXPECT_EQ(asking->ReadError(1).reason(), "DEVICE_MEMORY");
+  EXPECT_TRUE(back->WaitCompleted(back->Free({1})));
 }
 
 TEST_F(WorkerCoreTest, ALostSessionThatNeedsMemoryDoesNotEndItself) {
