@@ -6,8 +6,8 @@
 // reach twice, the link starts a coordinator and a worker as child processes,
 // attaches the session there under the same id, and grants a lease of that
 // worker. From then on it asks the cluster again and again. When that grants a
-// worker, the link ends the local lease with FALLBACK_ENDED, and the device
-// binds again and replays what it keeps, as after any loss. A device stays, and
+// worker, the link ends the local lease with FALLBACK_ENDED. The device reads
+// its values back, binds again, and installs them there. A device stays, and
 // gets no further offer, if it cannot be replayed, or comes back within a
 // minute because it could not go on at the offered worker.
 //

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "client_lib/session/model/remedies.h"
 #include "client_lib/session/model/wait.h"
 #include "client_lib/transport/graph_queue.h"
 #include "common/base/error.h"
@@ -49,15 +50,6 @@ constexpr absl::Duration kMaxElectedBackoff = absl::Milliseconds(300);
 // Interval at which a thread that waits for a connection checks whether the
 // connection is still wanted.
 constexpr absl::Duration kConnectingSlice = absl::Milliseconds(50);
-
-// Returns whether session.proto declares the error final, because another
-// attempt would not change it.
-bool IsFinal(const absl::Status& status) {
-  return absl::IsUnauthenticated(status) || absl::IsPermissionDenied(status) ||
-         ErrorReason(status) == "SESSION_ATTACHED_ELSEWHERE" ||
-         ErrorReason(status) == "SESSION_EXPIRED" ||
-         ErrorReason(status) == "PROTOCOL_VIOLATION";
-}
 
 bool IsReport(const v1::SessionRequest& request) {
   return request.has_recovered() || request.has_checkpoint() ||
@@ -406,7 +398,7 @@ bool GrpcCoordinatorLink::OnDetached(const absl::Status& status) {
       refused_ = !absl::IsUnavailable(last_error_);
       return refused_;
     }
-    refused_ = IsFinal(last_error_);
+    refused_ = AfterCoordinatorError(last_error_) == Remedy::kGiveUp;
     if (refused_) graphs_.Clear();
     first = logged_.ok() || logged_.code() != last_error_.code() ||
             ErrorReason(logged_) != ErrorReason(last_error_);

@@ -80,6 +80,27 @@ uint64_t WorkerReport::CacheBytes(const StreamTable::SessionMap& sessions) {
   return bytes;
 }
 
+uint64_t WorkerReport::LostBytes(uint64_t used_contents,
+                                 const StreamTable::SessionMap& sessions) {
+  uint64_t own = 0;
+  uint64_t lost_contents = 0;
+  uint64_t kept_contents = 0;
+  for (const auto& [lease_id, entry] : sessions) {
+    const SessionQuota& quota = entry.session->quota();
+    const uint64_t shared = quota.used(StorageClass::kContent).bytes;
+    if (entry.lost) {
+      lost_contents += shared;
+      own += quota.used() - std::min(quota.used(), shared);
+    } else {
+      kept_contents += shared;
+    }
+  }
+  // Sessions may share a content, and each counts it.
+  const uint64_t unshared =
+      used_contents - std::min(used_contents, kept_contents);
+  return own + std::min(unshared, lost_contents);
+}
+
 std::optional<v1::MessageWait> WorkerReport::WaitOf(
     const StreamTable::Entry& entry, absl::Duration now) const {
   std::optional<v1::MessageWait> wait = entry.session->wait();
@@ -194,12 +215,7 @@ v1::WorkerState WorkerReport::Snapshot() const {
   state.set_device(device_.name());
   const Ledger::Usage usage = ledger_.usage();
   state.set_memory_bytes(usage.limit);
-  // Idle contents and spare memory are reclaimed for any allocation.
   const ContentCache::Stats contents = environment_.contents->stats();
-  const uint64_t spare =
-      usage.by_class[static_cast<size_t>(MemoryClass::kSpare)];
-  state.set_free_bytes(std::min(
-      usage.limit, usage.limit - usage.used + spare + contents.idle_bytes));
   ReportCaches(&state);
   state.set_client_bytes_per_second(environment_.uploads->BytesPerSecond());
   for (v1::PeerLink& link : environment_.links->Known()) {
@@ -217,6 +233,14 @@ v1::WorkerState WorkerReport::Snapshot() const {
   // every listed lease.
   const std::vector<std::string> lease_ids = parts_.leases.Report(&state);
   const StreamTable::SessionMap sessions = parts_.streams.Sessions();
+  // Spare memory, idle contents and lost sessions are reclaimed for any
+  // allocation.
+  const uint64_t spare =
+      usage.by_class[static_cast<size_t>(MemoryClass::kSpare)];
+  state.set_free_bytes(
+      std::min(usage.limit,
+               usage.limit - usage.used + spare + contents.idle_bytes +
+                   LostBytes(contents.bytes - contents.idle_bytes, sessions)));
   ReportMemory(usage, contents.idle_bytes, CacheBytes(sessions),
                state.mutable_memory());
   ReportSessions(lease_ids, sessions, &state);

@@ -64,6 +64,10 @@ class WorkerReport {
                                         absl::Duration now) const;
   // Returns the bytes of the sessions' storages that are known to be caches.
   static uint64_t CacheBytes(const StreamTable::SessionMap& sessions);
+  // Returns at least how many bytes the end of all lost sessions would free.
+  // Sessions and others together use `used_contents` bytes of contents.
+  static uint64_t LostBytes(uint64_t used_contents,
+                            const StreamTable::SessionMap& sessions);
 
   // --- Metrics (worker_metrics.cc).
   void CollectMemory(Exposition* out) const;

@@ -37,7 +37,10 @@ class GrpcRegistryStream : public RegistryStream {
   }
   void Cancel() override { call_.Cancel(); }
   absl::Status Finish() override {
-    const absl::Status ended = FromGrpcStatus(call_.Finish());
+    absl::Status ended = FromGrpcStatus(call_.Finish());
+    if (ended.ok()) {
+      ended = absl::UnavailableError("the coordinator ended the stream");
+    }
     next_at_once_ = channels_->NoteFailure(target_, ended);
     if (!invalid_.ok()) return invalid_;
     // A coordinator that follows has answered, too.

@@ -66,7 +66,7 @@ void Synchronizer::Run() {
     const bool at_once = stream->NextAtOnce();
     stream.reset();
     // Logs once per kind of error, not once per attempt.
-    if (joined || status.ToString() != last_complaint) {
+    if (!status.ok() && (joined || status.ToString() != last_complaint)) {
       log::Warning("coordinator lost", {{"status", status}});
       last_complaint = status.ToString();
     }

@@ -38,11 +38,12 @@ class RegistryStream {
   virtual bool Read(v1::DesiredState* desired) = 0;
   // Makes both return false soon.
   virtual void Cancel() = 0;
-  // Returns why the stream ended. Call it once Read() and Write() have both
+  // Returns why the stream ended; OK if nothing was lost, because the peer
+  // itself begins another one. Call it once Read() and Write() have both
   // returned false or are not called again.
   virtual absl::Status Finish() = 0;
   // Returns whether the next stream may be opened without a pause, because it
-  // goes to another address. Call it after Finish().
+  // goes to another address, or the peer waits for it. Call it after Finish().
   virtual bool NextAtOnce() const { return false; }
 };
 

@@ -3,6 +3,8 @@
 #include <atomic>
 #include <deque>
 #include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -42,6 +44,8 @@ class FakeRegistry : public RegistryConnector {
   std::vector<v1::WorkerState> states ABSL_GUARDED_BY(mu);
   std::deque<v1::DesiredState> desired ABSL_GUARDED_BY(mu);
   int opened ABSL_GUARDED_BY(mu) = 0;
+  // How streams end.
+  absl::Status finish ABSL_GUARDED_BY(mu) = absl::UnavailableError("gone");
   // Streams up to this number are broken.
   int broken ABSL_GUARDED_BY(mu) = 0;
 };
@@ -73,7 +77,10 @@ class FakeStream : public RegistryStream {
     cancelled_ = true;
     registry_->changed.SignalAll();
   }
-  absl::Status Finish() override { return absl::UnavailableError("gone"); }
+  absl::Status Finish() override {
+    MutexLock lock(&registry_->mu);
+    return registry_->finish;
+  }
 
  private:
   FakeRegistry* const registry_;
@@ -83,11 +90,46 @@ class FakeStream : public RegistryStream {
 
 std::unique_ptr<RegistryStream> FakeRegistry::Open() {
   MutexLock lock(&mu);
+  changed.SignalAll();
   return std::make_unique<FakeStream>(this, ++opened);
 }
 
 class SynchronizerTest : public testing::Test {
  protected:
+  // Returns how often a worker says that it lost the coordinator, whose stream
+  // ended with `finish` after it had given orders and another one followed.
+  int Complaints(absl::Status finish) {
+    testing::internal::CaptureStderr();
+    {
+      auto synchronizer = Make(absl::Hours(1));
+      {
+        MutexLock lock(&registry_.mu);
+        registry_.finish = std::move(finish);
+      }
+      v1::DesiredState desired;
+      desired.set_revision(1);
+      registry_.Say(desired);
+      EXPECT_TRUE(registry_.Wait([](const v1::WorkerState& state) {
+        return state.applied_revision() == 1;
+      }));
+      registry_.Break();
+      // Stops it only once the next stream is open.
+      MutexLock lock(&registry_.mu);
+      for (int i = 0; i < 200 && registry_.opened < 2; ++i) {
+        registry_.changed.WaitWithTimeout(&registry_.mu,
+                                          absl::Milliseconds(100));
+      }
+      EXPECT_GE(registry_.opened, 2);
+    }
+    const std::string log = testing::internal::GetCapturedStderr();
+    int complaints = 0;
+    for (size_t at = 0; (at = log.find("coordinator lost", at)) != log.npos;
+         ++at) {
+      ++complaints;
+    }
+    return complaints;
+  }
+
   std::unique_ptr<Synchronizer> Make(absl::Duration heartbeat) {
     SynchronizerOptions options;
     options.heartbeat_interval = heartbeat;
@@ -228,6 +270,14 @@ TEST_F(SynchronizerTest, ComesBackAfterEveryLoss) {
   EXPECT_TRUE(registry_.Wait([](const v1::WorkerState& state) {
     return state.queued_runs() == 2 && state.applied_revision() == 0;
   }));
+}
+
+TEST_F(SynchronizerTest, ALostCoordinatorIsLoggedOnce) {
+  EXPECT_EQ(Complaints(absl::UnavailableError("gone")), 1);
+}
+
+TEST_F(SynchronizerTest, AStreamThatThePeerRenewsIsNotLogged) {
+  EXPECT_EQ(Complaints(absl::OkStatus()), 0);
 }
 
 }  // namespace

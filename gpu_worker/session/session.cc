@@ -234,6 +234,8 @@ void Session::DescribeRuns(v1::LeaseRuns* runs) {
 
 bool Session::busy() const { return state_->flow.counts().busy; }
 
+bool Session::executing() const { return state_->flow.counts().executing; }
+
 bool Session::received_any() const {
   return state_->flow.counts().received_any;
 }

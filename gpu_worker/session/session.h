@@ -117,6 +117,8 @@ class Session {
   void DescribeRuns(v1::LeaseRuns* runs);
   // Returns whether messages wait or one is being executed.
   bool busy() const;
+  // Returns whether a message is being executed.
+  bool executing() const;
   // Returns whether the client ever sent a message.
   bool received_any() const;
   // Returns what the next message waits for. TURN means that it is ready; the

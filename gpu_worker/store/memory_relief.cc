@@ -7,8 +7,12 @@
 namespace djinn::worker {
 
 MemoryRelief::MemoryRelief(DeviceMemory* memory, ContentCache* contents,
-                           std::function<void()> changed)
-    : memory_(*memory), contents_(*contents), changed_(std::move(changed)) {
+                           std::function<void()> changed,
+                           std::function<bool()> end_lost)
+    : memory_(*memory),
+      contents_(*contents),
+      changed_(std::move(changed)),
+      end_lost_(std::move(end_lost)) {
   memory_.device()->SetSpareMemory(this);
   memory_.SetReclaimer([this](uint64_t bytes) { MakeRoom(bytes); });
 }
@@ -19,8 +23,19 @@ MemoryRelief::~MemoryRelief() {
 }
 
 void MemoryRelief::MakeRoom(uint64_t bytes) {
+  const Ledger& ledger = *memory_.ledger();
+  // The use of the device with room for the allocation.
+  const uint64_t most =
+      ledger.usage().used - std::min(ledger.usage().used, bytes);
+  const auto missing = [&] {
+    const uint64_t used = ledger.usage().used;
+    return used > most ? used - most : 0;
+  };
   const uint64_t spare = memory_.device()->ReleaseSpareMemory(bytes);
   if (spare < bytes) contents_.EvictIdle(bytes - spare);
+  while (missing() > 0 && end_lost_()) {
+    if (missing() > 0) contents_.EvictIdle(missing());
+  }
   changed_();
 }
 

@@ -8,7 +8,10 @@
 //   - An allocation that does not fit takes spare memory first, and evicts idle
 //     contents only for what is still missing. Its bytes are needed at once,
 //     and the device can make what it loses from memory that it still has. An
-//     evicted content has to come from a disk or a client again.
+//     evicted content has to come from a disk or a client again. Last, it ends
+//     sessions whose client has been away for a second, one after the other,
+//     and evicts the contents that they leave. If such a client comes back, it
+//     recovers as from a lost worker.
 //   - Housekeeping evicts idle contents first, from a lower share of used
 //     memory, and releases spare memory only under critical pressure. It acts
 //     ahead of need: spare memory makes every run faster, whereas many idle
@@ -35,10 +38,12 @@ class MemoryRelief final : private SpareMemory {
  public:
   // Serves `memory`, as its reclaimer, and its device, as the source of spare
   // memory, until the destructor; no thread may allocate during either. Calls
-  // `changed`, without locks, when contents
-  // may have been evicted. All must outlive this.
+  // `changed`, without locks, when contents may have been evicted. `end_lost`
+  // ends a session whose client is away, frees its storages, and returns
+  // whether there was one; the allocating thread calls it, without locks. All
+  // must outlive this.
   MemoryRelief(DeviceMemory* memory, ContentCache* contents,
-               std::function<void()> changed);
+               std::function<void()> changed, std::function<bool()> end_lost);
   ~MemoryRelief() override;
   MemoryRelief(const MemoryRelief&) = delete;
   MemoryRelief& operator=(const MemoryRelief&) = delete;
@@ -58,6 +63,7 @@ class MemoryRelief final : private SpareMemory {
   DeviceMemory& memory_;
   ContentCache& contents_;
   const std::function<void()> changed_;
+  const std::function<bool()> end_lost_;
 };
 
 }  // namespace djinn::worker

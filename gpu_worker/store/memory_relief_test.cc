@@ -1,5 +1,9 @@
 #include "gpu_worker/store/memory_relief.h"
 
+#include <memory>
+#include <utility>
+#include <vector>
+
 #include "gpu_worker/device/fake/fake_device.h"
 #include "gpu_worker/store/ledger.h"
 #include "gtest/gtest.h"
@@ -54,7 +58,14 @@ class MemoryReliefTest : public testing::Test {
   DeviceMemory memory_{&device_, &ledger_};
   ContentCache contents_{10};
   int changes_ = 0;
-  MemoryRelief relief_{&memory_, &contents_, [this] { ++changes_; }};
+  // Memory of sessions whose client is away.
+  std::vector<std::shared_ptr<Buffer>> lost_;
+  MemoryRelief relief_{&memory_, &contents_, [this] { ++changes_; },
+                       [this] {
+                         if (lost_.empty()) return false;
+                         lost_.pop_back();
+                         return true;
+                       }};
 };
 
 TEST_F(MemoryReliefTest, AllocationTakesSpareMemoryFirst) {
@@ -73,6 +84,33 @@ TEST_F(MemoryReliefTest, AllocationEvictsIdleContentsForTheRest) {
   EXPECT_EQ(device_.held(), 0u);
   EXPECT_EQ(idle(), 200u);
   EXPECT_EQ(changes_, 1);
+}
+
+TEST_F(MemoryReliefTest, AllocationEndsNoMoreLostSessionsThanItNeeds) {
+  for (int i = 0; i < 3; ++i) lost_.push_back(*memory_.Allocate("t", 250));
+  AddIdle(1, 200);
+  const std::shared_ptr<Buffer> idle_is_enough = *memory_.Allocate("t", 250);
+  EXPECT_EQ(lost_.size(), 3u);
+  const std::shared_ptr<Buffer> one_more = *memory_.Allocate("t", 240);
+  EXPECT_EQ(lost_.size(), 2u);
+  const std::shared_ptr<Buffer> two_more = *memory_.Allocate("t", 400);
+  EXPECT_EQ(lost_.size(), 0u);
+  EXPECT_FALSE(memory_.Allocate("t", 400).ok());
+}
+
+TEST_F(MemoryReliefTest, ContentsThatALostSessionLeavesAreEvicted) {
+  AddIdle(1, 900);
+  lost_.push_back(contents_.Find("t", {1, 0}, 900));
+  ASSERT_EQ(idle(), 0u);
+  const std::shared_ptr<Buffer> fits = *memory_.Allocate("t", 500);
+  EXPECT_EQ(lost_.size(), 0u);
+  EXPECT_EQ(contents_.stats().bytes, 0u);
+}
+
+TEST_F(MemoryReliefTest, HousekeepingEndsNoLostSession) {
+  lost_.push_back(*memory_.Allocate("t", 990));
+  relief_.KeepHouse();
+  EXPECT_EQ(lost_.size(), 1u);
 }
 
 TEST_F(MemoryReliefTest, HousekeepingEvictsIdleContentsFirst) {
@@ -123,7 +161,7 @@ TEST(MemoryReliefLifeTest, TheDeviceForgetsItsSource) {
   DeviceMemory memory(&device, &ledger);
   ContentCache contents(10);
   {
-    const MemoryRelief relief(&memory, &contents, [] {});
+    const MemoryRelief relief(&memory, &contents, [] {}, [] { return false; });
     EXPECT_TRUE(device.has_source());
   }
   EXPECT_FALSE(device.has_source());

@@ -156,6 +156,7 @@ absl::StatusOr<std::shared_ptr<Session>> StreamTable::FindOrMakeSession(
     resumed_streams_.Observe(clock_.Monotonic() - held.detached_since);
   }
   held.connection = key;
+  held.lost = false;
   return held.session;
 }
 

@@ -208,6 +208,76 @@ TEST_F(WorkerCoreTest, ASessionWhoseClientEndedIsKeptForASecond) {
   EXPECT_TRUE(WaitMemory(0));
 }
 
+// The fixture's device has 16 MiB, and a session may take 8.
+constexpr uint64_t kHalf = 8 << 20;
+
+TEST_F(WorkerCoreTest, ALostSessionGivesItsMemoryToOneThatNeedsIt) {
+  std::unique_ptr<TestClient> gone = Open("gone");
+  std::unique_ptr<TestClient> other = Open("other");
+  std::unique_ptr<TestClient> asking = Open("asking", "t2");
+  EXPECT_TRUE(gone->WaitCompleted(gone->Create(1, kHalf)));
+  EXPECT_TRUE(other->WaitCompleted(other->Create(1, kHalf)));
+  Break(gone.get());
+  clock_.Advance(absl::Milliseconds(900));
+  asking->Create(1, 4096);
+  EXPECT_EQ(asking->ReadError(1).reason(), "DEVICE_MEMORY");
+  EXPECT_EQ(core_->Snapshot().free_bytes(), 0u);
+  clock_.Advance(absl::Milliseconds(200));
+  EXPECT_TRUE(
+      WaitUntil([this] { return core_->Snapshot().free_bytes() == kHalf; }));
+  EXPECT_EQ(core_->detached_sessions(), 1u) << "nobody has asked yet";
+  asking->Create(2, kHalf - 4096);
+  EXPECT_EQ(asking->ReadError(2).reason(), "");
+  EXPECT_EQ(core_->detached_sessions(), 0u);
+  // The client that comes back after all recovers as from a lost worker.
+  v1::ClientHello hello = HelloFor("gone");
+  hello.mutable_resume()->set_sent_sequence(1);
+  EXPECT_EQ(Refusal(hello), "SESSION_LOST");
+  EXPECT_TRUE(other->WaitCompleted(other->Free({1})));
+}
+
+TEST_F(WorkerCoreTest, ALostSessionThatResumesIsLostNoMore) {
+  std::unique_ptr<TestClient> back = Open("back");
+  std::unique_ptr<TestClient> other = Open("other");
+  EXPECT_TRUE(back->WaitCompleted(back->Create(1, kHalf)));
+  Break(back.get());
+  clock_.Advance(absl::Seconds(2));
+  EXPECT_TRUE(WaitUntil(
+      [this] { return core_->Snapshot().free_bytes() == 2 * kHalf; }));
+  Resume(back.get(), "back");
+  EXPECT_EQ(core_->Snapshot().free_bytes(), kHalf);
+  EXPECT_TRUE(other->WaitCompleted(other->Create(1, kHalf)));
+  std::unique_ptr<TestClient> asking = Open("asking", "t2");
+  asking->Create(1, 4096);
+  EXPECT_EQ(asking->ReadError(1).reason(), "DEVICE_MEMORY");
+  EXPECT_TRUE(back->WaitCompleted(back->Free({1})));
+}
+
+TEST_F(WorkerCoreTest, ALostSessionThatNeedsMemoryDoesNotEndItself) {
+  std::unique_ptr<TestClient> first = Open("first");
+  std::unique_ptr<TestClient> second = Open("second");
+  EXPECT_TRUE(first->WaitCompleted(first->Create(1, kHalf)));
+  EXPECT_TRUE(second->WaitCompleted(second->Create(1, kHalf - 4096)));
+  FakeGraph s;
+  const uint32_t x = s.Bound();
+  s.AddInPlace(x, x, 2);
+  std::unique_ptr<TestClient> client = Open();
+  client->Define(1, s.get());
+  client->InstallInline(1, FloatBytes({1, 2}));
+  NodeGate gate(&device_, 1);
+  client->Run(1, {1});
+  client->Create(2, 8192);
+  gate.WaitReached(1);
+  Break(client.get());
+  clock_.Advance(absl::Seconds(2));
+  EXPECT_TRUE(
+      WaitUntil([this] { return core_->Snapshot().free_bytes() == 4096; }));
+  gate.Open();
+  Resume(client.get());
+  EXPECT_EQ(client->ReadError(2).reason(), "DEVICE_MEMORY");
+  EXPECT_EQ(client->Read(1, 2), (Floats{2, 4}));
+}
+
 TEST_F(WorkerCoreTest, TheCoordinatorDropsADetachedSessionAtOnce) {
   std::unique_ptr<TestClient> client = Open();
   EXPECT_TRUE(client->WaitCompleted(client->Create(1, 4096)));

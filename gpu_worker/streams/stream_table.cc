@@ -1,6 +1,7 @@
 #include "gpu_worker/streams/stream_table.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
@@ -14,9 +15,10 @@
 namespace djinn::worker {
 namespace {
 
-// The table keeps a session for this long after its client's process has ended,
-// as far as the transport can tell. A process that lives resumes it at once.
-constexpr absl::Duration kGoneTimeout = absl::Seconds(1);
+// A client whose process and network live resumes a session within this time.
+// The table keeps a session no longer if the transport saw the process end, and
+// otherwise as long as no other session needs the memory.
+constexpr absl::Duration kReturnTime = absl::Seconds(1);
 
 }  // namespace
 
@@ -93,15 +95,20 @@ bool StreamTable::CheckDeadlines() {
   const absl::Duration now = clock_.Monotonic();
   std::vector<std::shared_ptr<Session>> sessions;
   std::vector<std::shared_ptr<Session>> ended;
+  bool any_lost = false;
   {
     MutexLock lock(&mu_);
     std::vector<std::string> given_up;
-    for (const auto& [lease_id, held] : sessions_) {
-      if (held.connection == 0 &&
-          now - held.detached_since >= held.resume_timeout) {
+    for (auto& [lease_id, held] : sessions_) {
+      const absl::Duration away =
+          held.connection == 0 ? now - held.detached_since : -absl::Seconds(1);
+      if (away >= held.resume_timeout) {
         given_up.push_back(lease_id);
-      } else {
-        sessions.push_back(held.session);
+        continue;
+      }
+      sessions.push_back(held.session);
+      if (away >= kReturnTime && !std::exchange(held.lost, true)) {
+        any_lost = true;
       }
     }
     for (const std::string& lease_id : given_up) {
@@ -123,7 +130,32 @@ bool StreamTable::CheckDeadlines() {
   for (const std::shared_ptr<Session>& session : sessions) {
     session->CheckDeadlines();
   }
-  return !ended.empty();
+  return any_lost || !ended.empty();
+}
+
+bool StreamTable::EndLost() {
+  std::shared_ptr<Session> session;
+  {
+    MutexLock lock(&mu_);
+    const std::string* oldest = nullptr;
+    absl::Duration since = absl::InfiniteDuration();
+    for (const auto& [lease_id, held] : sessions_) {
+      // A session that executes a message may be the one that needs memory.
+      if (!held.lost || held.detached_since >= since ||
+          held.session->executing()) {
+        continue;
+      }
+      oldest = &lease_id;
+      since = held.detached_since;
+    }
+    if (oldest == nullptr) return false;
+    log::Warning("a session without a client gives its memory to others",
+                 {{"lease", *oldest}, {"away", clock_.Monotonic() - since}});
+    session = TakeSessionLocked(std::string(*oldest), absl::OkStatus());
+  }
+  session->Drop();
+  changed_();
+  return true;
 }
 
 bool StreamTable::CloseAndReap() {
@@ -199,14 +231,15 @@ std::optional<StreamTable::Entry> StreamTable::Find(
   const auto found = sessions_.find(lease_id);
   if (found == sessions_.end()) return std::nullopt;
   const Held& held = found->second;
-  return Entry{held.session, held.queue_key, held.connection != 0};
+  return Entry{held.session, held.queue_key, held.connection != 0, held.lost};
 }
 
 StreamTable::SessionMap StreamTable::Sessions() const {
   SessionMap sessions;
   MutexLock lock(&mu_);
   for (const auto& [lease_id, held] : sessions_) {
-    sessions[lease_id] = {held.session, held.queue_key, held.connection != 0};
+    sessions[lease_id] = {held.session, held.queue_key, held.connection != 0,
+                          held.lost};
   }
   return sessions;
 }
@@ -318,9 +351,9 @@ void StreamTable::OnClosed(uint64_t key, const absl::Status& status) {
       const bool gone = ErrorReason(status) == "CLIENT_GONE";
       resumable = !status.ok() && (gone || ErrorReason(status).empty()) &&
                   !held.session->status().cancelled;
-      held.resume_timeout =
-          gone ? std::min(kGoneTimeout, options_.resume_timeout)
-               : options_.resume_timeout;
+      held.resume_timeout = gone
+                                ? std::min(kReturnTime, options_.resume_timeout)
+                                : options_.resume_timeout;
       if (!resumable) ended = TakeSessionLocked(connection->lease_id, status);
     }
     session_id = connection->session_id;

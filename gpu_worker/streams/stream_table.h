@@ -5,8 +5,10 @@
 // A stream that breaks without a reason leaves its session behind. The session
 // executes what it received and waits for a Hello with `resume`, for
 // resume_timeout at most, or for a second at most if the transport saw the
-// client's process end (CLIENT_GONE). Any other end of its stream, and the end
-// of its lease, end the session: its storages are freed at once.
+// client's process end (CLIENT_GONE). After a second it is lost: it goes on
+// waiting, but another session that needs its memory ends it (EndLost). Any
+// other end of its stream, and the end of its lease, end the session: its
+// storages are freed at once.
 //
 // The thread that calls CloseAndReap() closes and destroys streams; their own
 // callbacks never do. One lock guards streams and sessions together, because
@@ -73,6 +75,7 @@ class StreamTable {
     // Its key in the turn queue, the same over all streams of the session.
     uint64_t queue_key = 0;
     bool attached = false;
+    bool lost = false;
   };
   // Sessions by lease id.
   using SessionMap = absl::flat_hash_map<std::string, Entry>;
@@ -94,8 +97,13 @@ class StreamTable {
 
   // Ends sessions whose client did not resume, and closes connections that sent
   // no Hello. Checks the deadlines of the other sessions. Returns whether a
-  // session ended.
+  // session ended or became lost.
   bool CheckDeadlines();
+  // Ends the lost session whose client has been away for the longest time,
+  // except one that is executing a message, and frees its storages. Returns
+  // false when there is none. Call it without locks; a thread that executes a
+  // session may call it.
+  bool EndLost();
   // Closes and destroys streams. Returns false when there was nothing to do.
   bool CloseAndReap();
   // Waits until CloseAndReap() has something to do, for `timeout` at most.
@@ -128,6 +136,8 @@ class StreamTable {
     absl::Duration detached_since;
     // How long it waits for another one.
     absl::Duration resume_timeout;
+    // True once it waited for so long that its memory is at others' disposal.
+    bool lost = false;
   };
 
   // Callbacks of connections and sessions.

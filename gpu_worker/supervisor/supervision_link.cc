@@ -35,7 +35,14 @@ class SupervisionLink::Stream : public RegistryStream {
     if (wake_.valid()) RaiseEvent(wake_.get());
   }
   absl::Status Finish() override {
-    return absl::UnavailableError("the supervisor began another stream");
+    MutexLock lock(&link_->mu_);
+    return link_->ended_ ? absl::UnavailableError("the supervisor is gone")
+                         : absl::OkStatus();
+  }
+
+  bool NextAtOnce() const override {
+    MutexLock lock(&link_->mu_);
+    return !link_->ended_;
   }
 
   int wake() const { return wake_.get(); }

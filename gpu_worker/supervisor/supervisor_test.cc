@@ -389,6 +389,8 @@ TEST(SupervisionLinkTest, RevisionOneBeginsTheNextStream) {
   ASSERT_TRUE(first->Read(&desired));
   EXPECT_EQ(desired.revision(), 2);
   EXPECT_FALSE(first->Read(&desired));
+  EXPECT_TRUE(first->Finish().ok()) << "nothing was lost";
+  EXPECT_TRUE(first->NextAtOnce());
   const auto second = link.Open();
   ASSERT_TRUE(second->Read(&desired));
   EXPECT_EQ(desired.revision(), 1);
@@ -409,6 +411,8 @@ TEST(SupervisionLinkTest, EndOfTheSupervisorEndsEveryWait) {
   EXPECT_FALSE(link.AwaitOrders());
   EXPECT_TRUE(link.AwaitEnd(absl::InfiniteDuration()));
   reader.join();
+  EXPECT_EQ(stream->Finish().message(), "the supervisor is gone");
+  EXPECT_FALSE(stream->NextAtOnce());
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "client_lib/session/model/links.h"
 #include "client_lib/session/testing/calls.h"
 #include "client_lib/session/testing/fake_cluster.h"
 #include "client_lib/session/testing/program.h"
@@ -23,14 +24,14 @@ constexpr absl::Duration kPatience = absl::Seconds(60);
 
 class CheckpointTest : public testing::Test {
  protected:
-  explicit CheckpointTest(SessionOptions options = {})
-      : session_(cluster_.Open(WithClock(std::move(options)))),
+  explicit CheckpointTest(SessionOptions options = {}, bool checkpoints = true)
+      : session_(cluster_.Open(Complete(std::move(options), checkpoints))),
         device_(*session_->Device(0)) {}
   ~CheckpointTest() override { ExpectNoViolations(cluster_.worker()); }
 
-  SessionOptions WithClock(SessionOptions options) {
+  SessionOptions Complete(SessionOptions options, bool checkpoints) {
     options.recovers = true;
-    options.checkpoints = true;
+    options.checkpoints = checkpoints;
     options.clock = &clock_;
     return options;
   }
@@ -321,6 +322,79 @@ TEST_F(ForgetfulCheckpointTest, AFullLineageIsCutBeforeItForgets) {
   Lose();
   EXPECT_TRUE(ReadAll(small_).ok());
   EXPECT_TRUE(ReadAll(large_).ok());
+}
+
+// A device without checkpoints leaves a worker that is not lost, as after a
+// local fallback.
+class ReturnTest : public CheckpointTest {
+ protected:
+  explicit ReturnTest(SessionOptions options = {})
+      : CheckpointTest(std::move(options), /*checkpoints=*/false) {}
+
+  void Return() {
+    // It stands for the worker of the cluster, too.
+    cluster_.worker().Set(&FakeScript::begins_anew, true);
+    cluster_.coordinator().EndLease("lease-0", kFallbackEnded);
+    while (statistics().recoveries == 0) std::this_thread::yield();
+  }
+};
+
+TEST_F(ReturnTest, ADeviceThatReturnsTakesItsValuesAlong) {
+  Train(100);
+  const std::string small = *ReadAll(small_);
+  const std::string large = *ReadAll(large_);
+  Return();
+  EXPECT_EQ(*ReadAll(data_), "12345678");
+  EXPECT_EQ(*ReadAll(small_), small);
+  EXPECT_EQ(*ReadAll(large_), large);
+  EXPECT_EQ(statistics().checkpoints, 1u);
+  // The upload of the data, and two anchors.
+  EXPECT_EQ(statistics().messages_replayed, 3u);
+}
+
+TEST_F(ReturnTest, ALossMeanwhileIsRecoveredByReplay) {
+  Train(10);
+  cluster_.worker().Pause();
+  cluster_.coordinator().EndLease("lease-0", kFallbackEnded);
+  cluster_.worker().WaitForRead();
+  Lose();
+  cluster_.worker().Resume();
+  EXPECT_TRUE(ReadAll(large_).ok());
+  EXPECT_EQ(statistics().recoveries, 1u);
+  EXPECT_EQ(statistics().checkpoints, 0u);
+  // It has left already, and makes no checkpoint at the next worker.
+  Train(1);
+  EXPECT_EQ(statistics().checkpoints, 0u);
+}
+
+class ForgetfulReturnTest : public ReturnTest {
+ protected:
+  ForgetfulReturnTest() : ReturnTest(Forgetful()) {}
+
+  static SessionOptions Forgetful() {
+    SessionOptions options;
+    options.replay_memory = 30'000;  // as in ForgetfulCheckpointTest
+    return options;
+  }
+};
+
+// It would have to stay if it had to compute its values again.
+TEST_F(ForgetfulReturnTest, ADeviceWhoseChainsWereDroppedReturns) {
+  Train(1000);
+  const std::string small = *ReadAll(small_);
+  Return();
+  EXPECT_EQ(*ReadAll(small_), small);
+  EXPECT_TRUE(ReadAll(large_).ok());
+  EXPECT_LE(statistics().messages_replayed, 4u);
+}
+
+// The worker of the cluster may not have them.
+TEST_F(ForgetfulReturnTest, ADeviceWhoseUploadsWereDroppedStays) {
+  ASSERT_TRUE(device_->Synchronize().ok());
+  cluster_.coordinator().EndLease("lease-0", kFallbackEnded);
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(*ReadAll(data_), "12345678");
+  EXPECT_TRUE(ReadAll(large_).ok());
+  EXPECT_EQ(statistics().recoveries, 0u);
 }
 
 TEST(CheckpointsOffTest, TheErrorNamesTheOption) {

@@ -47,22 +47,6 @@ absl::Status Violation(absl::string_view what) {
                    absl::StrCat("the worker broke the protocol: ", what));
 }
 
-bool MayPass(const absl::Status& status) {
-  const std::string reason = ErrorReason(status);
-  if (reason == "TOO_MANY_CONNECTIONS") return true;
-  if (!reason.empty()) return false;
-  switch (status.code()) {
-    case absl::StatusCode::kUnavailable:
-    case absl::StatusCode::kCancelled:
-    case absl::StatusCode::kInternal:
-    case absl::StatusCode::kUnknown:
-    case absl::StatusCode::kDeadlineExceeded:
-      return true;
-    default:
-      return false;
-  }
-}
-
 bool IsDropped(const absl::Status& status) {
   return ErrorReason(status) == "SESSION_DROPPED";
 }

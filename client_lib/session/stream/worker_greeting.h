@@ -31,8 +31,6 @@ inline constexpr char kProtocolViolation[] = "PROTOCOL_VIOLATION";
 // Returns the error of a worker that breaks the protocol.
 absl::Status Violation(absl::string_view what);
 
-// Returns whether a new stream may succeed after one that ended with `status`.
-bool MayPass(const absl::Status& status);
 // Returns whether the worker ended the session by order of the coordinator. The
 // worker then does not know the reason.
 bool IsDropped(const absl::Status& status);

@@ -149,7 +149,9 @@ void FakeWorker::HandleHello(const v1::ClientHello& hello) {
   }
   // A new session may arrive before the worker has noticed the end of the
   // session that left.
-  if (!hello.has_resume() && executor_.left()) Reset();
+  if (!hello.has_resume() && (executor_.left() || script_.begins_anew)) {
+    Reset();
+  }
   if (!hello.has_resume() && flow_.last_sequence > 0) Violation("no resume");
   if (hello.has_resume() && lost_) {
     EndLink(MakeError(absl::StatusCode::kFailedPrecondition, "SESSION_LOST",

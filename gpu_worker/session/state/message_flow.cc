@@ -307,7 +307,7 @@ MessageFlow::Counts MessageFlow::counts() const {
   MutexLock lock(&mu_);
   const uint64_t outstanding = inbox_.outstanding();
   return {inbox_.received() > 0, outstanding, inbox_.outstanding_bytes(),
-          running_ || outstanding > 0};
+          running_ || outstanding > 0, running_};
 }
 
 void MessageFlow::DescribeRuns(v1::LeaseRuns* runs) {

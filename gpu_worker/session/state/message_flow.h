@@ -90,6 +90,7 @@ class MessageFlow {
     uint64_t outstanding_bytes = 0;
     // True while a message is being executed, or messages wait.
     bool busy = false;
+    bool executing = false;
   };
   struct Completed {
     v1::Window window;

@@ -20,7 +20,7 @@ import traceback
 import torch
 
 import djinn
-from tests.bench.python import capture, families, minilm, mlp, protection, report
+from tests.bench.python import capture, families, minilm, mlp, protection, recovery, report
 
 BENCHMARKS = {
     "python_capture": capture.measure,
@@ -28,6 +28,7 @@ BENCHMARKS = {
     "python_mlp_step": mlp.measure,
     "python_minilm": minilm.measure,
     "python_protection": protection.measure,
+    "recovery": recovery.measure,
 }
 
 

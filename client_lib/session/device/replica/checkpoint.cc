@@ -10,6 +10,7 @@
 #include "client_lib/session/device/replica/replica.h"
 #include "client_lib/session/device/replica/replica_state.h"
 #include "client_lib/session/model/fork_guard.h"
+#include "client_lib/session/model/links.h"
 #include "common/base/error.h"
 #include "common/base/proto_duration.h"
 #include "common/hash/hash.h"
@@ -40,11 +41,11 @@ uint64_t SizeToRead(const ConnectionState& c, const Lineage::Value& value)
 bool MayBegin(const State& r)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu, r.answers.mu) {
   const ConnectionState& c = r.connection;
-  return c.checkpoint.enabled && c.lineage != nullptr && c.welcomed &&
-         r.receiver.connected() && c.end.usable() && !c.end.cancelling &&
-         !c.recovery.due && c.recovery.last_replayed == 0 &&
-         c.recovery.checks.empty() && c.recovery.metadata_checks.empty() &&
-         c.migration.current == nullptr && !r.answers.profiler.active();
+  return c.lineage != nullptr && c.welcomed && r.receiver.connected() &&
+         c.end.usable() && !c.end.cancelling && !c.recovery.due &&
+         c.recovery.last_replayed == 0 && c.recovery.checks.empty() &&
+         c.recovery.metadata_checks.empty() && c.migration.current == nullptr &&
+         !r.answers.profiler.active();
 }
 
 bool IsAskedFor(const State& r) ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu) {
@@ -66,9 +67,9 @@ bool IsDue(const State& r)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu, r.answers.mu) {
   const ConnectionState& c = r.connection;
   const CheckpointState& k = c.checkpoint;
-  if (!k.enabled || !MayBegin(r)) return false;
+  if ((!k.enabled && k.leaves_after == 0) || !MayBegin(r)) return false;
   if (IsAskedFor(r)) return true;
-  if (!k.new_messages) return false;
+  if (!k.enabled || !k.new_messages) return false;
   // Half of the room that the last one left is used.
   const uint64_t full = std::min(
       k.bytes_after +
@@ -275,7 +276,37 @@ bool EndIfDone(State& r, const absl::Status& no_room,
   return !no_room.ok() && !std::exchange(k.warned, true);
 }
 
+// Leaves the worker if that waited for the checkpoint that is done.
+void LeaveIfDone(State& r) {
+  ConnectionState& c = r.connection;
+  CheckpointState& k = c.checkpoint;
+  absl::Status lost;
+  {
+    MutexLock lock(&c.mu);
+    if (k.leaves_after == 0 || k.answered < k.leaves_after ||
+        c.lineage == nullptr) {
+      return;
+    }
+    k.leaves_after = 0;
+    // Without room for the checkpoint, everything is computed again.
+    lost = LoseLease(r, kFallbackEnded);
+  }
+  if (!lost.ok()) Fail(r, std::move(lost));
+  r.sender.wakeup.Set();
+}
+
 }  // namespace
+
+bool LeaveWithCheckpoint(State& r) {
+  ConnectionState& c = r.connection;
+  CheckpointState& k = c.checkpoint;
+  MutexLock answers_lock(&r.answers.mu);
+  if (!MayBegin(r)) return false;
+  if (k.leaves_after > 0) return true;
+  k.leaves_after = ++k.asked;
+  k.works_before = std::max(k.works_before, r.queue.popped());
+  return true;
+}
 
 bool CheckpointStepDue(const State& r) {
   const CheckpointState& k = r.connection.checkpoint;
@@ -302,6 +333,7 @@ void StepCheckpoint(State& r) {
   std::optional<v1::SessionRequest> report;
   const bool warn = EndIfDone(r, no_room, &report);
   if (report.has_value()) r.context->link->Report(*std::move(report));
+  LeaveIfDone(r);
   if (!warn) return;
   log::Warning(
       "there is no room for a checkpoint; after the loss of its worker, the "

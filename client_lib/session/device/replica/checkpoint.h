@@ -42,7 +42,11 @@ struct CheckpointState {
     const std::shared_ptr<char[]> buffer;
   };
 
+  // Whether checkpoints are made from time to time.
   bool enabled = false;
+  // The value of `asked` after whose checkpoint the device leaves its worker on
+  // the client's machine for one of the cluster; 0: it stays.
+  uint64_t leaves_after = 0;
 
   // --- The checkpoint under way ---
 
@@ -54,7 +58,7 @@ struct CheckpointState {
   uint64_t values = 0;  // that arrived
   uint64_t bytes = 0;   // of those values
   absl::Duration began;
-  // The value of `asked` up to which it answers the program.
+  // The value of `asked` up to which it is the answer.
   uint64_t answers = 0;
 
   // --- The last checkpoint ---
@@ -64,16 +68,16 @@ struct CheckpointState {
   absl::Duration took;
   // Bytes of the lineage at its end.
   uint64_t bytes_after = 0;
-  // The outcome of the last one that the program asked for.
+  // The outcome of the last one that was asked for.
   absl::Status outcome;
   bool warned = false;  // that there is no room
 
   // Whether a message wrote something since the last checkpoint began.
   bool new_messages = false;
-  // Checkpoints that the program asked for, and the last one that is done.
+  // Checkpoints that were asked for, and the last one that is done.
   uint64_t asked = 0;
   uint64_t answered = 0;
-  // Number of pieces of work that precede the last one that it asked for.
+  // Number of pieces of work that precede the last one that was asked for.
   uint64_t works_before = 0;
 
   // Forgets the checkpoint under way.
@@ -82,6 +86,7 @@ struct CheckpointState {
     left.clear();
     reads.clear();
     bytes_under_way = 0;
+    leaves_after = 0;
     new_messages = true;
   }
 };

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "client_lib/session/device/replica/replica.h"
 #include "client_lib/session/device/replica/replica_state.h"
+#include "client_lib/session/model/remedies.h"
 #include "client_lib/session/stream/backoff.h"
 #include "client_lib/session/stream/worker_greeting.h"
 #include "common/base/error.h"
@@ -191,7 +192,8 @@ absl::Status Reach(State& r, const Deadline& end, bool fresh,
     if (!c.end.wanted() || c.recovery.due || status.ok()) {
       return absl::OkStatus();
     }
-    if (!MayPass(status) || (fresh && ErrorReason(status).empty())) {
+    if (AfterWorkerError(status) != Remedy::kTryAgain ||
+        (fresh && ErrorReason(status).empty())) {
       return status;
     }
     refusals = IsRefused(status) ? refusals + 1 : 0;
@@ -269,7 +271,8 @@ bool Leave(State& r, const absl::Status& cause, LeftWorker* left) {
       failure = LoseLease(r, c.ended_leases->at(c.lease.lease_id()));
       if (failure.ok()) return false;
     }
-    *left = {c.lease, cause, !MayPass(cause) && ended.ok()};
+    *left = {c.lease, cause,
+             AfterWorkerError(cause) != Remedy::kTryAgain && ended.ok()};
   }
   if (failure.ok() && r.role.member > 0) failure = left->Loss();
   if (!failure.ok()) {
@@ -479,9 +482,9 @@ void OnClosed(State& r, absl::Status status) {
     if (c.end.cancelled || c.migration.going_over) return;
     // Before the worker's first answer, and during a recovery, the device may
     // choose another one.
-    if (c.recovery.due ||
-        (c.end.failure.ok() && !c.end.stopped &&
-         (MayPass(status) || !c.welcomed || IsDropped(status)))) {
+    if (c.recovery.due || (c.end.failure.ok() && !c.end.stopped &&
+                           (AfterWorkerError(status) == Remedy::kTryAgain ||
+                            !c.welcomed || IsDropped(status)))) {
       if (!c.stream.broken) {
         c.stream.break_cause =
             status.ok() ? absl::UnavailableError("it ended the stream")

@@ -2,12 +2,15 @@
 #include <string>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/session/device/replica/replica.h"
 #include "client_lib/session/device/replica/replica_state.h"
 #include "client_lib/session/model/links.h"
+#include "client_lib/session/model/remedies.h"
 #include "client_lib/session/stream/worker_greeting.h"
 #include "common/base/error.h"
+#include "common/log/log.h"
 
 namespace djinn::replica {
 
@@ -20,15 +23,40 @@ absl::Status EndedFor(absl::string_view reason) {
       absl::StrCat("the coordinator ended the lease: ", reason));
 }
 
+namespace {
+
+// Returns whether the client has the bytes of all uploads that live values
+// depend on. It may have dropped some, and only the worker may have them.
+bool HasUploads(Lineage& lineage) {
+  return absl::c_none_of(lineage.nodes(), [](const Lineage::Node& node) {
+    const auto* const kept =
+        static_cast<const KeptMessage*>(node.payload.get());
+    return node.executed && kept != nullptr && kept->request != nullptr &&
+           kept->request->ordered().install().has_transfer() &&
+           kept->source.owner == nullptr;
+  });
+}
+
+}  // namespace
+
 absl::Status LoseLease(State& r, absl::string_view reason) {
   ConnectionState& c = r.connection;
   const absl::Status ended = EndedFor(reason);
   const absl::Status cause = MakeError(ended.code(), reason, ended.message());
-  // A device that keeps no messages stays where it is.
-  if (c.lineage == nullptr && reason == kFallbackEnded) return absl::OkStatus();
+  // A device that keeps no messages, or not all of their bytes, stays where it
+  // is.
+  if (reason == kFallbackEnded &&
+      (c.lineage == nullptr || !HasUploads(*c.lineage))) {
+    log::Warning("a device stays on the client's machine",
+                 {{"device", r.index},
+                  {"because", "the client keeps not all that it would need"}});
+    return absl::OkStatus();
+  }
   // Other reasons, such as a reclaimed quota, would hold for the next lease,
   // too.
-  if (c.lineage == nullptr || !MayRecover(cause)) return WorkerLost(r, ended);
+  if (c.lineage == nullptr || AfterWorkerError(cause) == Remedy::kGiveUp) {
+    return WorkerLost(r, ended);
+  }
   absl::Status lost = LoseWorker(r, cause);
   // A device that stays keeps its lease.
   if (lost.ok() && c.recovery.due) c.lease_given_back = true;
@@ -124,7 +152,9 @@ void OnLeaseEnded(State& r, const std::string& lease_id,
     c.connection_changed.SignalAll();
     // Nothing is lost yet, and the device requests another lease.
     if (!c.welcomed && c.ended_leases.has_value()) return;
-    lost = LoseLease(r, reason);
+    if (reason != kFallbackEnded || !LeaveWithCheckpoint(r)) {
+      lost = LoseLease(r, reason);
+    }
   }
   if (!lost.ok()) Fail(r, lost);
   r.sender.wakeup.Set();

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "client_lib/session/device/replica/replica.h"
 #include "client_lib/session/device/replica/replica_state.h"
+#include "client_lib/session/model/remedies.h"
 #include "client_lib/session/profile/request_tracer.h"
 #include "client_lib/session/stream/backoff.h"
 #include "client_lib/session/stream/worker_greeting.h"
@@ -301,31 +302,13 @@ absl::Status TryRecover(State& r, const Deadline& end) {
   return SendAgain(r);
 }
 
-// Returns whether further attempts would end in the same way.
-bool IsHopeless(const absl::Status& status) {
-  const std::string reason = ErrorReason(status);
-  return reason == "TOO_LARGE" || reason == "POLICY_UNKNOWN" ||
-         absl::IsInvalidArgument(status) ||
-         (absl::IsFailedPrecondition(status) && reason.empty());
-}
-
 }  // namespace
-
-bool MayRecover(const absl::Status& status) {
-  if (MayPass(status)) return true;
-  const std::string reason = ErrorReason(status);
-  return reason == "WRONG_INCARNATION" || reason == "SESSION_LOST" ||
-         reason == "DRAINING" || reason == "LEASE_UNKNOWN" ||
-         reason == "LEASE_EXPIRED" || reason == "WORKER_LOST" ||
-         reason == "WORKER_RESTARTED" || reason == "EXECUTOR_LOST" ||
-         reason == kFallbackEnded;
-}
 
 absl::Status LoseWorker(State& r, const absl::Status& cause) {
   ConnectionState& c = r.connection;
   if (c.recovery.due) return absl::OkStatus();
   if (c.lineage == nullptr || !c.welcomed || !c.end.wanted() ||
-      !c.end.failing.ok() || !MayRecover(cause)) {
+      !c.end.failing.ok() || AfterWorkerError(cause) == Remedy::kGiveUp) {
     absl::Status lost = WorkerLost(r, cause);
     // Completes the report of an earlier loss whose replay was under way.
     c.recovery.reporter.Failed(lost, Now(r));
@@ -384,6 +367,8 @@ void Recover(State& r) {
     EndUploads(r);
     const absl::Status status = TryRecover(r, end);
     if (status.ok()) return;
+    const bool hopeless =
+        end.passed() || AfterFailedRecovery(status) == Remedy::kGiveUp;
     absl::Status lost;
     bool given_up = false;
     {
@@ -396,9 +381,7 @@ void Recover(State& r) {
                               tries == 1 ? " attempt" : " attempts", " within ",
                               absl::FormatDuration(Now(r) - c.recovery.since),
                               "; the last one failed: ", status.message())));
-      if (IsHopeless(status) || end.passed()) {
-        c.recovery.reporter.Failed(lost, Now(r));
-      }
+      if (hopeless) c.recovery.reporter.Failed(lost, Now(r));
       const Deadline pause(std::min(pauses.Next(), end.left()), options.clock);
       while (!given_up && !pause.passed() && c.end.wanted()) {
         WaitUntil(&c.connection_changed, &c.mu, pause);
@@ -407,7 +390,7 @@ void Recover(State& r) {
     }
     // Returns a lease that was granted while the device failed.
     if (given_up) return GiveLeaseBack(r, /*unreachable=*/false);
-    if (IsHopeless(status) || end.passed()) return Fail(r, std::move(lost));
+    if (hopeless) return Fail(r, std::move(lost));
   }
 }
 

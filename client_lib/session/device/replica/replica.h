@@ -130,9 +130,6 @@ void EndMigration(State& r, absl::Status status, const v1::Entered& entered);
 // own thread does once it is woken, and otherwise the error to fail with.
 absl::Status LoseWorker(State& r, const absl::Status& cause)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu);
-// Returns whether another worker may do better than one that ended the session
-// with this status.
-bool MayRecover(const absl::Status& status);
 // Recovers. Called by the device's own thread.
 void Recover(State& r);
 // Keeps no messages any more, because the device cannot recover.
@@ -175,6 +172,11 @@ void ShrinkAnswer(v1::LineageAnswer* answer);
 
 // --- checkpoint.cc: reads values back, so that less must be computed again.
 
+// Has the device leave its worker for another one as soon as it has read its
+// values back, so that it need not compute them again. Returns false if the
+// device cannot read them now.
+bool LeaveWithCheckpoint(State& r)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu);
 // Returns whether StepCheckpoint() has something to do.
 bool CheckpointStepDue(const State& r)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu, r.answers.mu);

@@ -1,0 +1,110 @@
+#include "client_lib/session/model/remedies.h"
+
+#include <optional>
+#include <string>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/string_view.h"
+#include "client_lib/session/model/links.h"
+#include "common/base/error.h"
+
+namespace djinn {
+namespace {
+
+constexpr Remedy kTryAgain = Remedy::kTryAgain;
+constexpr Remedy kTryAnother = Remedy::kTryAnother;
+constexpr Remedy kGiveUp = Remedy::kGiveUp;
+// The remedy follows from the code.
+constexpr std::nullopt_t kByCode = std::nullopt;
+
+struct Row {
+  absl::string_view reason;
+  std::optional<Remedy> worker;
+  std::optional<Remedy> recovery;
+  std::optional<Remedy> coordinator;
+};
+
+constexpr Row kRows[] = {
+    // The worker is busy.
+    {"TOO_MANY_CONNECTIONS", kTryAgain, kByCode, kByCode},
+    // The process that had the session is gone.
+    {"WRONG_INCARNATION", kTryAnother, kTryAgain, kByCode},
+    {"WORKER_RESTARTED", kTryAnother, kTryAgain, kByCode},
+    {"WORKER_LOST", kTryAnother, kTryAgain, kByCode},
+    {"EXECUTOR_LOST", kTryAnother, kTryAgain, kByCode},
+    // The worker does not serve the session any more.
+    {"SESSION_LOST", kTryAnother, kTryAgain, kByCode},
+    {"DRAINING", kTryAnother, kTryAgain, kByCode},
+    {"LEASE_UNKNOWN", kTryAnother, kTryAgain, kByCode},
+    {"LEASE_EXPIRED", kTryAnother, kTryAgain, kByCode},
+    // A worker of the cluster is free again.
+    {kFallbackEnded, kTryAnother, kTryAgain, kByCode},
+    // No worker can take the device.
+    {"TOO_LARGE", kGiveUp, kGiveUp, kByCode},
+    {"POLICY_UNKNOWN", kGiveUp, kGiveUp, kByCode},
+    // The program may not use the session any more.
+    {"TOKEN_UNKNOWN", kGiveUp, kGiveUp, kGiveUp},
+    {"SESSION_OF_OTHER_TENANT", kGiveUp, kGiveUp, kGiveUp},
+    // The session has ended, or belongs to another process of the program.
+    {"SESSION_EXPIRED", kGiveUp, kGiveUp, kGiveUp},
+    {"SESSION_ATTACHED_ELSEWHERE", kGiveUp, kGiveUp, kGiveUp},
+    // The two sides understand each other differently. Another worker may have
+    // another version, but there is one coordinator.
+    {"PROTOCOL_VIOLATION", kGiveUp, kByCode, kGiveUp},
+};
+
+const Row* Find(absl::string_view reason) {
+  if (reason.empty()) return nullptr;
+  const auto* const row = absl::c_find_if(
+      kRows, [&](const Row& one) { return one.reason == reason; });
+  return row == std::end(kRows) ? nullptr : row;
+}
+
+}  // namespace
+
+Remedy AfterWorkerError(const absl::Status& error) {
+  const std::string reason = ErrorReason(error);
+  const Row* const row = Find(reason);
+  if (row != nullptr && row->worker.has_value()) return *row->worker;
+  // A reason is the worker's own word, whereas transports fail without one.
+  if (!reason.empty()) return kGiveUp;
+  switch (error.code()) {
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kCancelled:
+    case absl::StatusCode::kInternal:
+    case absl::StatusCode::kUnknown:
+    case absl::StatusCode::kDeadlineExceeded:
+      return kTryAgain;
+    default:
+      return kGiveUp;
+  }
+}
+
+Remedy AfterFailedRecovery(const absl::Status& error) {
+  const std::string reason = ErrorReason(error);
+  const Row* const row = Find(reason);
+  if (row != nullptr && row->recovery.has_value()) return *row->recovery;
+  switch (error.code()) {
+    case absl::StatusCode::kInvalidArgument:
+      return kGiveUp;
+    case absl::StatusCode::kFailedPrecondition:
+      // The client itself found that it cannot go on.
+      return reason.empty() ? kGiveUp : kTryAgain;
+    default:
+      return kTryAgain;
+  }
+}
+
+Remedy AfterCoordinatorError(const absl::Status& error) {
+  const Row* const row = Find(ErrorReason(error));
+  if (row != nullptr && row->coordinator.has_value()) return *row->coordinator;
+  switch (error.code()) {
+    case absl::StatusCode::kUnauthenticated:
+    case absl::StatusCode::kPermissionDenied:
+      return kGiveUp;
+    default:
+      return kTryAgain;
+  }
+}
+
+}  // namespace djinn
