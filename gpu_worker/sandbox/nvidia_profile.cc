@@ -100,12 +100,12 @@ absl::StatusOr<FileRules> FilesOfGpu(const std::string& bus_id,
     }
   }
   rules.readable = {absl::StrCat(root, "/proc/driver/nvidia"),
-                    // What the C library and OpenMP read about the machine.
-                    "/proc/cpuinfo", "/proc/meminfo",
+                    // What the C library, OpenMP and the driver read about the
+                    // machine and its devices.
+                    "/proc/cpuinfo", "/proc/devices", "/proc/meminfo",
+                    "/proc/modules", "/proc/stat",
                     "/proc/sys/vm/overcommit_memory", "/sys/devices/system",
-                    "/etc/ld.so.cache",
-                    // What the driver reads about the devices there are.
-                    "/proc/devices", "/proc/modules"};
+                    "/etc/ld.so.cache"};
   const std::set<std::string> folders = LibraryFolders();
   rules.libraries.assign(folders.begin(), folders.end());
   return rules;
