@@ -12,7 +12,6 @@ import argparse
 import json
 import os
 import re
-import shutil
 import signal
 import statistics
 import subprocess
@@ -189,8 +188,7 @@ class Side:
             token = os.open(os.path.join(folder, name + ".token"), os.O_CREAT | os.O_WRONLY, 0o600)
             os.write(token, f"{name}-0123456789abcdef".encode())
             os.close(token)
-        self.log_path = os.path.join(self._folder.name, "log")
-        self._log = open(self.log_path, "w", encoding="utf-8")
+        self._log = open(os.path.join(self._folder.name, "log"), "w+", encoding="utf-8")
         device = f"{{kind: '{options.device}', memory: {options.memory}, calibrate: false"
         device += ", threads: 1}" if options.device == "cpu" else "}"
         isolation = f"{{mode: {mode}" + (", executors: 3}" if mode == "process" else "}")
@@ -212,12 +210,12 @@ isolation: {isolation}
             for name in ("victim", "attacker"):
                 self.tenants[name] = _Tenant(self.cluster, name)
         except BaseException:
-            self.stop()
             print(self.log(), file=sys.stderr)
+            self.stop()
             raise
 
     def log(self):
-        with open(self.log_path, encoding="utf-8") as file:
+        with open(self._log.name, encoding="utf-8") as file:
             return file.read()
 
     def metric(self, name):
@@ -339,7 +337,7 @@ def main(arguments=None):
             shared.stop()
     except Exception as error:  # noqa: BLE001  (the report shows it, with the log)
         run.check("the run", f"{type(error).__name__}: {error}")
-        shutil.copyfileobj(open(walled.log_path, encoding="utf-8"), sys.stderr)
+        print(walled.log(), file=sys.stderr)
     finally:
         walled.stop()
     passed = not any(check["error"] for check in run.checks)
