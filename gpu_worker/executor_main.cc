@@ -120,6 +120,9 @@ void MeasureContext(const GpuParts& gpu, const Device& device,
 absl::Status Serve(SupervisionLink* link, const MakeDeviceFunction& make_device,
                    const WrapMemory& wrap, GpuParts* gpu) {
   DJINN_ASSIGN_OR_RETURN(const v1::ExecutorSetup setup, link->ReadSetup());
+  // Closes what the supervisor had open there, before something else is.
+  if (setup.shared_memory_listener_fd() == 0) close(kSharedMemoryListenerFd);
+  if (setup.contents_fd() == 0) close(kContentsFd);
   WorkerConfig config = ConfigOf(setup);
   const bool on_gpu = config.device_kind == "cuda";
   if (on_gpu) DJINN_RETURN_IF_ERROR(PrepareForGpu(setup, gpu));
@@ -136,9 +139,6 @@ absl::Status Serve(SupervisionLink* link, const MakeDeviceFunction& make_device,
   seams.listener = setup.listener_fd();
   if (setup.shared_memory_listener_fd() > 0) {
     seams.shared_memory_listener = setup.shared_memory_listener_fd();
-  } else {
-    // Whatever the supervisor had open there.
-    close(kSharedMemoryListenerFd);
   }
   seams.peers = MakeSupervisorPeers(Descriptor(setup.fetching_fd()));
   if (setup.contents_fd() > 0) {
@@ -146,8 +146,6 @@ absl::Status Serve(SupervisionLink* link, const MakeDeviceFunction& make_device,
     if (config.device_kind == "cpu") options.wrap = wrap;
     seams.contents = std::make_shared<SupervisorStore>(
         Descriptor(setup.contents_fd()), std::move(options), Clock::Real());
-  } else {
-    close(kContentsFd);
   }
   DJINN_ASSIGN_OR_RETURN(TurnWord word, TurnWord::Map(setup.turn_word_fd()));
   SharedTurnGate gate(std::move(word), Descriptor(setup.turn_event_fd()));
