@@ -60,12 +60,18 @@ class GpuMemoryTest : public SupervisorTest {
     message.mutable_ready()->mutable_gpu_memory()->set_context_bytes(50);
     launcher.executors[0]->Send(message);
     supervisor.Step(absl::ZeroDuration());
+    Exposition out;
+    supervisor.Collect(&out);
+    metrics_ = out.Text();
     return supervisor.Ready();
   }
+
+  std::string metrics_;
 };
 
 TEST_F(GpuMemoryTest, EveryExecutorsPartMustFit) {
   EXPECT_TRUE(Ready(300).ok()) << Ready(300);
+  EXPECT_THAT(metrics_, HasSubstr("djinn_worker_executor_context_bytes 50"));
   const absl::Status status = Ready(299);
   EXPECT_THAT(std::string(status.message()),
               AllOf(HasSubstr("has 299 bytes free"),
