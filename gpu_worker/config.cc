@@ -114,15 +114,15 @@ void ReadKind(ConfigMap* root, ConfigMap* device, WorkerConfig* config) {
   }
 }
 
-// Notes an error where tenants of other hosts would share a process without
-// the operator's word, because they cannot have processes of their own.
-void DemandSharedMode(const WorkerConfig& config, ConfigMap* isolation) {
-  if (config.device_kind != "cuda" && !config.all_gpus) return;
+// Notes an error where a default would decide between tenants of other hosts
+// that share a process and a mode that is experimental on the device.
+void DemandMode(const WorkerConfig& config, ConfigMap* isolation) {
+  if (config.device_kind != "cuda") return;
   isolation->Error(
       "mode",
-      "required where a worker listens off loopback and has a cuda device, "
-      "which mode process does not support. Say shared if all tenants trust "
-      "each other");
+      "required where a worker listens off loopback and has a cuda device. Say "
+      "shared if all tenants trust each other, or process, which is "
+      "experimental on a GPU");
 }
 
 // Notes an error where a process could pass on what the supervisor lends it:
@@ -156,7 +156,7 @@ void ReadIsolation(ConfigMap* root, WorkerConfig* config) {
     map.Error("mode", "shared or process");
   }
   config->isolated = mode == "process";
-  if (other_hosts && !map.Has("mode")) DemandSharedMode(*config, &map);
+  if (other_hosts && !map.Has("mode")) DemandMode(*config, &map);
   config->executors =
       map.UInt("executors", config->executors, 1, kMaxExecutors);
   config->node_limit = map.Duration("node_limit", config->node_limit);
@@ -181,9 +181,10 @@ void ReadIsolation(ConfigMap* root, WorkerConfig* config) {
     return;
   }
   RefuseUnixSocketsForContents(*config, root);
-  if (!map.Has("mode")) return;
-  if (config->device_kind == "cuda" || config->all_gpus) {
-    map.Error("mode", "process is not available for cuda devices");
+  if (config->device_kind == "cuda" && config->device_memory == 0) {
+    root->Error("device.memory",
+                "required for a cuda device where isolation.mode is process: "
+                "each tenant's process has an equal part of it");
   }
 }
 

@@ -86,10 +86,12 @@
 //                                     # and training
 //   isolation:
 //     mode: process                   # each tenant's kernels run in a process
-//                                     # of its own; shared: all in the
-//                                     worker's. # Default: shared where listen
-//                                     is a Unix # socket or loopback, otherwise
-//                                     process
+//                                     # of its own; shared: all in one.
+//                                     # Default: shared where listen is a Unix
+//                                     # socket or loopback, otherwise process;
+//                                     # a cuda device must say it there.
+//                                     # process is experimental on one, and
+//                                     # needs device.memory
 //     executors: 4                    # most tenants at a time; each has an
 //                                     # equal part of the device's memory
 //     node_limit: 5m                  # ends a tenant's process when one of
@@ -208,6 +210,9 @@ struct WorkerConfig {
   // In the worker of one of all GPUs: its GPU.
   std::string gpu_uuid;
   TracingConfig tracing;
+  // In the executor of one tenant on a GPU: the most of the GPU's memory that
+  // the process takes for values and temporaries. 0: no limit.
+  uint64_t process_memory = 0;
 };
 
 // Returns InvalidArgument (BAD_CONFIG), which names every error with line and

@@ -208,8 +208,6 @@ TEST_F(ConfigTest, WithoutANumberAllGpusAreMeant) {
             "fake");
   EXPECT_THAT(Complaint("{kind: cpu, nvml_library: some.so}"),
               HasSubstr("nvml_library: of cuda devices alone"));
-  EXPECT_THAT(Complaint("{kind: cuda}\nisolation: {mode: process}"),
-              HasSubstr("not available for cuda"));
 }
 
 TEST_F(ConfigTest, LocalTenantsShareAProcessUnlessItSaysNot) {
@@ -241,10 +239,29 @@ TEST_F(ConfigTest, TenantsOfOtherHostsHaveProcessesUnlessItSaysShared) {
   }
 }
 
-TEST_F(ConfigTest, WhatCannotHaveProcessesMustSayShared) {
+TEST_F(ConfigTest, GpusHaveProcessesOnlyWhereItSaysSo) {
+  const std::string process = "\nisolation: {mode: process}";
+  for (const char* const kind : {"cuda", "cuda:1"}) {
+    const std::string device = absl::StrCat("{kind: ", kind);
+    const auto config = Read(device + ", memory: 64GiB}" + process);
+    ASSERT_TRUE(config.ok()) << config.status();
+    EXPECT_TRUE(config->isolated);
+    EXPECT_THAT(Complaint(device + "}" + process),
+                HasSubstr("device.memory: required for a cuda device"));
+    EXPECT_FALSE(Read(device + ", memory: 64GiB}")->isolated);
+  }
+  EXPECT_TRUE(
+      Read("{kind: fake:all, nvml_library: some.so}" + process)->isolated);
+}
+
+TEST_F(ConfigTest, GpuWorkersOffLoopbackMustSayTheMode) {
   const std::string rest = "\ninsecure: true\nlisten: 0.0.0.0:7072";
-  EXPECT_THAT(Complaint("{kind: cuda:0}" + rest),
-              AllOf(HasSubstr("isolation.mode"), HasSubstr("Say shared")));
+  EXPECT_THAT(Complaint("{kind: cuda:0, memory: 64GiB}" + rest),
+              AllOf(HasSubstr("isolation.mode"), HasSubstr("Say shared"),
+                    HasSubstr("or process, which is experimental")));
+  EXPECT_TRUE(Read("{kind: cuda:0, memory: 64GiB}" + rest +
+                   "\nisolation: {mode: process}")
+                  ->isolated);
   const std::string shared = rest + "\nisolation: {mode: shared}";
   EXPECT_TRUE(Read("{kind: cuda:0}" + shared).ok());
   EXPECT_TRUE(Read("{kind: cuda:0}").ok());
@@ -305,8 +322,6 @@ TEST_F(ConfigTest, IsolationSaysWhatIsWrong) {
       HasSubstr("at least one more than executors"));
   EXPECT_THAT(Complaint("{}\nisolation: {mode: process, node_limit: 1s}"),
               HasSubstr("at least 5s"));
-  EXPECT_THAT(Complaint("{kind: cuda:0}\nisolation: {mode: process}"),
-              HasSubstr("not available for cuda"));
   EXPECT_THAT(Complaint("{}\nisolation: {mode: shared, content_memory: 1GiB}"),
               HasSubstr("needs mode: process"));
 }

@@ -15,6 +15,10 @@
 #include "common/base/random.h"
 #include "common/base/status_macros.h"
 #include "common/log/log.h"
+#include "gpu_worker/device/memory_gauge.h"
+#include "gpu_worker/nvml/context_meter.h"
+#include "gpu_worker/sandbox/file_broker.h"
+#include "gpu_worker/sandbox/nvidia_profile.h"
 #include "gpu_worker/sandbox/sandbox.h"
 #include "gpu_worker/supervised_worker.h"
 #include "gpu_worker/supervisor/fetching.h"
@@ -69,13 +73,64 @@ void ReportHealth(SupervisionLink* link, SpanBuffer* spans, Worker* worker) {
   }
 }
 
+// What an executor on a GPU has besides others. Nothing of it may end before
+// the process does.
+struct GpuParts {
+  std::optional<FileBroker> files;
+  std::optional<ContextMeter> meter;
+};
+
+// Call it before the process has a thread or uses a GPU.
+absl::Status PrepareForGpu(const v1::ExecutorSetup& setup, GpuParts* gpu) {
+  DJINN_ASSIGN_OR_RETURN(FileBroker files, FileBroker::Fork());
+  gpu->files.emplace(std::move(files));
+  // The driver would write the kernels that it compiles to files.
+  setenv("CUDA_CACHE_DISABLE", "1", /*overwrite=*/1);
+  absl::StatusOr<ContextMeter> meter =
+      ContextMeter::Start(setup.nvml_library());
+  if (meter.ok()) {
+    gpu->meter.emplace(*std::move(meter));
+  } else {
+    log::Warning("the executor's memory on the GPU is not measured",
+                 {{"error", meter.status()}});
+  }
+  return absl::OkStatus();
+}
+
+// Adds to `ready` what the executor takes on its GPU.
+void MeasureContext(const GpuParts& gpu, const Device& device,
+                    v1::ExecutorReady* ready) {
+  if (!gpu.meter.has_value()) return;
+  const auto* const gauge = dynamic_cast<const MemoryGauge*>(&device);
+  const absl::StatusOr<uint64_t> available =
+      gauge == nullptr ? absl::UnimplementedError("the device has no gauge")
+                       : gauge->AvailableBytes();
+  const absl::StatusOr<ContextMeter::Reading> reading =
+      available.ok() ? gpu.meter->Read(device.bus_id(), *available)
+                     : available.status();
+  if (!reading.ok()) {
+    log::Warning("the executor's memory on the GPU is not measured",
+                 {{"error", reading.status()}});
+    return;
+  }
+  ready->mutable_gpu_memory()->set_free_bytes(reading->free_bytes);
+  ready->mutable_gpu_memory()->set_context_bytes(reading->context_bytes);
+}
+
 absl::Status Serve(SupervisionLink* link, const MakeDeviceFunction& make_device,
-                   const WrapMemory& wrap) {
+                   const WrapMemory& wrap, GpuParts* gpu) {
   DJINN_ASSIGN_OR_RETURN(const v1::ExecutorSetup setup, link->ReadSetup());
+  // Closes what the supervisor had open there, before something else is.
+  if (setup.shared_memory_listener_fd() == 0) close(kSharedMemoryListenerFd);
+  if (setup.contents_fd() == 0) close(kContentsFd);
   WorkerConfig config = ConfigOf(setup);
+  const bool on_gpu = config.device_kind == "cuda";
+  if (on_gpu) DJINN_RETURN_IF_ERROR(PrepareForGpu(setup, gpu));
   DJINN_ASSIGN_OR_RETURN(std::unique_ptr<Device> device, make_device(&config));
   v1::FromExecutor ready;
   ready.mutable_ready()->set_device(device->name());
+  if (on_gpu) MeasureContext(*gpu, *device, ready.mutable_ready());
+  const std::string bus_id = device->bus_id();
   *ready.mutable_ready()->mutable_speed() = config.speed;
   ready.mutable_ready()->set_numerics(config.numerics);
   ExecutorSeams seams;
@@ -84,9 +139,6 @@ absl::Status Serve(SupervisionLink* link, const MakeDeviceFunction& make_device,
   seams.listener = setup.listener_fd();
   if (setup.shared_memory_listener_fd() > 0) {
     seams.shared_memory_listener = setup.shared_memory_listener_fd();
-  } else {
-    // Whatever the supervisor had open there.
-    close(kSharedMemoryListenerFd);
   }
   seams.peers = MakeSupervisorPeers(Descriptor(setup.fetching_fd()));
   if (setup.contents_fd() > 0) {
@@ -94,8 +146,6 @@ absl::Status Serve(SupervisionLink* link, const MakeDeviceFunction& make_device,
     if (config.device_kind == "cpu") options.wrap = wrap;
     seams.contents = std::make_shared<SupervisorStore>(
         Descriptor(setup.contents_fd()), std::move(options), Clock::Real());
-  } else {
-    close(kContentsFd);
   }
   DJINN_ASSIGN_OR_RETURN(TurnWord word, TurnWord::Map(setup.turn_word_fd()));
   SharedTurnGate gate(std::move(word), Descriptor(setup.turn_event_fd()));
@@ -110,8 +160,17 @@ absl::Status Serve(SupervisionLink* link, const MakeDeviceFunction& make_device,
             log::Error("the device is broken, ending", {{"error", why}});
             std::_Exit(EXIT_FAILURE);
           }));
-  DJINN_RETURN_IF_ERROR(
-      EnterSandbox({.added_address_space = setup.address_space_bytes()}));
+  SandboxOptions sandbox;
+  sandbox.added_address_space = setup.address_space_bytes();
+  sandbox.added_data = setup.data_bytes();
+  if (on_gpu) {
+    // All libraries that are loaded so far are known now.
+    DJINN_ASSIGN_OR_RETURN(const FileRules rules, FilesOfGpu(bus_id));
+    DJINN_RETURN_IF_ERROR(gpu->files->Confine(rules));
+    sandbox.files = &*gpu->files;
+    sandbox.nvidia = true;
+  }
+  DJINN_RETURN_IF_ERROR(EnterSandbox(sandbox));
   link->Send(ready);
   std::thread health([&] { ReportHealth(link, &spans, worker.get()); });
   absl::Status accepting;
@@ -141,9 +200,10 @@ int RunExecutor(const MakeDeviceFunction& make_device, const WrapMemory& wrap) {
   std::signal(SIGTERM, SIG_IGN);
   std::signal(SIGINT, SIG_IGN);
   absl::Status served = prepared;
+  GpuParts gpu;
   if (served.ok()) {
     SupervisionLink link{Descriptor(kSupervisionFd)};
-    served = Serve(&link, make_device, wrap);
+    served = Serve(&link, make_device, wrap, &gpu);
   }
   if (!served.ok()) log::Error("executor failed", {{"error", served}});
   // Skips destructors of libraries, some of which use files.

@@ -68,6 +68,27 @@ absl::Status Shift(const char* key, int by, const std::string& suffix,
   return absl::OkStatus();
 }
 
+// Gives the worker of GPU `index` its part of the executors' ports, if any were
+// configured.
+absl::Status DividePorts(int index, int count, const std::string& suffix,
+                         WorkerConfig* config) {
+  if (config->first_executor_port == 0) return absl::OkStatus();
+  const int part =
+      (config->last_executor_port - config->first_executor_port + 1) / count;
+  if (part <= static_cast<int>(config->executors)) {
+    return MakeError(absl::StatusCode::kInvalidArgument, "BAD_CONFIG",
+                     absl::StrCat("isolation.ports: ", part,
+                                  " ports are left for the worker", suffix,
+                                  ", which needs at least one more than its ",
+                                  config->executors, " executors"));
+  }
+  config->first_executor_port =
+      static_cast<uint16_t>(config->first_executor_port + index * part);
+  config->last_executor_port =
+      static_cast<uint16_t>(config->first_executor_port + part - 1);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<std::string>> ListGpus(
@@ -123,6 +144,8 @@ absl::StatusOr<WorkerConfig> ConfigOfGpu(const WorkerConfig& all, int index,
     absl::StrAppend(&config.content_disk_directory, suffix);
     config.content_disk_limit /= static_cast<uint64_t>(count);
   }
+  config.content_memory /= static_cast<uint64_t>(count);
+  DJINN_RETURN_IF_ERROR(DividePorts(index, count, suffix, &config));
   return config;
 }
 

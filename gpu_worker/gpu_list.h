@@ -35,8 +35,9 @@ absl::StatusOr<std::vector<std::string>> ListGpus(
 // worker_id and paths get the suffix "-gpuN". The port of `listen` and
 // `advertise` is N higher, unless the system chooses it. The monitoring port is
 // N + 1 higher, because the one that is configured is the supervisor's. The
-// disk for contents is divided equally. Returns InvalidArgument (BAD_CONFIG)
-// where there is no such port.
+// disk and the memory for contents are divided equally, and so are the ports of
+// executors. Returns InvalidArgument (BAD_CONFIG) where there is no such port,
+// or too few for executors.
 absl::StatusOr<WorkerConfig> ConfigOfGpu(const WorkerConfig& all, int index,
                                          int count, const std::string& uuid);
 

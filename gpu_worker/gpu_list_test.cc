@@ -111,6 +111,26 @@ TEST(ConfigOfGpuTest, PortsThatTheSystemChoosesStay) {
   EXPECT_EQ(ConfigOfGpu(all, 3, 4, "GPU-d")->listen, "unix:w0.sock-gpu3");
 }
 
+TEST(ConfigOfGpuTest, ProcessesOfTenantsHaveTheirPart) {
+  WorkerConfig all = All();
+  all.isolated = true;
+  all.executors = 4;
+  all.content_memory = 100;
+  all.first_executor_port = 7100;
+  all.last_executor_port = 7110;
+  const WorkerConfig second = *ConfigOfGpu(all, 1, 2, "GPU-b");
+  EXPECT_TRUE(second.isolated);
+  EXPECT_EQ(second.first_executor_port, 7105);
+  EXPECT_EQ(second.last_executor_port, 7109);
+  EXPECT_EQ(second.content_memory, 50u);
+  const absl::Status few = ConfigOfGpu(all, 0, 3, "GPU-a").status();
+  EXPECT_EQ(ErrorReason(few), "BAD_CONFIG");
+  EXPECT_THAT(std::string(few.message()),
+              HasSubstr("isolation.ports: 3 ports are left for the worker"));
+  all.first_executor_port = all.last_executor_port = 0;
+  EXPECT_EQ(ConfigOfGpu(all, 0, 3, "GPU-a")->first_executor_port, 0);
+}
+
 TEST(ConfigOfGpuTest, APortThatIsMissingIsNamed) {
   WorkerConfig all = All();
   all.listen = "0.0.0.0:65534";

@@ -85,7 +85,8 @@ absl::StatusOr<std::unique_ptr<Device>> MakeDevice(const WorkerConfig& config) {
          .graphs = config.graphs,
          .fuse_attention = config.fuse_attention,
          .operator_libraries = config.operator_libraries,
-         .optional_operator_libraries = OptionalLibraries(config)});
+         .optional_operator_libraries = OptionalLibraries(config),
+         .process_bytes = config.process_memory});
   }
   return MakeCpuDevice(
       {.memory_bytes = config.device_memory,
@@ -154,7 +155,13 @@ absl::StatusOr<std::unique_ptr<Device>> MakeMeasuredDevice(
     WorkerConfig* config) {
   DJINN_ASSIGN_OR_RETURN(std::unique_ptr<Device> device, MakeDevice(*config));
   if (config->device_kind == "cpu") config->numerics = CpuNumerics();
-  if (config->calibrate) config->speed = MeasureSpeed(*config, device.get());
+  if (config->calibrate) {
+    config->speed = MeasureSpeed(*config, device.get());
+  } else if (config->one_tenant && config->device_kind == "cuda") {
+    // Has the driver and PyTorch prepare what they need while the executor may
+    // still open files. Its speed is known.
+    (void)MeasureSpeed(*config, device.get());
+  }
   log::Info("device ready",
             {{"worker", config->worker_id},
              {"device", device->name()},

@@ -38,6 +38,10 @@ constexpr char kHealthName[] = "djinn.v1.Execution";
 // Address space of an executor beyond its memory: stacks, shared-memory rings,
 // and what operators need for a while.
 constexpr uint64_t kMoreAddressSpace = uint64_t{16} << 30;
+// The part of an executor's memory on a GPU that is for values; the rest is for
+// operators' temporaries. A worker without executors divides alike
+// (cuda_accelerator.cc).
+constexpr double kUsedMemory = 0.85;
 
 // Returns how many descriptors contents may take. Raises the limit of this
 // process as far as it may, because services start with a low one. Executors
@@ -140,8 +144,20 @@ v1::ExecutorSetup SetupOf(const WorkerConfig& config) {
   setup.set_tokens_first(config.tokens_first);
   setup.set_tracing(!config.tracing.endpoint.empty());
   setup.set_trace_sample_ratio(config.tracing.sample_ratio);
-  setup.set_address_space_bytes(2 * (config.device_memory / config.executors) +
-                                kMoreAddressSpace);
+  const uint64_t part = config.device_memory / config.executors;
+  if (config.device_kind == "cuda") {
+    setup.set_device_ordinal(config.device_ordinal);
+    setup.set_device_plugin(config.device_plugin);
+    setup.set_nvml_library(config.nvml_library);
+    setup.set_graph_memory(config.graph_memory / config.executors);
+    setup.set_graphs(config.graphs);
+    setup.set_process_memory(
+        static_cast<uint64_t>(static_cast<double>(part) / kUsedMemory));
+    // The driver reserves addresses for all GPUs.
+    setup.set_data_bytes(part + kMoreAddressSpace);
+  } else {
+    setup.set_address_space_bytes(2 * part + kMoreAddressSpace);
+  }
   return setup;
 }
 
@@ -178,6 +194,11 @@ WorkerConfig ConfigOf(const v1::ExecutorSetup& setup) {
   config.graph_cache_entries = setup.graph_cache_entries();
   config.max_batch_runs = setup.max_batch_runs();
   config.tokens_first = setup.tokens_first();
+  config.device_ordinal = setup.device_ordinal();
+  config.device_plugin = setup.device_plugin();
+  config.graph_memory = setup.graph_memory();
+  if (config.device_kind == "cuda") config.graphs = setup.graphs();
+  config.process_memory = setup.process_memory();
   return config;
 }
 
@@ -189,12 +210,19 @@ absl::StatusOr<std::unique_ptr<SupervisedWorker>> SupervisedWorker::Start(
   worker->settings_ = std::make_unique<Settings>(config, clock);
   Settings* const settings = worker->settings_.get();
   DJINN_RETURN_IF_ERROR(worker->ReachPeers(config, clock));
-  worker->launcher_ = MakeProcessLauncher(
-      {.listen = config.listen,
-       .advertise = config.advertise,
-       .first_port = config.first_executor_port,
-       .last_port = config.last_executor_port,
-       .shared_memory_socket = config.shared_memory_socket});
+  worker->launcher_ =
+      MakeProcessLauncher({.listen = config.listen,
+                           .advertise = config.advertise,
+                           .first_port = config.first_executor_port,
+                           .last_port = config.last_executor_port,
+                           .shared_memory_socket = config.shared_memory_socket,
+                           .gpu = config.device_kind == "cuda"});
+  if (config.device_kind == "cuda") {
+    log::Warning(
+        "isolation.mode process is experimental on a GPU: read "
+        "docs/design/isolation.md, \"On a GPU\"",
+        {{"worker", config.worker_id}});
+  }
   worker->arbiter_ = std::make_unique<Arbiter>(clock);
   SupervisorOptions options;
   options.worker_id = config.worker_id;

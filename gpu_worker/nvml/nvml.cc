@@ -26,6 +26,7 @@ struct Nvml::Functions {
   Result (*by_bus_id)(const char*, Handle*) = nullptr;
   Result (*by_uuid)(const char*, Handle*) = nullptr;
   Result (*uuid)(Handle, char*, unsigned) = nullptr;
+  Result (*memory)(Handle, nvml_abi::Memory*) = nullptr;
   Result (*temperature)(Handle, int, unsigned*) = nullptr;
   Result (*ecc_errors)(Handle, int, int, unsigned long long*) = nullptr;
   Result (*event_set_create)(Handle*) = nullptr;
@@ -51,6 +52,7 @@ struct Nvml::Functions {
     find("nvmlDeviceGetHandleByPciBusId_v2", &by_bus_id);
     find("nvmlDeviceGetHandleByUUID", &by_uuid);
     find("nvmlDeviceGetUUID", &uuid);
+    find("nvmlDeviceGetMemoryInfo", &memory);
     find("nvmlDeviceGetTemperature", &temperature);
     find("nvmlDeviceGetTotalEccErrors", &ecc_errors);
     find("nvmlEventSetCreate", &event_set_create);
@@ -169,6 +171,13 @@ absl::StatusOr<std::string> Nvml::Uuid(Gpu gpu) const {
   DJINN_RETURN_IF_ERROR(
       ToStatus(functions_->uuid(gpu, text, sizeof(text)), "nvmlDeviceGetUUID"));
   return std::string(text);
+}
+
+absl::StatusOr<uint64_t> Nvml::FreeBytes(Gpu gpu) const {
+  nvml_abi::Memory memory = {};
+  DJINN_RETURN_IF_ERROR(
+      ToStatus(functions_->memory(gpu, &memory), "nvmlDeviceGetMemoryInfo"));
+  return memory.free;
 }
 
 absl::StatusOr<std::optional<uint32_t>> Nvml::Temperature(Gpu gpu) const {

@@ -35,6 +35,12 @@ inline constexpr int kGpuTemperature = 0;
 inline constexpr int kUncorrectedError = 1;
 inline constexpr int kVolatileCounter = 0;
 
+struct Memory {
+  unsigned long long total;
+  unsigned long long free;
+  unsigned long long used;
+};
+
 struct EventData {
   Handle device;
   unsigned long long type;
@@ -75,6 +81,9 @@ class Nvml {
   absl::StatusOr<Gpu> ByUuid(const std::string& uuid) const;
   // Returns an identifier that no other GPU has, such as "GPU-5d7f…".
   absl::StatusOr<std::string> Uuid(Gpu gpu) const;
+
+  // Returns the memory that no process uses.
+  absl::StatusOr<uint64_t> FreeBytes(Gpu gpu) const;
 
   // Return nothing where the GPU does not measure it.
   absl::StatusOr<std::optional<uint32_t>> Temperature(Gpu gpu) const;

@@ -15,6 +15,7 @@
 #include "common/base/mutex.h"
 #include "common/metrics/exposition.h"
 #include "gmock/gmock.h"
+#include "gpu_worker/nvml/context_meter.h"
 #include "gpu_worker/nvml/gpu_monitor.h"
 #include "gtest/gtest.h"
 
@@ -64,6 +65,24 @@ class NvmlTest : public testing::Test {
 
   const std::string path_;
 };
+
+TEST_F(NvmlTest, ContextIsWhatAProcessTookOfItsGpu) {
+  Describe(
+      "GPU-aaaa 0000:01:00.0 41 0 - 500\n"
+      "GPU-bbbb 0000:02:00.0 52 0 - 900\n");
+  EXPECT_EQ(ContextMeter::Start("none.so").status().code(),
+            absl::StatusCode::kUnavailable);
+  const absl::StatusOr<ContextMeter> meter = ContextMeter::Start(kFake);
+  ASSERT_TRUE(meter.ok()) << meter.status();
+  const auto reading = meter->Read("0000:02:00.0", 650);
+  ASSERT_TRUE(reading.ok()) << reading.status();
+  EXPECT_EQ(reading->free_bytes, 900u);
+  EXPECT_EQ(reading->context_bytes, 250u);
+  // Somebody else gave memory back.
+  EXPECT_EQ(meter->Read("0000:01:00.0", 501)->context_bytes, 0u);
+  EXPECT_EQ(ErrorReason(meter->Read("0000:03:00.0", 1).status()),
+            "NVML_UNAVAILABLE");
+}
 
 TEST_F(NvmlTest, GpusAreFoundByNumberAndByAddress) {
   const std::unique_ptr<Nvml> nvml = Nvml::Open(kFake).value();

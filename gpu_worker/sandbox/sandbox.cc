@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <linux/audit.h>
+#include <linux/capability.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sched.h>
@@ -22,8 +23,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
 #include "common/base/error.h"
 #include "common/base/status_macros.h"
+#include "gpu_worker/sandbox/nvidia_profile.h"
 
 namespace djinn::worker {
 namespace {
@@ -45,6 +48,9 @@ std::atomic<uint64_t> refused{0};
 // was opened before.
 constexpr char kRandom[] = "/dev/urandom";
 int random_file = -1;
+
+// Opens other files for the process; null when none can be opened.
+const FileBroker* files = nullptr;
 
 // Calls with any arguments. None of them names a file, a process or an address
 // of the network.
@@ -149,6 +155,10 @@ constexpr int kAllowed[] = {
 #endif
 };
 
+// Further calls where files can be opened: those with which a library is loaded
+// from its descriptor, and with which a folder is listed.
+constexpr int kAllowedWithFiles[] = {SYS_pread64, SYS_getdents64};
+
 // Builds a filter: each rule falls through to the next one if it does not
 // match.
 class Filter {
@@ -187,6 +197,20 @@ class Filter {
       Return(SECCOMP_RET_ALLOW);
     }
     Return(otherwise);
+  }
+  // Allows the call if the argument's bits of `mask` are one of `values`.
+  // Otherwise the next rules decide.
+  void AllowIfMasked(int call, int argument, uint32_t mask,
+                     absl::Span<const uint32_t> values) {
+    Jump(BPF_JEQ, static_cast<uint32_t>(call), 0,
+         static_cast<uint8_t>(3 + 2 * values.size()));
+    Load(Argument(argument));
+    code_.push_back(BPF_STMT(BPF_ALU | BPF_AND | BPF_K, mask));
+    for (const uint32_t value : values) {
+      Jump(BPF_JEQ, value, 0, 1);
+      Return(SECCOMP_RET_ALLOW);
+    }
+    Load(offsetof(seccomp_data, nr));
   }
   // Allows the call if all of `bits` are set in the argument.
   void AllowIfSet(int call, int argument, uint32_t bits) {
@@ -233,9 +257,16 @@ class Filter {
   std::vector<sock_filter> code_;
 };
 
-std::vector<sock_filter> MakeFilter() {
+std::vector<sock_filter> MakeFilter(const SandboxOptions& options) {
   Filter filter;
   for (const int call : kAllowed) filter.Allow(call);
+  if (options.files != nullptr) {
+    for (const int call : kAllowedWithFiles) filter.Allow(call);
+  }
+  if (options.nvidia) {
+    filter.AllowIfMasked(SYS_ioctl, 1, kNvidiaCommandMask, kNvidiaCommands);
+    filter.AllowIfMasked(SYS_ioctl, 1, ~0U, kUvmCommands);
+  }
   // A new thread of this process, but no new process. clone3 keeps its flags in
   // memory, where a filter cannot see them; libraries fall back to clone.
   filter.AllowIfSet(SYS_clone, 0, CLONE_THREAD | CLONE_VM | CLONE_SIGHAND);
@@ -255,8 +286,8 @@ std::vector<sock_filter> MakeFilter() {
   // Places the calling thread, not those of other processes.
   filter.AllowIf(SYS_sched_setaffinity, 0, {0}, SECCOMP_RET_ERRNO | EPERM);
   // The C library asks about open descriptors by this call, which can also ask
-  // about paths.
-  filter.Fail(SYS_newfstatat, EPERM);
+  // about paths. Where files can be opened, the handler tells them apart.
+  if (options.files == nullptr) filter.Fail(SYS_newfstatat, EPERM);
   // Reads the limits of this process; sets none.
   filter.AllowIfNull(SYS_prlimit64, 2);
   // Libraries place memory on nodes, and go on where that fails.
@@ -266,23 +297,30 @@ std::vector<sock_filter> MakeFilter() {
   return filter.Finish();
 }
 
-// Returns the path that the trapped call would open; null for other calls. Like
-// the kernel, it trusts the process' own pointer no further than the process
-// itself would.
-const char* OpenedPath(int call, const ucontext_t& machine) {
+// Returns an argument of the trapped call, from 0.
+unsigned long long ArgumentOf(const ucontext_t& machine, int index) {
 #if defined(__x86_64__)
-  const auto& registers = machine.uc_mcontext.gregs;
-  if (call == SYS_open) {
-    return reinterpret_cast<const char*>(registers[REG_RDI]);
-  }
-  if (call != SYS_openat) return nullptr;
-  return reinterpret_cast<const char*>(registers[REG_RSI]);
+  constexpr int kRegisters[] = {REG_RDI, REG_RSI, REG_RDX, REG_R10};
+  return static_cast<unsigned long long>(
+      machine.uc_mcontext.gregs[kRegisters[index]]);
 #elif defined(__aarch64__)
-  if (call != SYS_openat) return nullptr;
-  return reinterpret_cast<const char*>(machine.uc_mcontext.regs[1]);
+  return machine.uc_mcontext.regs[index];
 #else
-  return nullptr;
+  return 0;
 #endif
+}
+
+// Returns the path that the trapped call names; null for calls that name none.
+// Like the kernel, it trusts the process' own pointer no further than the
+// process itself would.
+const char* NamedPath(int call, const ucontext_t& machine) {
+#if defined(__x86_64__)
+  if (call == SYS_open) {
+    return reinterpret_cast<const char*>(ArgumentOf(machine, 0));
+  }
+#endif
+  if (call != SYS_openat && call != SYS_newfstatat) return nullptr;
+  return reinterpret_cast<const char*>(ArgumentOf(machine, 1));
 }
 
 void SetResult(long result, ucontext_t* machine) {
@@ -324,22 +362,52 @@ void LogRefused(int call, const char* path) {
   (void)!write(STDERR_FILENO, line, length);
 }
 
-// Makes a refused call return EPERM.
+// Asks about a file as newfstatat does, by its descriptor. Returns 0 or a
+// negative error number.
+long StatByDescriptor(const char* path, const ucontext_t& machine) {
+  void* const result = reinterpret_cast<void*>(ArgumentOf(machine, 2));
+  if (*path == '\0' && (ArgumentOf(machine, 3) & AT_EMPTY_PATH) != 0) {
+    const int file = static_cast<int>(ArgumentOf(machine, 0));
+    return syscall(SYS_fstat, file, result) == 0 ? 0 : -errno;
+  }
+  const int file = files->Open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  if (file < 0) return file;
+  const long status = syscall(SYS_fstat, file, result) == 0 ? 0 : -errno;
+  close(file);
+  return status;
+}
+
+// Returns what the trapped call, which names a path, gives in the sandbox. A
+// file that the broker refuses gives EACCES, which the loader takes for one
+// that is not for it.
+long ResultOfNamed(int call, const char* path, const ucontext_t& machine) {
+  if (call == SYS_newfstatat) {
+    return files == nullptr ? -EPERM : StatByDescriptor(path, machine);
+  }
+  if (std::strcmp(path, kRandom) == 0) {
+    const int copy = fcntl(random_file, F_DUPFD_CLOEXEC, 0);
+    return copy < 0 ? -errno : copy;
+  }
+  if (files == nullptr) return -EPERM;
+  return files->Open(
+      path, static_cast<int>(ArgumentOf(machine, call == SYS_openat ? 2 : 1)));
+}
+
+// Gives the result of a call that the filter trapped.
 void OnRefused(int /*signal*/, siginfo_t* info, void* context) {
   constexpr int kBySeccomp = 1;  // SYS_SECCOMP, which the C library leaves out
   if (info->si_code != kBySeccomp) return;
   const int error_before = errno;
   auto* const machine = static_cast<ucontext_t*>(context);
-  const char* const path = OpenedPath(info->si_syscall, *machine);
-  if (path != nullptr && std::strcmp(path, kRandom) == 0) {
-    const int copy = fcntl(random_file, F_DUPFD_CLOEXEC, 0);
-    SetResult(copy < 0 ? -errno : copy, machine);
-  } else {
-    if (refused.fetch_add(1, std::memory_order_relaxed) < kMaxLogged) {
-      LogRefused(info->si_syscall, path);
-    }
-    SetResult(-EPERM, machine);
+  const int call = info->si_syscall;
+  const char* const path = NamedPath(call, *machine);
+  const long result =
+      path == nullptr ? -EPERM : ResultOfNamed(call, path, *machine);
+  if ((result == -EPERM || result == -EACCES) &&
+      refused.fetch_add(1, std::memory_order_relaxed) < kMaxLogged) {
+    LogRefused(call, path);
   }
+  SetResult(result, machine);
   errno = error_before;
 }
 
@@ -348,14 +416,38 @@ absl::Status SystemError(const char* what) {
                    absl::StrCat(what, ": ", std::strerror(errno)));
 }
 
-absl::Status LimitAddressSpace(uint64_t added) {
+// Limits what the process may have to what it has and `added` bytes. `field` is
+// the number of what the limit counts in /proc/self/statm, from 0.
+absl::Status LimitMemory(__rlimit_resource resource, int field,
+                         uint64_t added) {
   uint64_t pages = 0;
-  std::ifstream("/proc/self/statm") >> pages;
-  if (pages == 0) return SystemError("cannot read /proc/self/statm");
+  std::ifstream statm("/proc/self/statm");
+  for (int i = 0; i <= field; ++i) statm >> pages;
+  if (!statm || pages == 0) return SystemError("cannot read /proc/self/statm");
   const rlim_t most =
       pages * static_cast<uint64_t>(sysconf(_SC_PAGE_SIZE)) + added;
   rlimit limit = {most, most};
-  if (setrlimit(RLIMIT_AS, &limit) != 0) return SystemError("RLIMIT_AS");
+  if (setrlimit(resource, &limit) != 0) {
+    return SystemError("a limit of memory");
+  }
+  return absl::OkStatus();
+}
+
+// Gives up the rights of an administrator, which a worker that runs as root has
+// and its executors would inherit. A GPU's driver, for one, lets administrators
+// do more. Keeps the right to read files, which keys of certificates may need
+// until the sandbox closes.
+absl::Status DropCapabilities() {
+  __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct sets[_LINUX_CAPABILITY_U32S_3] = {};
+  if (syscall(SYS_capget, &header, sets) != 0) return SystemError("capget");
+  constexpr uint32_t kKept =
+      (1U << CAP_DAC_OVERRIDE) | (1U << CAP_DAC_READ_SEARCH);
+  sets[0].effective &= kKept;
+  sets[0].permitted &= kKept;
+  sets[0].inheritable = 0;
+  sets[1] = {};
+  if (syscall(SYS_capset, &header, sets) != 0) return SystemError("capset");
   return absl::OkStatus();
 }
 
@@ -370,6 +462,7 @@ absl::Status PrepareSandbox(int last_fd) {
   std::ofstream("/proc/self/oom_score_adj") << 500 << std::flush;
   const rlimit none = {0, 0};
   if (setrlimit(RLIMIT_CORE, &none) != 0) return SystemError("RLIMIT_CORE");
+  DJINN_RETURN_IF_ERROR(DropCapabilities());
   if (prctl(PR_SET_DUMPABLE, 0) != 0) return SystemError("PR_SET_DUMPABLE");
   if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) {
     return SystemError("PR_SET_PDEATHSIG");
@@ -389,12 +482,17 @@ absl::Status EnterSandbox(const SandboxOptions& options) {
   action.sa_flags = SA_SIGINFO | SA_NODEFER;
   if (sigaction(SIGSYS, &action, nullptr) != 0) return SystemError("SIGSYS");
   if (options.added_address_space > 0) {
-    DJINN_RETURN_IF_ERROR(LimitAddressSpace(options.added_address_space));
+    DJINN_RETURN_IF_ERROR(
+        LimitMemory(RLIMIT_AS, 0, options.added_address_space));
   }
+  if (options.added_data > 0) {
+    DJINN_RETURN_IF_ERROR(LimitMemory(RLIMIT_DATA, 5, options.added_data));
+  }
+  files = options.files;
   if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) {
     return SystemError("PR_SET_NO_NEW_PRIVS");
   }
-  std::vector<sock_filter> code = MakeFilter();
+  std::vector<sock_filter> code = MakeFilter(options);
   const sock_fprog program = {static_cast<unsigned short>(code.size()),
                               code.data()};
   // Returns the id of a thread that could not be synchronized.

@@ -8,25 +8,38 @@
 // listener, but cannot open, connect, fork, execute, trace, or signal.
 //
 // A refused call fails with EPERM, and is counted and logged. What a library
-// reads from files must be loaded before; /dev/urandom alone can be opened.
+// reads from files must be loaded before; /dev/urandom alone can be opened. A
+// process that uses a GPU is given a broker (file_broker.h), which opens a few
+// others for it.
 #ifndef GPU_WORKER_SANDBOX_SANDBOX_H_
 #define GPU_WORKER_SANDBOX_SANDBOX_H_
 
 #include <cstdint>
 
 #include "absl/status/status.h"
+#include "gpu_worker/sandbox/file_broker.h"
 
 namespace djinn::worker {
 
 struct SandboxOptions {
   // Address space that the process may add to what it has. 0: no limit.
   uint64_t added_address_space = 0;
+  // Private memory that it may add and write. 0: no limit. A GPU's driver
+  // reserves far more addresses than it uses, which this does not count.
+  uint64_t added_data = 0;
+  // Opens files for the process, and outlives it. A file that it refuses gives
+  // EACCES. Null: none can be opened.
+  const FileBroker* files = nullptr;
+  // Whether the process sends commands to NVIDIA's driver
+  // (nvidia_profile.h).
+  bool nvidia = false;
 };
 
-// Closes all descriptors above `last_fd`, has no core dumped, forbids other
-// processes of this user to trace this one or to read its memory, has the
-// kernel choose this process first when memory is short, and has it killed when
-// the thread that started it ends. Call it first in main(). Returns Internal
+// Closes all descriptors above `last_fd`, has no core dumped, gives up an
+// administrator's rights except that to files, forbids other processes of this
+// user to trace this one or to read its memory, has the kernel choose this
+// process first when memory is short, and has it killed when the thread that
+// started it ends. Call it first in main(). Returns Internal
 // when the kernel refuses.
 absl::Status PrepareSandbox(int last_fd);
 

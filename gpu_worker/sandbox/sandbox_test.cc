@@ -3,6 +3,7 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <netinet/in.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -23,48 +24,54 @@
 #include <thread>
 #include <vector>
 
+#include "gpu_worker/sandbox/sandbox_child.h"
 #include "gtest/gtest.h"
 
 namespace djinn::worker {
 namespace {
 
-constexpr int kEscaped = 40;
-constexpr int kNotCounted = 41;
-constexpr int kNoSandbox = 42;
-
 // Runs `act` in the sandbox of a child process, and returns the wait status.
 int InSandbox(const std::function<int()>& act, uint64_t address_space = 0) {
-  const pid_t child = fork();
-  if (child == 0) {
+  return InChild([&] {
     if (!PrepareSandbox(STDERR_FILENO).ok() ||
         !EnterSandbox({.added_address_space = address_space}).ok()) {
-      _exit(kNoSandbox);
+      return kNoSandbox;
     }
-    _exit(act());
-  }
-  int status = 0;
-  EXPECT_EQ(waitpid(child, &status, 0), child);
-  return status;
+    return act();
+  });
 }
-
-int ExitOf(int status) { return WIFEXITED(status) ? WEXITSTATUS(status) : -1; }
 
 struct Escape {
   const char* name;
-  // Returns a system call's result: negative with EPERM when refused.
+  // Returns a system call's result: negative with EPERM when refused, or with
+  // EACCES when the broker refuses the file.
   std::function<long()> attempt;
+  bool opens_file = false;
 };
 
 class SandboxEscapeTest : public testing::TestWithParam<Escape> {};
 
+// Returns 0 if the escape fails with the error and is counted.
+int Attempt(const Escape& escape, int error) {
+  const uint64_t before = RefusedSystemCalls();
+  errno = 0;
+  if (escape.attempt() >= 0 || errno != error) return kEscaped;
+  return RefusedSystemCalls() == before + 1 ? 0 : kNotCounted;
+}
+
 TEST_P(SandboxEscapeTest, IsRefusedAndCounted) {
-  const Escape& escape = GetParam();
-  const int status = InSandbox([&] {
-    const uint64_t before = RefusedSystemCalls();
-    errno = 0;
-    if (escape.attempt() >= 0 || errno != EPERM) return kEscaped;
-    return RefusedSystemCalls() == before + 1 ? 0 : kNotCounted;
+  const int status = InSandbox([] { return Attempt(GetParam(), EPERM); });
+  EXPECT_EQ(ExitOf(status), 0) << "wait status " << status;
+}
+
+TEST_P(SandboxEscapeTest, IsRefusedAndCountedOnGpuToo) {
+  const FakeGpu gpu;
+  const int status = InGpuSandbox(gpu, [] {
+    return Attempt(GetParam(), GetParam().opens_file ? EACCES : EPERM);
   });
+  if (ExitOf(status) == kNoLandlock) {
+    GTEST_SKIP() << "this machine's kernel has no Landlock";
+  }
   EXPECT_EQ(ExitOf(status), 0) << "wait status " << status;
 }
 
@@ -73,15 +80,17 @@ const pid_t kParent = getpid();
 INSTANTIATE_TEST_SUITE_P(
     All, SandboxEscapeTest,
     testing::Values(
-        Escape{"OpenFile", [] { return open("/etc/passwd", O_RDONLY); }},
+        Escape{"OpenFile", [] { return open("/etc/passwd", O_RDONLY); }, true},
         Escape{"CreateFile",
-               [] { return open("/tmp/escaped", O_CREAT | O_WRONLY, 0600); }},
+               [] { return open("/tmp/escaped", O_CREAT | O_WRONLY, 0600); },
+               true},
         Escape{"OpenMemoryOfOther",
                [] {
                  return open(
                      ("/proc/" + std::to_string(kParent) + "/mem").c_str(),
                      O_RDWR);
-               }},
+               },
+               true},
         Escape{"ReadMemoryOfOther",
                [] {
                  char byte = 0;
@@ -90,7 +99,7 @@ INSTANTIATE_TEST_SUITE_P(
                  return process_vm_readv(kParent, &here, 1, &there, 1, 0);
                }},
         Escape{"ListFolder",
-               [] { return open("/proc", O_RDONLY | O_DIRECTORY); }},
+               [] { return open("/proc", O_RDONLY | O_DIRECTORY); }, true},
         Escape{"RemoveFile", [] { return unlink("/tmp/escaped"); }},
         Escape{"ReadLink",
                [] {
@@ -167,6 +176,21 @@ TEST(SandboxTest, RandomnessCanBeOpenedAndOnlyRead) {
     return RefusedSystemCalls() == 1 ? 0 : kNotCounted;
   });
   EXPECT_EQ(ExitOf(status), 0) << "wait status " << status;
+}
+
+TEST(SandboxTest, RightsOfAnAdministratorAreGivenUp) {
+  const int prepared = InChild([] {
+    if (!PrepareSandbox(STDERR_FILENO).ok()) return kNoSandbox;
+    __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
+    __user_cap_data_struct sets[_LINUX_CAPABILITY_U32S_3] = {};
+    if (syscall(SYS_capget, &header, sets) != 0) return kNoSandbox;
+    constexpr uint32_t kFiles =
+        (1U << CAP_DAC_OVERRIDE) | (1U << CAP_DAC_READ_SEARCH);
+    return (sets[0].permitted & ~kFiles) == 0 && sets[1].permitted == 0
+               ? 0
+               : kEscaped;
+  });
+  EXPECT_EQ(ExitOf(prepared), 0) << "wait status " << prepared;
 }
 
 TEST(SandboxTest, ThreadsOfBeforeAreInItToo) {

@@ -53,8 +53,8 @@ class Launcher {
 
   // Binds sockets for the executor with this number.
   virtual absl::StatusOr<ExecutorListeners> Listen(uint64_t number) = 0;
-  // Starts a process. The thread that calls this must live as long as the
-  // process.
+  // Starts a process in a group of its own. The thread that calls this must
+  // live as long as the process.
   virtual absl::StatusOr<LaunchedExecutor> Launch(
       const ExecutorListeners& listeners, const Arbiter::Seat& seat) = 0;
   // Kills the process. Has no effect on one that has ended.
@@ -75,6 +75,9 @@ struct ProcessLauncherOptions {
   uint16_t last_port = 0;
   // Path of the worker's socket for shared memory; empty for none.
   std::string shared_memory_socket;
+  // Whether executors use a GPU, and inherit what the driver reads of the
+  // environment.
+  bool gpu = false;
 };
 
 // Starts the running program again, as `djinn-worker --executor`. The processes

@@ -34,6 +34,10 @@ namespace {
 constexpr int kBacklog = 1024;
 constexpr char kUnix[] = "unix:";
 
+// A further one where executors use a GPU: which GPUs there are, and how the
+// driver works. Its logs and debuggers have others.
+constexpr absl::string_view kInheritedWithGpu = "CUDA_";
+
 // Variables that libraries read and that hold no secret.
 constexpr absl::string_view kInherited[] = {"OMP_",
                                             "GOMP_",
@@ -119,9 +123,13 @@ Descriptor Above(const Descriptor& descriptor) {
   return Descriptor(fcntl(descriptor.get(), F_DUPFD_CLOEXEC, kLastFd + 5));
 }
 
-std::vector<char*> InheritedEnvironment() {
+std::vector<char*> InheritedEnvironment(bool gpu) {
   std::vector<char*> inherited;
   for (char** variable = environ; *variable != nullptr; ++variable) {
+    if (gpu && absl::StartsWith(*variable, kInheritedWithGpu)) {
+      inherited.push_back(*variable);
+      continue;
+    }
     for (const absl::string_view prefix : kInherited) {
       if (!absl::StartsWith(*variable, prefix)) continue;
       inherited.push_back(*variable);
@@ -208,7 +216,10 @@ class ProcessLauncher : public Launcher {
     sigset_t all;
     sigfillset(&all);
     posix_spawnattr_setsigdefault(&attributes, &all);
-    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
+    // The broker of its files (file_broker.h) is in the group, too.
+    posix_spawnattr_setpgroup(&attributes, 0);
+    posix_spawnattr_setflags(&attributes,
+                             POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
     char program[PATH_MAX];
     const ssize_t length =
         readlink("/proc/self/exe", program, sizeof(program) - 1);
@@ -217,8 +228,9 @@ class ProcessLauncher : public Launcher {
     char name[] = "djinn-worker";
     char mode[] = "--executor";
     char* const arguments[] = {name, mode, nullptr};
-    const int error = posix_spawn(&launched.pid, program, &actions, &attributes,
-                                  arguments, InheritedEnvironment().data());
+    const int error =
+        posix_spawn(&launched.pid, program, &actions, &attributes, arguments,
+                    InheritedEnvironment(options_.gpu).data());
     if (error != 0) return Failed("posix_spawn", error);
     // This process may have raised its own limit since. The call fails for a
     // process that has ended, which needs none.
@@ -231,9 +243,11 @@ class ProcessLauncher : public Launcher {
   void Kill(pid_t pid) override { kill(pid, SIGKILL); }
 
   std::optional<std::string> Reap(pid_t pid) override {
+    ReapOrphans();
     int status = 0;
     const pid_t ended = waitpid(pid, &status, WNOHANG);
     if (ended == 0) return std::nullopt;
+    groups_.push_back(pid);
     if (ended < 0) return std::strerror(errno);
     if (WIFSIGNALED(status)) {
       return absl::StrCat("signal ", WTERMSIG(status), " (",
@@ -257,6 +271,18 @@ class ProcessLauncher : public Launcher {
     return MakeError(absl::StatusCode::kInternal, "CHILD_NOT_STARTED",
                      absl::StrCat("cannot start an executor: ", what, ": ",
                                   std::strerror(error)));
+  }
+
+  // Reaps the brokers of executors that have ended. They are this process'
+  // children only where it is the first one of a container.
+  void ReapOrphans() {
+    std::erase_if(groups_, [](pid_t group) {
+      pid_t ended = 0;
+      do {
+        ended = waitpid(-group, nullptr, WNOHANG);
+      } while (ended > 0);
+      return ended < 0;
+    });
   }
 
   absl::StatusOr<Descriptor> ListenAtAnyPort(uint16_t* port) {
@@ -284,6 +310,8 @@ class ProcessLauncher : public Launcher {
   // The limit of open files that executors get: the one with which this process
   // started.
   std::optional<rlimit> descriptors_;
+  // Groups of executors that have ended, until nobody is left in them.
+  std::vector<pid_t> groups_;
 };
 
 }  // namespace

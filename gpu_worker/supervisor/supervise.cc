@@ -40,6 +40,27 @@ constexpr absl::Duration kLongestRound = absl::Seconds(1);
 
 }  // namespace
 
+absl::Status Supervisor::CheckDivision(const v1::GpuMemory& measured) const {
+  const uint64_t each = options_.setup.process_memory();
+  if (each == 0 || measured.free_bytes() == 0) return absl::OkStatus();
+  log::Info("memory that each tenant's process takes on the GPU",
+            {{"context", measured.context_bytes()},
+             {"values_and_temporaries", each},
+             {"executors", options_.max_executors},
+             {"free", measured.free_bytes()}});
+  if ((each + measured.context_bytes()) <=
+      measured.free_bytes() / options_.max_executors) {
+    return absl::OkStatus();
+  }
+  return MakeError(
+      absl::StatusCode::kResourceExhausted, "MEMORY_DIVIDED_TOO_FAR",
+      absl::StrCat(
+          "the GPU has ", measured.free_bytes(), " bytes free, and each of ",
+          options_.max_executors, " executors may take ", each,
+          " for values and temporaries, and takes ", measured.context_bytes(),
+          " besides: lower device.memory or isolation.executors"));
+}
+
 absl::Status Supervisor::Handle(v1::FromExecutor message, Executor* executor) {
   executor->silent = absl::ZeroDuration();
   if (++executor->messages > kMaxMessages) {
@@ -51,7 +72,10 @@ absl::Status Supervisor::Handle(v1::FromExecutor message, Executor* executor) {
     if (std::exchange(executor->ready, true)) {
       return absl::InvalidArgumentError("it is ready a second time");
     }
-    if (!ready_) facts_ = message.ready();
+    if (!ready_) {
+      DJINN_RETURN_IF_ERROR(CheckDivision(message.ready().gpu_memory()));
+      facts_ = message.ready();
+    }
     ready_ = true;
     spare_.deaths = 0;
     return absl::OkStatus();

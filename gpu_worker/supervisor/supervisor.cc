@@ -353,6 +353,12 @@ void Supervisor::Collect(Exposition* out) const {
   out->Gauge("djinn_worker_executors", "Executor processes, by use.",
              static_cast<double>(executors_.size() - serving),
              {{"use", "spare"}});
+  if (facts_.gpu_memory().context_bytes() > 0) {
+    out->Gauge("djinn_worker_executor_context_bytes",
+               "Memory of the GPU that the first executor process took before "
+               "it held a value.",
+               static_cast<double>(facts_.gpu_memory().context_bytes()));
+  }
   out->Counter("djinn_worker_device_handovers_total",
                "Times that the device passed from one executor to another.",
                static_cast<double>(arbiter_->handovers()));

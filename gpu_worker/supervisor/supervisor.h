@@ -169,6 +169,9 @@ class Supervisor {
   absl::Status Receive(Executor* executor) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status Handle(v1::FromExecutor message, Executor* executor)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Returns an error where the GPU's memory does not suffice for all executors
+  // that there may be.
+  absl::Status CheckDivision(const v1::GpuMemory& measured) const;
   // Returns why the executor must end, or OK.
   absl::Status Overdue(const Executor& executor) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

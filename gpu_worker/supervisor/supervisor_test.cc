@@ -21,6 +21,7 @@
 namespace djinn::worker {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -39,6 +40,44 @@ TEST_F(SupervisorTest, OneExecutorIsReadyBeforeAnyTenant) {
   EXPECT_TRUE(supervisor_.Ready().ok());
   EXPECT_EQ(supervisor_.Snapshot().device(), "fake");
   EXPECT_THAT(Endpoints(), IsEmpty());
+}
+
+// Has an executor say that it took 50 bytes of a GPU of which `free` were free,
+// where each of two may take 100 besides. Returns whether it serves.
+class GpuMemoryTest : public SupervisorTest {
+ protected:
+  absl::Status Ready(uint64_t free) {
+    SupervisorOptions options = Options();
+    options.setup.set_process_memory(100);
+    FakeLauncher launcher;
+    Arbiter arbiter(Clock::Real());
+    Supervisor supervisor(std::move(options), &launcher, &arbiter, &clock_,
+                          [] {});
+    supervisor.Step(absl::ZeroDuration());
+    v1::FromExecutor message;
+    message.mutable_ready()->set_device("cuda:0");
+    message.mutable_ready()->mutable_gpu_memory()->set_free_bytes(free);
+    message.mutable_ready()->mutable_gpu_memory()->set_context_bytes(50);
+    launcher.executors[0]->Send(message);
+    supervisor.Step(absl::ZeroDuration());
+    Exposition out;
+    supervisor.Collect(&out);
+    metrics_ = out.Text();
+    return supervisor.Ready();
+  }
+
+  std::string metrics_;
+};
+
+TEST_F(GpuMemoryTest, EveryExecutorsPartMustFit) {
+  EXPECT_TRUE(Ready(300).ok()) << Ready(300);
+  EXPECT_THAT(metrics_, HasSubstr("djinn_worker_executor_context_bytes 50"));
+  const absl::Status status = Ready(299);
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr("has 299 bytes free"),
+                    HasSubstr("takes 50 besides: lower device.memory")));
+  // It was not measured.
+  EXPECT_TRUE(Ready(0).ok());
 }
 
 TEST_F(SupervisorTest, FirstLeaseTakesTheSpareExecutorAndNamesItsAddress) {

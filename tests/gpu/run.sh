@@ -37,7 +37,8 @@ pack() {
   folder=$(mktemp -d)
   trap "rm -rf '$folder'" EXIT
   local stage=$folder/djinn-gpu
-  mkdir -p "$stage/tests/gpu" "$stage/tests/hugging_face" "$stage/python"
+  mkdir -p "$stage/tests/gpu" "$stage/tests/hugging_face" "$stage/tests/operating" \
+    "$stage/python"
   "$root/.deps/python/bin/python" "$root/deploy/python/build_wheel.py" \
     --package "$bin/client_lib/python/package/djinn" --output "$folder/wheel" \
     --programs "$bin/coordinator/djinn-coordinator" "$bin/gpu_worker/djinn-worker" \
@@ -45,6 +46,7 @@ pack() {
   unzip -q "$folder"/wheel/*.whl -d "$stage/python"
   cp "$here"/*.py "$stage/tests/gpu"
   cp "$root/tests/hugging_face/models.py" "$stage/tests/hugging_face"
+  cp "$root/tests/operating/cluster.py" "$stage/tests/operating"
   cp "$here/run.sh" "$here/README.md" "$stage"
   tar -C "$folder" -cJf "$output" djinn-gpu
   local bytes
@@ -53,25 +55,36 @@ pack() {
   echo "wrote $output, $bytes bytes"
 }
 
-# Runs inside the unpacked archive, with the python3 that has PyTorch.
-run() {
-  [[ -d $here/python/djinn ]] || die "run: this is no unpacked archive"
+# Runs a module inside the unpacked archive, with the python3 that has PyTorch, for so
+# many seconds at most.
+run_module() {
+  local module=$1 seconds=$2
+  shift 2
+  [[ -d $here/python/djinn ]] || die "this is no unpacked archive"
   local torch
   torch=$(TORCH_DEVICE_BACKEND_AUTOLOAD=0 python3 -c \
     'import os, torch; print(os.path.dirname(torch.__file__))') ||
-    die "run: python3 has no PyTorch"
+    die "python3 has no PyTorch"
   local libraries=$torch/lib library
   for library in "$torch"/../nvidia/*/lib; do
     [[ -d $library ]] && libraries+=:$library
   done
   export LD_LIBRARY_PATH=$libraries${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
   export PYTHONPATH=$here/python:$here HF_HUB_OFFLINE=1 PYTHONDONTWRITEBYTECODE=1
-  exec timeout 480 python3 -m tests.gpu.main "$@"
+  exec timeout "$seconds" python3 -m "$module" "$@"
+}
+
+run() {
+  run_module tests.gpu.main 480 "$@"
+}
+
+walls() {
+  run_module tests.gpu.walls 240 "$@"
 }
 
 command=${1:-}
 (($#)) && shift
 case $command in
-  pack | run) "$command" "$@" ;;
-  *) die "usage: run.sh pack [--python-headers=FOLDER] [ARCHIVE], or run.sh run [OPTION...]" ;;
+  pack | run | walls) "$command" "$@" ;;
+  *) die "usage: run.sh pack [--python-headers=FOLDER] [ARCHIVE], or run.sh run|walls [OPTION...]" ;;
 esac

@@ -99,6 +99,12 @@ device: {kind: 'fake:all', memory: 1GiB, nvml_library: %s}
                    "the coordinator knows")
         self.assertEqual(self.workers()["w0-gpu2"]["gpu_health"]["failure"], "")
 
+    def test_tenants_may_have_processes_of_their_own(self):
+        self.configure(extra="isolation: {mode: process, executors: 2}")
+        self.cluster.start("w0")
+        eventually(lambda: len(self.active()) == 3, "all join")
+        eventually(lambda: self.readiness()[0] == 200, "all have an executor")
+
     def test_a_worker_that_is_killed_is_started_again(self):
         self.start()
         eventually(lambda: len(self.active()) == 3, "all join")

@@ -16,8 +16,9 @@ _SAMPLE = re.compile(r"^(\w+)(?:\{(.*)\})? (\S+)$", re.MULTILINE)
 # code cover these metrics.
 _NOT_CAUSED = {
     # The workers of this test have CPUs.
-    "djinn_worker_gpu_monitored", "djinn_worker_gpu_process_running",
-    "djinn_worker_gpu_process_starts_total", "djinn_worker_gpu_temperature_celsius",
+    "djinn_worker_executor_context_bytes", "djinn_worker_gpu_monitored",
+    "djinn_worker_gpu_process_running", "djinn_worker_gpu_process_starts_total",
+    "djinn_worker_gpu_temperature_celsius",
     "djinn_worker_gpu_uncorrected_ecc_errors", "djinn_worker_gpu_xid_events_total",
     # A worker without processes per tenant has none of these.
     "djinn_worker_device_handovers_total", "djinn_worker_executor_deaths_total",

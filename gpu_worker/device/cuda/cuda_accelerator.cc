@@ -298,6 +298,37 @@ class CudaAccelerator final : public Accelerator {
   CudaGraphRecorder recorder_;
 };
 
+// Sets this thread to a mode of recording in which it may wait for another
+// stream.
+class RelaxedCapture {
+ public:
+  RelaxedCapture() { (void)cudaThreadExchangeStreamCaptureMode(&mode_); }
+  ~RelaxedCapture() { (void)cudaThreadExchangeStreamCaptureMode(&mode_); }
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
+
+// Has PyTorch's allocator zero what it takes from the driver, before it hands
+// any of it out. The allocator calls this with its lock held; if it throws, the
+// memory is lost and the allocation fails.
+void ZeroWhatIsTaken(c10::DeviceIndex index) {
+  cudaStream_t stream = nullptr;
+  C10_CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  allocator::attachAllocatorTraceTracker(
+      [index, stream](const c10::CachingDeviceAllocator::TraceEntry& entry) {
+        using Entry = c10::CachingDeviceAllocator::TraceEntry;
+        if (entry.device_ != index || (entry.action_ != Entry::SEGMENT_ALLOC &&
+                                       entry.action_ != Entry::SEGMENT_MAP)) {
+          return;
+        }
+        const RelaxedCapture relaxed;
+        C10_CUDA_CHECK(cudaMemsetAsync(reinterpret_cast<void*>(entry.addr_), 0,
+                                       entry.size_, stream));
+        C10_CUDA_CHECK(cudaStreamSynchronize(stream));
+      });
+}
+
 absl::Status Unavailable(int ordinal, absl::string_view why) {
   return MakeError(absl::StatusCode::kFailedPrecondition, "DEVICE_UNAVAILABLE",
                    absl::StrCat("cuda:", ordinal, " cannot be used: ", why));
@@ -305,7 +336,9 @@ absl::Status Unavailable(int ordinal, absl::string_view why) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Accelerator>> MakeCudaAccelerator(int ordinal) {
+absl::StatusOr<std::unique_ptr<Accelerator>> MakeCudaAccelerator(
+    const CudaAcceleratorOptions& options) {
+  const int ordinal = options.ordinal;
   int count = 0;
   const cudaError_t counted = cudaGetDeviceCount(&count);
   if (counted != cudaSuccess) {
@@ -327,6 +360,22 @@ absl::StatusOr<std::unique_ptr<Accelerator>> MakeCudaAccelerator(int ordinal) {
     const c10::cuda::CUDAGuard guard(index);
     size_t free = 0, total = 0;
     C10_CUDA_CHECK(cudaMemGetInfo(&free, &total));
+    if (options.process_bytes > 0) {
+      // Another allocator reports nothing of what it takes.
+      if (allocator::get()->name() != "native") {
+        return Unavailable(
+            ordinal, absl::StrCat("tenants have processes of their own, which "
+                                  "PyTorch's allocator ",
+                                  allocator::get()->name(),
+                                  " does not support: unset "
+                                  "PYTORCH_CUDA_ALLOC_CONF"));
+      }
+      ZeroWhatIsTaken(index);
+      allocator::setMemoryFraction(
+          std::min(1.0, static_cast<double>(options.process_bytes) /
+                            static_cast<double>(total)),
+          index);
+    }
     accelerator = std::make_unique<CudaAccelerator>(
         index, static_cast<uint64_t>(static_cast<double>(free) * kUsedMemory));
     return absl::OkStatus();

@@ -3,6 +3,7 @@
 #ifndef GPU_WORKER_DEVICE_CUDA_CUDA_ACCELERATOR_H_
 #define GPU_WORKER_DEVICE_CUDA_CUDA_ACCELERATOR_H_
 
+#include <cstdint>
 #include <memory>
 
 #include "absl/status/statusor.h"
@@ -10,10 +11,20 @@
 
 namespace djinn::worker {
 
-// Makes the accelerator of the GPU `ordinal`. Returns FailedPrecondition
+struct CudaAcceleratorOptions {
+  int ordinal = 0;
+  // Where other tenants' processes use the GPU: the most memory that this one
+  // takes for values and temporaries. What the driver hands out is then zeroed
+  // before anything reads it, because another process may have used it. 0: the
+  // process takes what it needs.
+  uint64_t process_bytes = 0;
+};
+
+// Makes the accelerator of the GPU. Returns FailedPrecondition
 // (DEVICE_UNAVAILABLE), which names what is missing: a driver that this CUDA
-// can use, or the device.
-absl::StatusOr<std::unique_ptr<Accelerator>> MakeCudaAccelerator(int ordinal);
+// can use, the device, or an allocator that can zero what it takes.
+absl::StatusOr<std::unique_ptr<Accelerator>> MakeCudaAccelerator(
+    const CudaAcceleratorOptions& options);
 
 }  // namespace djinn::worker
 

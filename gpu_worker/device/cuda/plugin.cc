@@ -18,8 +18,10 @@ namespace {
 
 absl::StatusOr<std::unique_ptr<Device>> Make(
     const DevicePluginOptions& options) {
-  DJINN_ASSIGN_OR_RETURN(std::unique_ptr<Accelerator> accelerator,
-                         MakeCudaAccelerator(options.ordinal));
+  DJINN_ASSIGN_OR_RETURN(
+      std::unique_ptr<Accelerator> accelerator,
+      MakeCudaAccelerator({.ordinal = options.ordinal,
+                           .process_bytes = options.process_bytes}));
   DJINN_ASSIGN_OR_RETURN(
       CustomOperators custom,
       LoadOperatorLibraries(options.operator_libraries,

@@ -28,6 +28,8 @@ struct DevicePluginOptions {
   // Absolute paths, as CpuDeviceOptions::operator_libraries.
   std::vector<std::string> operator_libraries;
   std::vector<std::string> optional_operator_libraries;
+  // As CudaAcceleratorOptions.
+  uint64_t process_bytes = 0;
 };
 
 // The version, which changes with everything that crosses the boundary: the

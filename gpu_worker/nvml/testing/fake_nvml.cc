@@ -2,13 +2,14 @@
 // variable DJINN_FAKE_NVML names a file that describes the GPUs, one in a line,
 // in the order of their numbers:
 //
-//   UUID BUS_ID TEMPERATURE ECC_ERRORS XIDS
+//   UUID BUS_ID TEMPERATURE ECC_ERRORS XIDS [FREE_BYTES]
 //   GPU-aaaa 0000:01:00.0 41 0 -
 //   GPU-bbbb 0000:02:00.0 none none 13,79
 //
 // "none" stands for what the GPU does not measure, "lost" for a temperature of
-// a GPU that is lost. Each Xid is reported once. A file that is not there
-// stands for a driver that is not loaded. Every call reads the file again.
+// a GPU that is lost; without FREE_BYTES, all memory is used. Each Xid is
+// reported once. A file that is not there stands for a driver that is not
+// loaded. Every call reads the file again.
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
@@ -31,6 +32,13 @@ constexpr int kGpuIsLost = 15;
 struct Gpu {
   std::string uuid, bus_id, temperature, errors;
   std::vector<unsigned> xids;
+  unsigned long long free_bytes = 0;
+};
+
+struct Memory {
+  unsigned long long total;
+  unsigned long long free;
+  unsigned long long used;
 };
 
 struct EventData {
@@ -54,6 +62,7 @@ bool Read(std::vector<Gpu>* gpus) {
           xids)) {
       continue;
     }
+    if (!(words >> gpu.free_bytes)) gpu.free_bytes = 0;
     std::istringstream numbers(xids);
     std::string number;
     while (xids != "-" && std::getline(numbers, number, ',')) {
@@ -145,6 +154,13 @@ int nvmlDeviceGetHandleByUUID(const char* uuid, void** handle) {
 int nvmlDeviceGetUUID(void* handle, char* out, unsigned size) {
   Gpu gpu;
   return Find(handle, &gpu) ? Copy(gpu.uuid, out, size) : kNotFound;
+}
+int nvmlDeviceGetMemoryInfo(void* handle, Memory* memory) {
+  Gpu gpu;
+  if (!Find(handle, &gpu)) return kNotFound;
+  constexpr unsigned long long kTotal = 1ULL << 40;
+  *memory = {kTotal, gpu.free_bytes, kTotal - gpu.free_bytes};
+  return kSuccess;
 }
 int nvmlDeviceGetTemperature(void* handle, int /*sensor*/, unsigned* celsius) {
   Gpu gpu;

@@ -307,7 +307,7 @@ tenants:
 {{- if $root.Values.tracing.endpoint -}}
 {{- $_ := set $set "tracing" (include "djinn.tracingConfig" $root.Values.tracing | fromYaml) -}}
 {{- end -}}
-{{- /* GPUs need mode shared; other tenants get processes of their own. */ -}}
+{{- /* Mode process is experimental on GPUs; tenants elsewhere get processes of their own. */ -}}
 {{- $isolation := default dict $config.isolation -}}
 {{- $mode := default (ternary "shared" "process" (eq $worker.device "cuda")) $isolation.mode -}}
 {{- $_ := set $set "isolation" (dict "mode" $mode) -}}

@@ -1,0 +1,46 @@
+// Measures what a process takes on its GPU before it holds a value: the context
+// of the driver, the kernels that are loaded, and libraries' own memory.
+#ifndef GPU_WORKER_NVML_CONTEXT_METER_H_
+#define GPU_WORKER_NVML_CONTEXT_METER_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "gpu_worker/nvml/nvml.h"
+
+namespace djinn::worker {
+
+// Not thread-safe.
+class ContextMeter {
+ public:
+  struct Reading {
+    // Memory of the GPU that no process used at Start().
+    uint64_t free_bytes = 0;
+    // What this process has taken of it since, as far as nobody else took or
+    // gave back any.
+    uint64_t context_bytes = 0;
+  };
+
+  // Notes the free memory of all GPUs. Call it before the process uses one.
+  // Returns the errors of Nvml.
+  static absl::StatusOr<ContextMeter> Start(const std::string& library);
+
+  // Returns what the process took on the GPU, of which `available_bytes` are
+  // free now or kept for values. Returns the errors of Nvml.
+  absl::StatusOr<Reading> Read(const std::string& bus_id,
+                               uint64_t available_bytes) const;
+
+ private:
+  explicit ContextMeter(std::unique_ptr<Nvml> nvml) : nvml_(std::move(nvml)) {}
+
+  std::unique_ptr<Nvml> nvml_;
+  // By UUID.
+  std::map<std::string, uint64_t> free_bytes_;
+};
+
+}  // namespace djinn::worker
+
+#endif  // GPU_WORKER_NVML_CONTEXT_METER_H_
