@@ -19,10 +19,13 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <regex>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "gtest/gtest.h"
 
 namespace djinn::worker {
@@ -135,6 +138,38 @@ INSTANTIATE_TEST_SUITE_P(
     [](const testing::TestParamInfo<Escape>& info) {
       return std::string(info.param.name);
     });
+
+TEST(SandboxTest, RefusalIsALineOfTheLogWithItsTime) {
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  const absl::Time before = absl::Now();
+  const int status = InSandbox([&] {
+    if (dup3(ends[1], STDERR_FILENO, 0) < 0) return 1;
+    return open("/etc/passwd", O_RDONLY) < 0 ? 0 : kEscaped;
+  });
+  const absl::Time after = absl::Now();
+  EXPECT_EQ(ExitOf(status), 0) << "wait status " << status;
+  close(ends[1]);
+  char text[512];
+  const ssize_t length = read(ends[0], text, sizeof(text));
+  close(ends[0]);
+  ASSERT_GT(length, 0);
+  const std::string line(text, static_cast<size_t>(length));
+  std::smatch parts;
+  ASSERT_TRUE(std::regex_match(
+      line, parts,
+      std::regex("ts=(\\d{4}-\\d\\d-\\d\\dT\\d\\d:\\d\\d:\\d\\d\\.\\d{3}Z) "
+                 "level=warning role=executor msg=\"sandbox refused a system "
+                 "call\" number=\\d+ path=/etc/passwd\n")))
+      << line;
+  absl::Time said;
+  std::string error;
+  ASSERT_TRUE(
+      absl::ParseTime(absl::RFC3339_full, parts[1].str(), &said, &error))
+      << error;
+  EXPECT_GE(said, before - absl::Milliseconds(1));
+  EXPECT_LE(said, after);
+}
 
 TEST(SandboxTest, ComputingGoesOn) {
   const int status = InSandbox([] {
