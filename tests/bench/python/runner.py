@@ -20,13 +20,14 @@ import traceback
 import torch
 
 import djinn
-from tests.bench.python import capture, minilm, mlp, protection, report
+from tests.bench.python import capture, minilm, mlp, protection, report, tracing
 
 BENCHMARKS = {
     "python_capture": capture.measure,
     "python_mlp_step": mlp.measure,
     "python_minilm": minilm.measure,
     "python_protection": protection.measure,
+    "python_tracing": tracing.measure,
 }
 
 
