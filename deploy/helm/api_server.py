@@ -60,13 +60,14 @@ class Answer:
 
 
 class ApiServer:
-    """The servers as processes of a folder. Ends them when the test case is over.
+    """The servers as processes with a folder.
 
-    `users` are bearer tokens by name, besides ADMIN, which may do everything.
+    `add_cleanup` is a test's function of that name, by which they end. `users` are bearer
+    tokens by name, besides ADMIN, which may do everything.
     """
 
-    def __init__(self, case, folder, users):
-        self._case = case
+    def __init__(self, add_cleanup, folder, users):
+        self._add_cleanup = add_cleanup
         self._folder = folder
         with open(os.path.join(folder, "tokens.csv"), "w", encoding="utf-8") as file:
             file.write('%s,admin,admin,"system:masters"\n' % ADMIN)
@@ -99,8 +100,8 @@ class ApiServer:
     def _start(self, command, name):
         with open(os.path.join(self._folder, name + ".log"), "ab") as log:
             process = subprocess.Popen(command, stdout=log, stderr=log)
-        self._case.addCleanup(process.wait, PATIENCE)
-        self._case.addCleanup(process.kill)
+        self._add_cleanup(process.wait, PATIENCE)
+        self._add_cleanup(process.kill)
         return process
 
     def _start_etcd(self, attempt):

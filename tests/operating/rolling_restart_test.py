@@ -49,10 +49,15 @@ class RollingRestartTest(unittest.TestCase):
         self.folder = folder.name
         self.log = open(os.path.join(self.folder, "log"), "ab+")
         self.addCleanup(self.log.close)
+        # On a busy machine a process may stand still for seconds, and is not lost.
         self.cluster = Cluster(
             self.folder, _WORKERS, log=self.log, coordinators=_COORDINATORS,
-            coordinator_extra="etcd: {endpoints: ['%s']}\n" % self.start_etcd(),
-            worker_extra="drain_timeout: 100s\n")
+            coordinator_extra="""
+etcd: {endpoints: ['%s'], lease: 10s}
+session_timeout: 100s
+worker_timeout: 50s
+worker_silence: 50s
+""" % self.start_etcd(), worker_extra="drain_timeout: 80s\n")
         self.addCleanup(self.cluster.stop)
         for name in _WORKERS:
             self.await_active(name)
