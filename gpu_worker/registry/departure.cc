@@ -22,11 +22,16 @@ constexpr std::chrono::seconds kCallTimeout(2);
 // A lease of the leadership is 5 seconds by default.
 constexpr absl::Duration kLeaderPatience = absl::Seconds(15);
 
+// Returns whether no leader answered: the coordinator is away, stops, is
+// suspended or follows. One that answers gives a reason.
+bool IsAway(const absl::Status& status) {
+  return absl::IsUnavailable(status) || ErrorReason(status).empty();
+}
+
 // Returns whether another leader may answer otherwise: there is none at the
 // moment, or it does not know this worker yet.
 bool MayPass(const absl::Status& status) {
-  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
-         ErrorReason(status) == "WORKER_UNKNOWN";
+  return IsAway(status) || ErrorReason(status) == "WORKER_UNKNOWN";
 }
 
 }  // namespace
@@ -52,10 +57,7 @@ absl::StatusOr<Leaving> MakeGrpcLeave(GrpcRegistryOptions options,
           FromGrpcStatus(v1::WorkerDeparture::NewStub(target.channel)
                              ->Leave(&context, request, &progress));
       if (status.ok()) return progress;
-      // Only a coordinator that is away, is suspended or follows is worth
-      // another address.
-      if (!(absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status)) ||
-          !channels->NoteFailure(target, status)) {
+      if (!IsAway(status) || !channels->NoteFailure(target, status)) {
         return status;
       }
     }

@@ -83,10 +83,11 @@ TEST_F(DepartureTest, AnotherLeaderIsWaitedFor) {
       MakeError(absl::StatusCode::kNotFound, "WORKER_UNKNOWN", "no w0");
   // There is no leader; it does not know this worker; it knows no other one.
   EXPECT_EQ(Await({Progress(2, true, true), absl::UnavailableError("away"),
-                   unknown, Progress(2, true, false), Progress(1, true, true),
+                   absl::CancelledError("it stops"), unknown,
+                   Progress(2, true, false), Progress(1, true, true),
                    Progress(0, true, true)}),
             "nothing is left");
-  EXPECT_EQ(calls_, 6);
+  EXPECT_EQ(calls_, 7);
 }
 
 TEST_F(DepartureTest, AnotherLeaderIsWaitedForWithPatienceAtMost) {
@@ -98,7 +99,8 @@ TEST_F(DepartureTest, AnotherLeaderIsWaitedForWithPatienceAtMost) {
 
 TEST_F(DepartureTest, OtherErrorsAndASteadyLeaderAreFinal) {
   patience_ = absl::Seconds(3);
-  EXPECT_EQ(Await({absl::UnauthenticatedError("token")}),
+  EXPECT_EQ(Await({MakeError(absl::StatusCode::kUnauthenticated,
+                             "TOKEN_UNKNOWN", "token")}),
             "the coordinator does not help: token");
   EXPECT_EQ(calls_, 1);
   calls_ = 0;
