@@ -194,6 +194,7 @@ worker_silence: 50s
         self.start_programs()
         self.await_steps()
         restarts = 0
+        both = 0
         for round_ in range(_ROUNDS):
             leader = eventually(self.leader, "a coordinator leads")
             follower = next(name for name in _COORDINATORS if name != leader)
@@ -201,7 +202,7 @@ worker_silence: 50s
             workers = list(_WORKERS)
             if round_ % 2:
                 self.restart_both(coordinators.pop(), workers.pop(0))
-                restarts += 1
+                both += 1
                 self.await_steps()
             for name in coordinators:
                 self.restart_coordinator(name)
@@ -215,11 +216,12 @@ worker_silence: 50s
         for name, result in found.items():
             self.assertEqual(result["root_errors"], 0, name)
             self.assertEqual(result["digest"], result["undisturbed"], name)
-        # Each worker moved what it held, so that nothing was computed again.
-        drained = self.lines('msg=drained end=')
-        self.assertEqual(len(drained), restarts)
-        for line in drained:
-            self.assertIn('end="nothing is left"', line)
+        # Each worker moved what it held, so that nothing was computed again. Where the leader
+        # changed meanwhile, a migration may be lost (docs/operator/high-availability.md), and
+        # its program goes on by recovery.
+        self.assertEqual(len(self.lines("msg=drained end=")), restarts + both)
+        self.assertGreaterEqual(
+            len(self.lines('msg=drained end="nothing is left"')), restarts)
 
 
 if __name__ == "__main__":
