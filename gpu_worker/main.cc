@@ -252,8 +252,8 @@ int Main(int argc, char** argv) {
       worker->Stop();
     }
   };
-  const int status = RunDaemon(daemon, argc, argv);
-  return end.broken() ? 1 : status;
+  daemon.failed = [&] { return end.broken(); };
+  return RunDaemon(daemon, argc, argv);
 }
 
 }  // namespace

@@ -282,7 +282,7 @@ absl::StatusOr<std::unique_ptr<SupervisedWorker>> SupervisedWorker::Start(
       config.coordinator, [settings] { return settings->join_token(); },
       std::move(security)};
   DJINN_ASSIGN_OR_RETURN(worker->registry_, MakeGrpcRegistry(registry));
-  DJINN_ASSIGN_OR_RETURN(worker->leave_, MakeGrpcLeave(registry));
+  DJINN_ASSIGN_OR_RETURN(worker->leave_, MakeGrpcLeave(registry, clock));
   SynchronizerOptions synchronizer_options;
   synchronizer_options.heartbeat_interval = config.heartbeat_interval;
   synchronizer_options.describe_acknowledgement =

@@ -98,7 +98,7 @@ class SupervisedWorker {
   CallMetrics call_metrics_;
   std::unique_ptr<Server> server_;
   std::unique_ptr<RegistryConnector> registry_;
-  LeaveFunction leave_;
+  Leaving leave_;
   v1::LeaveRequest leave_request_;
   Mutex mu_;
   std::unique_ptr<Synchronizer> synchronizer_ ABSL_GUARDED_BY(mu_);

@@ -94,7 +94,7 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(
       config.coordinator, [settings] { return settings->join_token(); },
       std::move(security)};
   DJINN_ASSIGN_OR_RETURN(worker->registry_, MakeGrpcRegistry(registry));
-  DJINN_ASSIGN_OR_RETURN(worker->leave_, MakeGrpcLeave(registry));
+  DJINN_ASSIGN_OR_RETURN(worker->leave_, MakeGrpcLeave(registry, clock));
   DJINN_ASSIGN_OR_RETURN(
       worker->spans_,
       StartTracing(config.tracing, "djinn-worker", config.worker_id, clock));

@@ -136,7 +136,7 @@ class Worker {
   std::unique_ptr<PullConnections> pull_connections_;
   std::unique_ptr<SharedMemoryServer> pull_server_;
   std::unique_ptr<RegistryConnector> registry_;
-  LeaveFunction leave_;
+  Leaving leave_;
   v1::LeaveRequest leave_request_;
   // Null when the device is no GPU.
   std::unique_ptr<GpuMonitor> gpu_;

@@ -18,6 +18,10 @@ void ReplaceControls(bool keep_lines, std::string* text);
 // of every string: at most `most` bytes, without a part of a character.
 absl::string_view Cut(absl::string_view text, size_t most);
 
+// Returns whether the text is UTF-8: the shortest form of each character, and
+// no surrogates.
+bool IsUtf8(absl::string_view text);
+
 }  // namespace djinn
 
 #endif  // COMMON_BASE_PLAIN_TEXT_H_

@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "absl/strings/escaping.h"
+#include "absl/strings/string_view.h"
 #include "gtest/gtest.h"
 
 namespace djinn {
@@ -29,6 +31,20 @@ TEST(PlainTextTest, CutLeavesNoPartOfACharacter) {
   EXPECT_EQ(Cut("\xe2\x82\xac!", 3), "\xe2\x82\xac");
   EXPECT_EQ(Cut("\xe2\x82\xac!", 2), "");
   EXPECT_EQ(Cut("abc", 0), "");
+}
+
+TEST(PlainTextTest, OnlyShortestFormsOfCharactersAreUtf8) {
+  for (const absl::string_view text :
+       {"", "w0", "\xc2\x80", "\xdf\xbf", "\xe0\xa0\x80", "\xed\x9f\xbf",
+        "\xee\x80\x80", "\xf0\x90\x80\x80", "\xf4\x8f\xbf\xbf"}) {
+    EXPECT_TRUE(IsUtf8(text)) << absl::CEscape(text);
+  }
+  for (const absl::string_view text :
+       {"\xff", "a\x80", "\xc1\xbf", "\xc3", "\xc3(", "\xe0\x9f\xbf",
+        "\xed\xa0\x80", "\xe2\x82", "\xf0\x8f\xbf\xbf", "\xf4\x90\x80\x80",
+        "\xf5\x80\x80\x80"}) {
+    EXPECT_FALSE(IsUtf8(text)) << absl::CEscape(text);
+  }
 }
 
 }  // namespace

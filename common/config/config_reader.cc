@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -33,6 +34,8 @@ struct Document {
   // Not null when keys are listed and nothing is read.
   std::vector<ConfigKey>* keys = nullptr;
   bool present = false;
+  // Paths that Has() was asked for while keys are listed.
+  std::set<std::string> looked_for;
 
   void Note(int line, absl::string_view path, absl::string_view what) {
     std::string text = name;
@@ -124,7 +127,10 @@ Entry* Ask(MapNode* node, absl::string_view key) {
 }  // namespace
 
 bool ConfigMap::Has(absl::string_view key) const {
-  if (node_->document->keys != nullptr) return node_->document->present;
+  if (node_->document->keys != nullptr) {
+    node_->document->looked_for.insert(node_->PathOf(key));
+    return node_->document->present;
+  }
   return Ask(node_.get(), key) != nullptr;
 }
 
@@ -143,10 +149,13 @@ bool ConfigMap::Listed(absl::string_view key, absl::string_view type,
   for (const ConfigKey& known : *keys) {
     if (known.path == path) return true;
   }
+  const bool conditional =
+      node_->document->present && node_->document->looked_for.contains(path);
   keys->push_back({.path = std::move(path),
                    .type = std::string(type),
                    .fallback = std::string(fallback),
-                   .required = required});
+                   .required = required,
+                   .conditional = conditional});
   return true;
 }
 

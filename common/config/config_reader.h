@@ -36,6 +36,9 @@ struct ConfigKey {
   std::string type;      // "size", "duration", "list of words", ...
   std::string fallback;  // in YAML; may be empty
   bool required = false;
+  // True if the program reads the key only where Has() finds it. Then
+  // `fallback` is not in force where the key is absent.
+  bool conditional = false;
 };
 
 // One map of the document. An absent optional map reads as empty. Copies refer

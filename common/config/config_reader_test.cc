@@ -206,7 +206,8 @@ TEST(ConfigReaderTest, ListsTheKeysThatAProgramAsksFor) {
     std::vector<std::string> lines;
     for (const ConfigKey& key : keys) {
       lines.push_back(key.path + " " + key.type + " " + key.fallback +
-                      (key.required ? " required" : ""));
+                      (key.required ? " required" : "") +
+                      (key.conditional ? " conditional" : ""));
     }
     return lines;
   };
@@ -215,7 +216,8 @@ TEST(ConfigReaderTest, ListsTheKeysThatAProgramAsksFor) {
       ElementsAre("timeout duration 30s",
                   "token_file file with a token  required", "tenants list ",
                   "tenants[].limits.count whole number 7"));
-  EXPECT_THAT(list(true), Contains("bytes size 0"));
+  EXPECT_THAT(list(true), Contains("bytes size 0 conditional"));
+  EXPECT_THAT(list(true), Contains("timeout duration 30s"));
 }
 
 }  // namespace

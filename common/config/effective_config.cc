@@ -116,7 +116,9 @@ class Printer {
                     const std::string& indent, const std::string& inner) {
     const std::string begin = absl::StrCat(indent, "# ", inner, name, ":");
     const auto value = known.values.find(name);
-    if (value != known.values.end()) {
+    if (value != known.values.end() && value->second.conditional) {
+      absl::StrAppend(&text_, begin, "  # not set\n");
+    } else if (value != known.values.end()) {
       absl::StrAppend(&text_, begin, " ",
                       value->second.type == "list of words"
                           ? "[]"

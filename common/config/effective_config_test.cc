@@ -30,6 +30,7 @@ absl::Status Configure(ConfigReader reader) {
     tenant.Map("limits").Size("memory", 7);
   }
   root.Maps("cohorts");
+  if (root.Has("most")) root.Size("most", 0);
   return reader.Finish();
 }
 
@@ -76,7 +77,13 @@ tenants:  # w.yaml:6
 # tls:
 #   certificate_file: ""  # default
 # cohorts: []  # default
+# most:  # not set
 )");
+}
+
+TEST_F(EffectiveConfigTest, ALimitThatIsGivenIsShown) {
+  EXPECT_THAT(Show("name: a\ntoken_file: secret.token\nmost: 0\n").value(),
+              HasSubstr("\nmost: 0  # w.yaml:3\n"));
 }
 
 TEST_F(EffectiveConfigTest, WhatItShowsIsAFileOfTheSameMeaning) {

@@ -1,6 +1,7 @@
 #include "common/daemon/daemon.h"
 
 #include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
@@ -49,6 +50,7 @@ namespace {
 // waits for its end, without a limit. Supervisors kill after 30 seconds.
 constexpr absl::Duration kStopTimeout = absl::Seconds(20);
 constexpr char kTerminated[] = "SIGTERM";
+constexpr int kFailure = 1;
 
 // Writes the file so that readers see the whole address or no file.
 bool WriteAddress(const std::string& address, const std::string& path) {
@@ -93,13 +95,21 @@ int TakeSignals(bool hangup) {
   return signalfd(-1, &signals, SFD_CLOEXEC);
 }
 
+// Where a process learns that it must end.
+struct Ends {
+  int signal_fd;
+  // -1 if there is none.
+  int lifeline_fd;
+};
+
 // Waits for the end and returns its reason, such as "SIGTERM", or an empty text
-// when the time is over.
-std::string WaitForEnd(int signal_fd, int lifeline_fd,
-                       const std::function<void()>& reload,
-                       absl::Duration timeout) {
+// when the time is over or `over_fd` can be read.
+std::string WaitForEnd(const Ends& ends, const std::function<void()>& reload,
+                       absl::Duration timeout, int over_fd = -1) {
   const absl::Time until = absl::Now() + timeout;
-  pollfd watched[] = {{signal_fd, POLLIN, 0}, {lifeline_fd, POLLIN, 0}};
+  pollfd watched[] = {{over_fd, POLLIN, 0},
+                      {ends.signal_fd, POLLIN, 0},
+                      {ends.lifeline_fd, POLLIN, 0}};
   for (;;) {
     const absl::Duration left =
         std::max(until - absl::Now(), absl::ZeroDuration());
@@ -107,25 +117,58 @@ std::string WaitForEnd(int signal_fd, int lifeline_fd,
                                  ? -1
                                  : static_cast<int>(absl::ToInt64Milliseconds(
                                        left + absl::Microseconds(999)));
-    const int ready = poll(watched, 2, milliseconds);
+    const int ready = poll(watched, 3, milliseconds);
     if (ready == 0) return "";
     if (ready < 0) {
       if (errno == EINTR) continue;
       return "poll failed";
     }
-    if (watched[0].revents != 0) {
+    if (watched[0].revents != 0) return "";
+    if (watched[1].revents != 0) {
       signalfd_siginfo info{};
-      if (read(signal_fd, &info, sizeof(info)) != sizeof(info)) return "signal";
+      if (read(ends.signal_fd, &info, sizeof(info)) != sizeof(info)) {
+        return "signal";
+      }
       if (info.ssi_signo == SIGTERM) return kTerminated;
       if (info.ssi_signo != SIGHUP) return "SIGINT";
       reload();
     }
-    if (watched[1].revents != 0) {
+    if (watched[2].revents != 0) {
       char ignored[64];
-      if (read(lifeline_fd, ignored, sizeof(ignored)) <= 0) return "lifeline";
+      if (read(ends.lifeline_fd, ignored, sizeof(ignored)) <= 0) {
+        return "lifeline";
+      }
     }
   }
 }
+
+// Ends the process at once when it must end while it starts: a start may take
+// minutes, and nobody is served yet who could be told.
+class StartWatch {
+ public:
+  StartWatch(const Ends& ends, const Daemon& daemon)
+      : over_(eventfd(0, EFD_CLOEXEC)), thread_([this, ends, &daemon] {
+          const std::string why = WaitForEnd(
+              ends, [this] { reload_ = true; }, absl::InfiniteDuration(),
+              over_);
+          if (why.empty()) return;
+          log::Info("stopping during the start", {{"why", why}});
+          std::_Exit(daemon.failed && daemon.failed() ? kFailure : 0);
+        }) {}
+
+  // Ends the watch. Returns whether SIGHUP asked for a reload meanwhile.
+  bool Finish() {
+    eventfd_write(over_, 1);
+    thread_.join();
+    close(over_);
+    return reload_;
+  }
+
+ private:
+  const int over_;
+  bool reload_ = false;
+  std::thread thread_;
+};
 
 }  // namespace
 
@@ -179,22 +222,25 @@ int RunDaemon(const Daemon& daemon, int argc, char** argv) {
   for (const std::string& file : {address_file, monitoring_file}) {
     if (!file.empty()) std::remove(file.c_str());
   }
+  const Ends ends = {signal_fd, absl::GetFlag(FLAGS_lifeline_fd)};
+  StartWatch watch(ends, daemon);
   const absl::StatusOr<std::string> address = daemon.start();
+  const bool reload = watch.Finish();
   if (!address.ok()) {
     log::Error("cannot start", {{"reason", ErrorReason(address.status())},
                                 {"error", address.status()}});
-    return 1;
+    return kFailure;
   }
+  if (reload) daemon.reload();
   log::Info("listening on " + *address);
   const std::string monitoring = daemon.monitoring_address();
   if (!monitoring.empty()) log::Info("monitoring on " + monitoring);
   if (!Publish(monitoring, monitoring_file) ||
       !Publish(*address, address_file)) {
-    return 1;
+    return kFailure;
   }
   const auto wait = [&](absl::Duration timeout) {
-    return WaitForEnd(signal_fd, absl::GetFlag(FLAGS_lifeline_fd),
-                      daemon.reload, timeout);
+    return WaitForEnd(ends, daemon.reload, timeout);
   };
   const std::string why = wait(absl::InfiniteDuration());
   log::Info("stopping", {{"why", why}});
@@ -205,10 +251,10 @@ int RunDaemon(const Daemon& daemon, int argc, char** argv) {
   std::thread([] {
     absl::SleepFor(kStopTimeout);
     log::Error("did not stop in time", {{"timeout", kStopTimeout}});
-    std::_Exit(1);
+    std::_Exit(kFailure);
   }).detach();
   daemon.stop();
-  return 0;
+  return daemon.failed && daemon.failed() ? kFailure : 0;
 }
 
 }  // namespace djinn

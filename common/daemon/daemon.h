@@ -1,5 +1,6 @@
 // Runs a server process: its flags, configuration, signals and address file.
-// The process ends by SIGTERM, SIGINT or the end of its lifeline.
+// The process ends by SIGTERM, SIGINT or the end of its lifeline. While it
+// starts, each of them ends it at once; SIGHUP waits until it has started.
 #ifndef COMMON_DAEMON_DAEMON_H_
 #define COMMON_DAEMON_DAEMON_H_
 
@@ -33,15 +34,18 @@ struct Daemon {
   using WaitFunction = std::function<bool(absl::Duration)>;
   std::function<void(const WaitFunction&)> drain;
   std::function<void()> stop;
+  // Returns whether the process ends because of a fault, and so with a failing
+  // status. Called from any thread. Optional.
+  std::function<bool()> failed;
 };
 
 // Returns the file of --config.
 std::string ConfigPath();
 
 // Runs `daemon` and returns the exit status: 0 after an orderly stop or
-// --validate or --print-config, 1 when it cannot start, 2 for a wrong command
-// line or configuration. Exits with 1 when stopping, after draining, takes 20
-// seconds.
+// --validate or --print-config, 1 when it cannot start or has failed, 2 for a
+// wrong command line or configuration. Exits with 0 when it must end while it
+// starts, and with 1 when stopping, after draining, takes 20 seconds.
 int RunDaemon(const Daemon& daemon, int argc, char** argv);
 
 }  // namespace djinn

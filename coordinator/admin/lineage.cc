@@ -18,6 +18,20 @@
 namespace djinn::coordinator::lineage {
 namespace {
 
+// Returns NotFound if no virtual device has the storage that was asked for.
+absl::Status CheckFound(uint64_t storage, const v1::SessionLineage& lineage) {
+  if (storage == 0) return absl::OkStatus();
+  std::string text = absl::StrCat("session ", lineage.session_id(),
+                                  " keeps no value for storage ", storage);
+  for (const v1::DeviceLineage& device : lineage.devices()) {
+    if (!device.values().empty()) return absl::OkStatus();
+    if (device.obstacle().empty()) continue;
+    absl::StrAppend(&text, "; device ", device.virtual_device(), ": ",
+                    device.obstacle());
+  }
+  return MakeError(absl::StatusCode::kNotFound, "STORAGE_UNKNOWN", text);
+}
+
 // Does not call `done` if it returns an error.
 absl::Status Ask(ClusterState& state, const v1::GetLineageRequest& request,
                  Done done) ABSL_LOCKS_EXCLUDED(state.mu) {
@@ -37,10 +51,13 @@ absl::Status Ask(ClusterState& state, const v1::GetLineageRequest& request,
   v1::SessionLineage shown;
   shown.set_session_id(log::ShortId(found->id));
   shown.set_tenant(found->tenant);
-  auto answer = [done = std::move(done), shown = std::move(shown)](
+  auto answer = [done = std::move(done), shown = std::move(shown),
+                 storage = request.storage()](
                     absl::StatusOr<v1::LineageAnswer> answered) mutable {
     if (!answered.ok()) return done(answered.status());
     shown.mutable_devices()->Swap(answered->mutable_devices());
+    const absl::Status found = CheckFound(storage, shown);
+    if (!found.ok()) return done(found);
     done(std::move(shown));
   };
   DJINN_ASSIGN_OR_RETURN(

@@ -204,7 +204,9 @@ TEST_F(ReportsTest, LineageIsTheClientsAnswer) {
   EXPECT_EQ(question.storage(), 5u);
   v1::LineageAnswer answer;
   answer.set_number(question.number());
-  answer.add_devices()->set_mode("replay");
+  v1::DeviceLineage* const device = answer.add_devices();
+  device->set_mode("replay");
+  device->add_values()->set_storage(5);
   // Another session cannot answer.
   const StreamId other = Open("red");
   ASSERT_TRUE(reports::TakeLineage(*cluster_, other, answer).ok());
@@ -215,6 +217,20 @@ TEST_F(ReportsTest, LineageIsTheClientsAnswer) {
   EXPECT_EQ((*lineage_)->devices(0).mode(), "replay");
   // A second answer has no question.
   ASSERT_TRUE(reports::TakeLineage(*cluster_, session_, answer).ok());
+}
+
+TEST_F(ReportsTest, LineageOfAnUnknownStorageIsNotFound) {
+  Ask(5);
+  v1::LineageAnswer answer;
+  answer.set_number(Next(session_)->lineage().number());
+  answer.add_devices()->set_mode("replay");
+  answer.add_devices()->set_obstacle("recovery is off");
+  ASSERT_TRUE(reports::TakeLineage(*cluster_, session_, answer).ok());
+  ASSERT_TRUE(lineage_.has_value());
+  EXPECT_EQ(lineage_->status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(ErrorReason(lineage_->status()), "STORAGE_UNKNOWN");
+  EXPECT_THAT(std::string(lineage_->status().message()),
+              HasSubstr("keeps no value for storage 5; device 0: recovery"));
 }
 
 TEST_F(ReportsTest, TextsOfLineageAreCleaned) {

@@ -244,13 +244,24 @@ class HttpConsoleServer : public ConsoleServer {
 
 }  // namespace
 
+absl::Status CheckConsoleAddress(absl::string_view address) {
+  const absl::Status checked = CheckAddress(address, /*other_hosts=*/false);
+  if (checked.ok() && !absl::StartsWith(address, "unix:")) return checked;
+  const bool other_host = ErrorReason(checked) == "INSECURE_ADDRESS";
+  return MakeError(
+      other_host ? absl::StatusCode::kFailedPrecondition
+                 : absl::StatusCode::kInvalidArgument,
+      other_host ? "INSECURE_ADDRESS" : "MALFORMED_ADDRESS",
+      absl::StrCat("expected host:port of the loopback, such as "
+                   "127.0.0.1:7090, got \"",
+                   address,
+                   "\": the console serves its own host alone. From another "
+                   "one, forward the port: ssh -L 7090:127.0.0.1:7090 HOST"));
+}
+
 absl::StatusOr<std::unique_ptr<ConsoleServer>> ConsoleServer::Start(
     ServerOptions options, Observer* observer, AdminReader* reader) {
-  if (absl::StartsWith(options.address, "unix:")) {
-    return MakeError(absl::StatusCode::kInvalidArgument, "MALFORMED_ADDRESS",
-                     "expected host:port, got \"" + options.address + "\"");
-  }
-  DJINN_RETURN_IF_ERROR(CheckAddress(options.address, /*other_hosts=*/false));
+  DJINN_RETURN_IF_ERROR(CheckConsoleAddress(options.address));
   auto server =
       std::make_unique<HttpConsoleServer>(std::move(options), observer, reader);
   DJINN_RETURN_IF_ERROR(server->Listen());

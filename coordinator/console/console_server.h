@@ -24,7 +24,9 @@
 #include <memory>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "coordinator/console/admin_reader.h"
 #include "coordinator/console/observer.h"
@@ -43,12 +45,16 @@ struct ServerOptions {
   absl::Duration answer_timeout = absl::Seconds(30);
 };
 
+// Accepts "host:port" of the loopback. Returns FailedPrecondition
+// (INSECURE_ADDRESS) for another host, and InvalidArgument (MALFORMED_ADDRESS)
+// for anything else, with what to do instead: a console has no TLS.
+absl::Status CheckConsoleAddress(absl::string_view address);
+
 class ConsoleServer {
  public:
   // Starts to serve. The reader and the observer outlive the server, whose
-  // threads call both. Errors: those of CheckAddress() for addresses that are
-  // not the loopback's; InvalidArgument (MALFORMED_ADDRESS) for a Unix socket;
-  // Unavailable (CANNOT_LISTEN).
+  // threads call both. Errors: those of CheckConsoleAddress(); Unavailable
+  // (CANNOT_LISTEN).
   static absl::StatusOr<std::unique_ptr<ConsoleServer>> Start(
       ServerOptions options, Observer* observer, AdminReader* reader);
   virtual ~ConsoleServer() = default;

@@ -20,6 +20,7 @@
 namespace djinn::console {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -323,6 +324,12 @@ TEST_F(ConsoleServerTest, ServesTheLoopbackAlone) {
   EXPECT_EQ(start("unix:/tmp/x"), "MALFORMED_ADDRESS");
   EXPECT_EQ(start("7090"), "MALFORMED_ADDRESS");
   EXPECT_EQ(start(server_->address()), "CANNOT_LISTEN");
+  // TLS and --insecure, which other servers' errors advise, are not for it.
+  for (const char* const address : {"0.0.0.0:0", "7090"}) {
+    const std::string text(CheckConsoleAddress(address).message());
+    EXPECT_THAT(text, AllOf(HasSubstr("ssh -L"), Not(HasSubstr("insecure")),
+                            Not(HasSubstr("TLS"))));
+  }
 }
 
 }  // namespace

@@ -1,10 +1,7 @@
 #include "coordinator/ctl/client.h"
 
-#include <cerrno>
 #include <chrono>
 #include <cstdint>
-#include <cstring>
-#include <fstream>
 #include <memory>
 #include <string>
 #include <utility>
@@ -525,12 +522,8 @@ class Client {
       bundle.AddMonitoring(address);
     }
     const std::vector<ArchivedFile> files = bundle.Finish();
-    std::ofstream out(command.name, std::ios::binary | std::ios::trunc);
-    out << TarOf(files, absl::Now());
-    if (!out.flush()) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "cannot write ", command.name, ": ", std::strerror(errno)));
-    }
+    DJINN_RETURN_IF_ERROR(
+        WriteArchive(command.name, TarOf(files, absl::Now()), command.force));
     for (const ArchivedFile& file : files) {
       terminal_.print(absl::StrCat(file.name, "\n"));
     }

@@ -1,6 +1,9 @@
 // Tests commands against a coordinator in this process, over real gRPC.
 #include "coordinator/ctl/client.h"
 
+#include <sys/stat.h>
+
+#include <cstdio>
 #include <fstream>
 #include <iterator>
 #include <memory>
@@ -106,6 +109,7 @@ TEST_F(ClientTest, AQueueIsStoppedAndResumed) {
 
 TEST_F(ClientTest, ABundleHasTheStateAndNoToken) {
   const std::string file = testing::TempDir() + "/bundle.tar";
+  std::remove(file.c_str());
   EXPECT_THAT(
       Run({"bundle", file}),
       AllOf(StartsWith("versions.txt\nstate/workers.json\n"),
@@ -118,9 +122,25 @@ TEST_F(ClientTest, ABundleHasTheStateAndNoToken) {
   EXPECT_THAT(archive, Not(HasSubstr("admin-token")));
 }
 
+TEST_F(ClientTest, ABundleReplacesAFileOnlyWithForceAndIsForItsOwner) {
+  const std::string file = testing::TempDir() + "/own.tar";
+  std::ofstream(file) << "mine";
+  ASSERT_EQ(chmod(file.c_str(), 0644), 0);
+  EXPECT_EQ(Try({"bundle", file}).message(),
+            file + " exists: name another file, or say --force");
+  struct stat found = {};
+  ASSERT_EQ(stat(file.c_str(), &found), 0);
+  EXPECT_EQ(found.st_size, 4);
+  Run({"bundle", "--force", file});
+  ASSERT_EQ(stat(file.c_str(), &found), 0);
+  EXPECT_GT(found.st_size, 1024);
+  EXPECT_EQ(found.st_mode & 0777, 0600u);
+}
+
 TEST_F(ClientTest, ABundleWithoutACoordinatorSaysWhatIsMissing) {
   coordinator_->Stop();
   const std::string file = testing::TempDir() + "/alone.tar";
+  std::remove(file.c_str());
   EXPECT_THAT(
       Run({"bundle", file, "--log=" + file + ".absent"}),
       AllOf(HasSubstr("missing.txt\n\nmissing:\nstate of the cluster: "),

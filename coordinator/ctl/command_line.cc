@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -12,6 +13,8 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "common/base/error.h"
+#include "common/base/plain_text.h"
+#include "common/base/status_macros.h"
 
 namespace djinn::ctl {
 namespace {
@@ -132,6 +135,16 @@ CLI::Validator KindOf(const Names& kinds) {
       known);
 }
 
+// Refuses an empty name, which a script passes whose variable is not set: it
+// would stand for all objects.
+CLI::Validator NotEmpty() {
+  return CLI::Validator(
+      [](const std::string& word) -> std::string {
+        return word.empty() ? "must not be empty" : "";
+      },
+      "");
+}
+
 absl::Duration ParseInterval(const std::string& text) {
   absl::Duration interval;
   double seconds = 0;
@@ -224,11 +237,30 @@ void AddFlagsOfVerbs(const std::map<std::string, CLI::App*>& verbs,
   add("bundle", "log", &command->logs, "a log to add");
   add("bundle", "monitoring", &command->monitoring,
       "the address of a monitoring port to ask");
+  flag("bundle", "--force", &command->force, "replace a file that exists");
   flag("version", "--client", &command->client, "ask no coordinator");
+}
+
+// Checks the texts that travel to the coordinator. A file's name may have any
+// bytes.
+absl::Status CheckTexts(const Command& command) {
+  std::vector<std::string> texts = command.words;
+  texts.insert(texts.end(), {command.policy, command.phase, command.session,
+                             command.to, command.size});
+  if (command.verb != "bundle" && command.verb != "simulate") {
+    texts.push_back(command.name);
+  }
+  for (const std::string& text : texts) {
+    if (IsUtf8(text)) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("\"", absl::CHexEscape(text), "\" is not UTF-8"));
+  }
+  return absl::OkStatus();
 }
 
 // Checks what depends on several arguments.
 absl::Status Check(const Command& command, const Verb& verb) {
+  DJINN_RETURN_IF_ERROR(CheckTexts(command));
   if (std::find(verb.outputs.begin(), verb.outputs.end(), command.output) ==
       verb.outputs.end()) {
     return absl::InvalidArgumentError(
@@ -277,7 +309,9 @@ absl::StatusOr<Command> ParseCommand(std::vector<std::string> arguments) {
           ->transform(KindOf(verb.kinds));
     }
     if (verb.named != nullptr) {
-      added->add_option(verb.named, command.name)->required(verb.name_required);
+      added->add_option(verb.named, command.name)
+          ->required(verb.name_required)
+          ->check(NotEmpty());
     }
   }
   AddFlagsOfVerbs(verbs, &command);

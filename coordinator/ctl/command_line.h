@@ -49,6 +49,8 @@ struct Command {
   int count = 0;
   // Further sources of `bundle`.
   std::vector<std::string> configs, logs, monitoring;
+  // True for a `bundle` that may replace a file.
+  bool force = false;
   // True for `version` without a coordinator.
   bool client = false;
   // Address of the page of `console`.

@@ -101,6 +101,20 @@ TEST(CommandLineTest, MistakesAreNamed) {
   EXPECT_THAT(Wrong({"watch", "queues", "--count=0"}), HasSubstr("--count"));
 }
 
+TEST(CommandLineTest, NamesAreNotEmptyAndUtf8) {
+  EXPECT_THAT(Wrong({"get", "session", ""}), HasSubstr("must not be empty"));
+  EXPECT_THAT(Wrong({"cordon", "worker", ""}), HasSubstr("must not be empty"));
+  EXPECT_THAT(Wrong({"bundle", ""}), HasSubstr("must not be empty"));
+  EXPECT_EQ(Wrong({"get", "worker", "w\xff"}), "\"w\\xff\" is not UTF-8");
+  EXPECT_EQ(Wrong({"quota", "set", "red", "\x80=1"}),
+            "\"\\x80=1\" is not UTF-8");
+  EXPECT_THAT(Wrong({"explain", "placement", "red", "--session=\xc3"}),
+              HasSubstr("is not UTF-8"));
+  EXPECT_EQ(Parse({"get", "worker", "w\xc3\xa4"}).name, "w\xc3\xa4");
+  // A file system takes any bytes.
+  EXPECT_EQ(Parse({"bundle", "\xff"}).name, "\xff");
+}
+
 TEST(CommandLineTest, OutputsDependOnTheCommand) {
   EXPECT_EQ(Parse({"get", "workers", "-o", "yaml"}).output, "yaml");
   EXPECT_EQ(Parse({"get", "graph", "ab", "-o", "dot"}).output, "dot");

@@ -110,6 +110,12 @@ int Ask(const Command& command) {
       ChannelSecurity::Make(command.tls, command.insecure);
   if (!security.ok()) return Refuse(security.status().message());
   const bool console = command.verb == "console";
+  if (console) {
+    const absl::Status listen = console::CheckConsoleAddress(command.listen);
+    if (!listen.ok()) {
+      return Refuse(absl::StrCat("--listen: ", listen.message()));
+    }
+  }
   // gRPC starts threads with the first channel.
   const sigset_t ends = console ? BlockEnds() : sigset_t{};
   const auto channels =

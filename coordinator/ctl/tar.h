@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
 namespace djinn::ctl {
@@ -18,6 +20,13 @@ struct ArchivedFile {
 // Returns an archive in the format "ustar". All files have this time, and are
 // for their owner alone.
 std::string TarOf(const std::vector<ArchivedFile>& files, absl::Time time);
+
+// Writes the archive to `path`, for its owner alone (mode 0600). Replaces an
+// existing file only if `replace` is set, and in one step; otherwise returns
+// InvalidArgument, and leaves the file as it is. Returns InvalidArgument as
+// well, which names the path and the fault, if it cannot be written.
+absl::Status WriteArchive(const std::string& path, absl::string_view archive,
+                          bool replace);
 
 }  // namespace djinn::ctl
 

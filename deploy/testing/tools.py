@@ -1,4 +1,4 @@
-"""The tools of the tests in deploy/: helm, promtool, etcd, and the packages of .deps/deploy_python.
+"""The tools of the tests in deploy/: helm, promtool, etcd, kube-apiserver, and Python packages.
 
 Under Bazel they come from external repositories; elsewhere from $DJINN_HELM and
 $DJINN_DEPLOY_PYTHON, or .deps of the checkout.
@@ -38,6 +38,14 @@ def etcd():
     path = _external("etcd", "etcd") or os.path.join(ROOT, ".deps/etcd/etcd")
     if not os.path.exists(path):
         raise AssertionError("etcd is missing: `./djinn test --full` unpacks it")
+    return path
+
+
+def kube_apiserver():
+    path = _external("kube_apiserver", "kube_apiserver") or os.path.join(
+        ROOT, ".deps/kube_apiserver/kube_apiserver")
+    if not os.path.exists(path):
+        raise AssertionError("kube-apiserver is missing: `./djinn test --full` builds it")
     return path
 
 

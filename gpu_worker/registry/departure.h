@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/base/clock.h"
 #include "djinn/v1/worker_departure.pb.h"
 #include "gpu_worker/registry/grpc_registry.h"
 
@@ -20,21 +21,32 @@ using LeaveFunction =
 // Waits, and returns true when the worker must stop waiting.
 using WaitFunction = std::function<bool(absl::Duration)>;
 
-// Returns the function that calls the coordinator, or the errors of
-// MakeChannel().
-absl::StatusOr<LeaveFunction> MakeGrpcLeave(GrpcRegistryOptions options);
+// Says how a worker leaves.
+struct Leaving {
+  LeaveFunction call;
+  // Time in which another coordinator may begin to lead, and workers join it,
+  // while this one leaves. Zero if there is one coordinator.
+  absl::Duration patience;
+  Clock* clock = nullptr;
+};
 
-// Calls `leave` again and again, and `wait` between the calls, until the worker
-// has no lease and the coordinator has saved the use of all; until nothing can
-// move, because no other worker takes leases or the coordinator is away; for
-// at most `timeout`; or until `wait` returns true. Returns what ended it, for
-// the log.
+// Returns how to leave the coordinators of the options, or the errors of
+// MakeChannel(). The clock must outlive the result.
+absl::StatusOr<Leaving> MakeGrpcLeave(GrpcRegistryOptions options,
+                                      Clock* clock);
+
+// Calls `leaving.call` again and again, and `wait` between the calls, until the
+// worker has no lease and the coordinator has saved the use of all; until
+// nothing can move; for at most `timeout`; or until `wait` returns true.
+// Nothing can move if no other worker takes leases, or if the coordinator is
+// away or does not know this worker for longer than `leaving.patience`. Returns
+// what ended it, for the log.
 std::string AwaitDeparture(const v1::LeaveRequest& request,
-                           const LeaveFunction& leave, const WaitFunction& wait,
+                           const Leaving& leaving, const WaitFunction& wait,
                            absl::Duration timeout);
 
 // Does the same, unless the timeout is 0, and logs the begin and the end.
-void DrainLeases(const v1::LeaveRequest& request, const LeaveFunction& leave,
+void DrainLeases(const v1::LeaveRequest& request, const Leaving& leaving,
                  const WaitFunction& wait, absl::Duration timeout);
 
 }  // namespace djinn::worker

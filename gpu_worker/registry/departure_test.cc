@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "common/base/clock.h"
+#include "common/base/error.h"
 #include "gtest/gtest.h"
 
 namespace djinn::worker {
@@ -28,20 +30,26 @@ class DepartureTest : public testing::Test {
     request.set_worker_id("w0");
     return AwaitDeparture(
         request,
-        [&](const v1::LeaveRequest& asked) {
-          EXPECT_EQ(asked.worker_id(), "w0");
-          const size_t at = std::min<size_t>(calls_, answers.size() - 1);
-          ++calls_;
-          return answers[at];
-        },
+        {.call =
+             [&](const v1::LeaveRequest& asked) {
+               EXPECT_EQ(asked.worker_id(), "w0");
+               const size_t at = std::min<size_t>(calls_, answers.size() - 1);
+               ++calls_;
+               return answers[at];
+             },
+         .patience = patience_,
+         .clock = &clock_},
         [this](absl::Duration time) {
+          clock_.Advance(time);
           waited_ += time;
           return waited_ >= must_stop_;
         },
         absl::Seconds(10));
   }
 
+  FakeClock clock_;
   int calls_ = 0;
+  absl::Duration patience_;
   absl::Duration waited_;
   absl::Duration must_stop_ = absl::InfiniteDuration();
 };
@@ -67,6 +75,38 @@ TEST_F(DepartureTest, WithNowhereToGoItDoesNotWait) {
 TEST_F(DepartureTest, ACoordinatorThatIsAwayIsNotWaitedFor) {
   EXPECT_EQ(Await({Progress(2, true, true), absl::UnavailableError("away")}),
             "the coordinator does not help: away");
+}
+
+TEST_F(DepartureTest, AnotherLeaderIsWaitedFor) {
+  patience_ = absl::Seconds(3);
+  const absl::Status unknown =
+      MakeError(absl::StatusCode::kNotFound, "WORKER_UNKNOWN", "no w0");
+  // There is no leader; it does not know this worker; it knows no other one.
+  EXPECT_EQ(Await({Progress(2, true, true), absl::UnavailableError("away"),
+                   absl::CancelledError("it stops"), unknown,
+                   Progress(2, true, false), Progress(1, true, true),
+                   Progress(0, true, true)}),
+            "nothing is left");
+  EXPECT_EQ(calls_, 7);
+}
+
+TEST_F(DepartureTest, AnotherLeaderIsWaitedForWithPatienceAtMost) {
+  patience_ = absl::Seconds(3);
+  EXPECT_EQ(Await({Progress(2, true, true), absl::UnavailableError("away")}),
+            "the coordinator does not help: away");
+  EXPECT_EQ(waited_, absl::Seconds(3));
+}
+
+TEST_F(DepartureTest, OtherErrorsAndASteadyLeaderAreFinal) {
+  patience_ = absl::Seconds(3);
+  EXPECT_EQ(Await({MakeError(absl::StatusCode::kUnauthenticated,
+                             "TOKEN_UNKNOWN", "token")}),
+            "the coordinator does not help: token");
+  EXPECT_EQ(calls_, 1);
+  calls_ = 0;
+  EXPECT_EQ(Await({Progress(2, true, true), Progress(2, true, false)}),
+            "no other worker takes leases; 2 end here");
+  EXPECT_EQ(calls_, 2);
 }
 
 TEST_F(DepartureTest, TheTimeIsBounded) {

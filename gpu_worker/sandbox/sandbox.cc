@@ -16,6 +16,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstddef>
 #include <cstring>
 #include <fstream>
@@ -334,11 +335,39 @@ void SetResult(long result, ucontext_t* machine) {
 #endif
 }
 
+// Writes the last `digits` digits of the number at `out`.
+void PutDigits(unsigned value, int digits, char* out) {
+  while (digits > 0) {
+    out[--digits] = static_cast<char>('0' + value % 10);
+    value /= 10;
+  }
+}
+
+// Writes the time over the digits of `stamp`, which has the form of all lines
+// of the log. Safe in a signal handler, where the functions of calendars are
+// not.
+void PutTime(char* stamp) {
+  using std::chrono::floor;
+  const auto now =
+      floor<std::chrono::milliseconds>(std::chrono::system_clock::now());
+  const auto day = floor<std::chrono::days>(now);
+  const std::chrono::year_month_day date(day);
+  const std::chrono::hh_mm_ss time(now - day);
+  PutDigits(static_cast<unsigned>(static_cast<int>(date.year())), 4, stamp);
+  PutDigits(static_cast<unsigned>(date.month()), 2, stamp + 5);
+  PutDigits(static_cast<unsigned>(date.day()), 2, stamp + 8);
+  PutDigits(static_cast<unsigned>(time.hours().count()), 2, stamp + 11);
+  PutDigits(static_cast<unsigned>(time.minutes().count()), 2, stamp + 14);
+  PutDigits(static_cast<unsigned>(time.seconds().count()), 2, stamp + 17);
+  PutDigits(static_cast<unsigned>(time.subseconds().count()), 3, stamp + 20);
+}
+
 // Writes a line to the log. Safe in a signal handler.
 void LogRefused(int call, const char* path) {
-  char line[192] =
-      "level=warning role=executor msg=\"sandbox refused a system "
-      "call\" number=";
+  char line[224] =
+      "ts=0000-00-00T00:00:00.000Z level=warning role=executor "
+      "msg=\"sandbox refused a system call\" number=";
+  PutTime(line + std::strlen("ts="));
   size_t length = std::strlen(line);
   char digits[12];
   size_t count = 0;

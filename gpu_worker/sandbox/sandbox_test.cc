@@ -20,10 +20,13 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <regex>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "gpu_worker/sandbox/sandbox_child.h"
 #include "gtest/gtest.h"
 
@@ -144,6 +147,30 @@ INSTANTIATE_TEST_SUITE_P(
     [](const testing::TestParamInfo<Escape>& info) {
       return std::string(info.param.name);
     });
+
+TEST(SandboxTest, RefusalIsALineOfTheLogWithItsTime) {
+  const absl::Time before = absl::Now();
+  testing::internal::CaptureStderr();
+  const int status = InSandbox(
+      [] { return open("/etc/passwd", O_RDONLY) < 0 ? 0 : kEscaped; });
+  const std::string line = testing::internal::GetCapturedStderr();
+  const absl::Time after = absl::Now();
+  EXPECT_EQ(ExitOf(status), 0) << "wait status " << status;
+  std::smatch parts;
+  ASSERT_TRUE(std::regex_match(
+      line, parts,
+      std::regex("ts=(\\d{4}-\\d\\d-\\d\\dT\\d\\d:\\d\\d:\\d\\d\\.\\d{3}Z) "
+                 "level=warning role=executor msg=\"sandbox refused a system "
+                 "call\" number=\\d+ path=/etc/passwd\n")))
+      << line;
+  absl::Time said;
+  std::string error;
+  ASSERT_TRUE(
+      absl::ParseTime(absl::RFC3339_full, parts[1].str(), &said, &error))
+      << error;
+  EXPECT_GE(said, before - absl::Milliseconds(1));
+  EXPECT_LE(said, after);
+}
 
 TEST(SandboxTest, ComputingGoesOn) {
   const int status = InSandbox([] {

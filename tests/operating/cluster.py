@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import time
 import urllib.error
@@ -52,11 +53,16 @@ class Cluster:
     `worker_extra` into the workers', `extra_of` into those of single workers, by name. `log`
     is the file that gets what they log, the test's own log if there is none. `programs` is the
     folder that has the folders of their programs.
+
+    `coordinators` names several coordinators, which need a store in `coordinator_extra`. Each
+    listens at a Unix socket, which the next process of its name finds free.
     """
 
     def __init__(self, folder, worker_ids, tls=False, extra="", coordinator_extra="",
-                 worker_extra="", extra_of=None, tenants=_TENANTS, log=None, programs=""):
+                 worker_extra="", extra_of=None, tenants=_TENANTS, log=None, programs="",
+                 coordinators=("coordinator",)):
         self._folder = folder
+        self._coordinators = coordinators
         self._programs = programs
         self._log = log
         self._processes = {}
@@ -68,8 +74,10 @@ join_token_file: join.token
 admin_token_file: admin.token
 heartbeat_interval: 100ms
 """ + coordinator_extra + extra + (_TLS["coordinator"] if tls else "")
-        self.configure("127.0.0.1:0", tenants)
-        self.coordinator = self.start("coordinator")
+        for name in coordinators:
+            self.configure("127.0.0.1:0" if len(coordinators) == 1 else
+                           "unix:" + self.path(name + ".sock"), tenants, name)
+        self.coordinator = ",".join([self.start(name) for name in coordinators])
         self.workers = []
         for name in worker_ids:
             self.write(name + ".yaml", """
@@ -90,14 +98,14 @@ device: {memory: 1GiB, threads: 1}
         with open(self.path(name), "w", opener=lambda p, f: os.open(p, f, 0o600)) as file:
             file.write(text)
 
-    def configure(self, listen, tenants):
-        """Writes the coordinator's configuration."""
-        self.write("coordinator.yaml",
+    def configure(self, listen, tenants, name="coordinator"):
+        """Writes a coordinator's configuration."""
+        self.write(name + ".yaml",
                    "listen: " + listen + "\n" + self._coordinator_text + tenants)
 
     def start(self, name):
-        """Starts "coordinator" or a worker; returns its address."""
-        role = "coordinator" if name == "coordinator" else "worker"
+        """Starts a coordinator or a worker; returns its address."""
+        role = "coordinator" if name in self._coordinators else "worker"
         address, monitoring = (self.path(name + suffix)
                                for suffix in (".address", ".monitoring"))
         for file in (address, monitoring):
@@ -170,8 +178,9 @@ device: {memory: 1GiB, threads: 1}
         process.wait(PATIENCE)
 
     def stop(self):
+        """Ends all processes, without a drain: no worker waits for a coordinator."""
         for process in self._processes.values():
-            process.terminate()
+            process.send_signal(signal.SIGINT)
         for process in self._processes.values():
             process.wait(PATIENCE)
 

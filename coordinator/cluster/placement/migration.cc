@@ -46,6 +46,11 @@ constexpr size_t kMaxEndedMigrations = kMaxVirtualDevices;
 // having failed.
 constexpr absl::Duration kMaxUnderWay = absl::Minutes(30);
 
+// Time after which a client is asked again about a migration that an earlier
+// process decided: it may not have been asked. Until then it may say how the
+// migration ended.
+constexpr absl::Duration kAskAgainAfter = absl::Seconds(2);
+
 // Bytes that are kept of a client's reason and message for staying.
 constexpr size_t kMaxReason = 64;
 constexpr size_t kMaxFailure = 500;
@@ -366,7 +371,43 @@ absl::Status NoteOutcome(ClusterState& state, const StreamId& id,
   return absl::OkStatus();
 }
 
+namespace {
+
+// Asks clients about migrations that an earlier process decided. A client that
+// was asked already goes on with the migration.
+void AskAgain(ClusterState& state, absl::Duration now, Wakes* wakes)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
+  for (const auto& [id, lease] : state.leases.all()) {
+    if (!lease->migrating() || !lease->adopted ||
+        now - lease->created < kAskAgainAfter) {
+      continue;
+    }
+    const Lease* const from = state.leases.Find(lease->migrates_from);
+    const Worker* const worker = state.workers.Find(lease->worker_id);
+    Session* const session = state.sessions.Find(lease->session_id);
+    if (from == nullptr || worker == nullptr || !worker->usable() ||
+        session->state != v1::SessionInfo::ATTACHED ||
+        absl::c_any_of(session->devices.migrations,
+                       [&lease_id = id](const Migration& migration) {
+                         return migration.lease_id == lease_id;
+                       })) {
+      continue;
+    }
+    Migration& migration = AddMigration(session);
+    migration.virtual_device = lease->device.virtual_device;
+    migration.from_worker_id = from->worker_id;
+    migration.to_worker_id = lease->worker_id;
+    migration.lease_id = id;
+    migration.reason = "unknown";
+    migration.decided = now;
+    AskClient(state, state.leases.Find(id), wakes);
+  }
+}
+
+}  // namespace
+
 void Expire(ClusterState& state, absl::Duration now, Wakes* wakes) {
+  AskAgain(state, now, wakes);
   std::vector<std::pair<std::string, absl::Status>> expired;
   for (const auto& [id, lease] : state.leases.all()) {
     if (!lease->migrating()) continue;

@@ -59,7 +59,8 @@ absl::Status NoteOutcome(ClusterState& state, const StreamId& session,
     ABSL_LOCKS_EXCLUDED(state.mu);
 
 // Ends migrations that took too long: those whose worker did not acknowledge
-// the lease, and those whose outcome the client has not reported.
+// the lease, and those whose outcome the client has not reported. Asks clients
+// again about migrations that an earlier process decided.
 void Expire(ClusterState& state, absl::Duration now, Wakes* wakes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 

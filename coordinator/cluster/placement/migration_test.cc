@@ -60,6 +60,33 @@ TEST_F(ClusterMigrationTest, TheLeaseThatIsUsedStays) {
   EXPECT_THAT(Workers(), ElementsAre("w1"));
 }
 
+TEST_F(ClusterMigrationTest, OneThatRestartsAsksTheClientAgain) {
+  const v1::MigrationRequest request = AskedToMigrate();
+  // The client has not got the request.
+  Restart();
+  session_ = Open("red", session_.owner);
+  here_ = Join(w0_);
+  there_ = Join(w1_);
+  Tick(*cluster_);
+  EXPECT_EQ(Next(session_), std::nullopt);
+  clock_.Advance(absl::Seconds(2));
+  Execute(here_, &w0_);
+  Execute(there_, &w1_);
+  Tick(*cluster_);
+  const std::optional<v1::SessionResponse> again = Next(session_);
+  ASSERT_TRUE(again.has_value() && again->has_migrate());
+  EXPECT_EQ(again->migrate().from_lease_id(), request.from_lease_id());
+  EXPECT_EQ(again->migrate().to().lease().lease_id(),
+            request.to().lease().lease_id());
+  EXPECT_EQ(Last().state(), v1::MigrationInfo::UNDER_WAY);
+  // It is asked once.
+  Tick(*cluster_);
+  EXPECT_EQ(Next(session_), std::nullopt);
+  Note(OutcomeOf(again->migrate()));
+  EXPECT_THAT(Workers(), ElementsAre("w1"));
+  EXPECT_EQ(Last().state(), v1::MigrationInfo::DONE);
+}
+
 TEST_F(ClusterMigrationTest, BothWorkersKnowEachOther) {
   ASSERT_TRUE(Migrate().ok());
   EXPECT_EQ(Desired(there_)->peers(0).worker_id(), "w0");

@@ -20,7 +20,9 @@ import traceback
 import torch
 
 import djinn
-from tests.bench.python import capture, families, minilm, mlp, protection, recovery, report
+from tests.bench.python import (
+    capture, families, minilm, mlp, protection, recovery, report, tracing,
+)
 
 BENCHMARKS = {
     "python_capture": capture.measure,
@@ -28,6 +30,7 @@ BENCHMARKS = {
     "python_mlp_step": mlp.measure,
     "python_minilm": minilm.measure,
     "python_protection": protection.measure,
+    "python_tracing": tracing.measure,
     "recovery": recovery.measure,
 }
 

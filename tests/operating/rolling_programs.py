@@ -1,0 +1,122 @@
+"""Programs that run until they are told to stop, and then say what they computed.
+
+    python -m tests.operating.rolling_programs NAME STEPS_FILE
+
+runs the program NAME on the cluster of the environment. It writes the number of its steps
+into STEPS_FILE. At the end of its standard input it stops, computes as many steps again in a
+session of its own, and prints a JSON object: the number of steps, digests of the bytes of
+both runs, and what the library counted in the first one.
+"""
+
+import contextlib
+import hashlib
+import itertools
+import json
+import os
+import sys
+import threading
+
+import torch
+from torch import nn
+
+import djinn
+
+# Between two steps, in seconds: three programs and their workers share few cores.
+_PAUSE = 0.03
+
+
+def decode(device):
+    """Decodes greedily; the cache of keys and values is written in place, in a ring."""
+    torch.manual_seed(21)
+    width, most, words = 48, 64, 97
+    embedding = torch.randn(words, width).to(device)
+    projections = [torch.randn(width, width).to(device) / width**0.5 for _ in range(4)]
+    head = torch.randn(width, words).to(device)
+    keys = torch.zeros(most, width, device=device)
+    values = torch.zeros(most, width, device=device)
+    token = torch.tensor([3], device=device)
+    for step in itertools.count():
+        place = step % most
+        filled = min(step + 1, most)
+        x = embedding[token]
+        query, key, value = (x @ weight for weight in projections[:3])
+        keys[place : place + 1] = key
+        values[place : place + 1] = value
+        scores = (query @ keys[:filled].T / width**0.5).softmax(-1)
+        x = x + (scores @ values[:filled]) @ projections[3]
+        token = (x @ head).argmax(-1)
+        yield token.cpu(), x.cpu()
+
+
+def train(device):
+    """Trains with dropout and AdamW, and reads each loss and a weight."""
+    torch.manual_seed(23)
+    model = nn.Sequential(
+        nn.Linear(24, 48), nn.GELU(), nn.Dropout(0.2), nn.LayerNorm(48), nn.Linear(48, 5)
+    ).to(device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    inputs = torch.randn(8, 16, 24)
+    labels = torch.randint(5, (8, 16))
+    for step in itertools.count():
+        optimizer.zero_grad()
+        output = model(inputs[step % 8].to(device))
+        loss = nn.functional.cross_entropy(output, labels[step % 8].to(device))
+        loss.backward()
+        optimizer.step()
+        yield loss.detach().cpu(), model[0].weight[0].detach().cpu()
+
+
+def encode(device):
+    """Encodes batches, each of which is uploaded and read."""
+    torch.manual_seed(22)
+    layer = nn.TransformerEncoderLayer(128, 4, 256, batch_first=True)
+    encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval().to(device)
+    with torch.no_grad():
+        while True:
+            yield (encoder(torch.randn(2, 7, 128).to(device)).cpu(),)
+
+
+PROGRAMS = {program.__name__: program for program in (decode, train, encode)}
+
+
+@contextlib.contextmanager
+def _session(program):
+    djinn.connect(connect_timeout=100.0, program=program)
+    try:
+        yield
+    finally:
+        djinn.close()
+
+
+def _run(program, ended, note):
+    """Runs steps until `ended(count)`; returns their number and the digest of their bytes."""
+    digest = hashlib.sha256()
+    for count, results in enumerate(program(djinn.device()), 1):
+        for result in results:
+            digest.update(result.contiguous().numpy().tobytes())
+        note(count)
+        if ended(count):
+            return count, digest.hexdigest()
+
+
+def main(name, path):
+    torch.set_num_threads(1)
+    stop = threading.Event()
+    threading.Thread(target=lambda: (sys.stdin.read(), stop.set()), daemon=True).start()
+    steps = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+
+    def note(count):
+        os.pwrite(steps, b"%d" % count, 0)
+
+    with _session(name):
+        count, digest = _run(PROGRAMS[name], lambda _: stop.wait(_PAUSE), note)
+        statistics = djinn.statistics()
+    with _session(name + " undisturbed"):
+        _, undisturbed = _run(PROGRAMS[name], lambda done: done == count, lambda _: None)
+    print(json.dumps({
+        "steps": count, "digest": digest, "undisturbed": undisturbed,
+        "root_errors": statistics["root_errors"], "recoveries": statistics["recoveries"]}))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

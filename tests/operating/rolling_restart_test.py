@@ -1,0 +1,227 @@
+"""Each process of a cluster is restarted in turn under load, and no program notices.
+
+Two coordinators share etcd, and workers hold a decoder, a training and an encoder. Each
+process gets SIGTERM and is started again under its name, as a rolling update does it. No
+program sees an error, and each computes the bytes of an undisturbed run. ROLLING_ROUNDS says
+how often all are restarted; with more than one round, there are three workers, and in every
+second round the leader and a worker are restarted at the same time.
+"""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import unittest
+
+from tests.operating.cluster import PATIENCE, Cluster, eventually
+from tests.operating.rolling_programs import PROGRAMS
+
+_ROUNDS = int(os.environ.get("ROLLING_ROUNDS", "1"))
+_COORDINATORS = ("c0", "c1")
+_WORKERS = ("w0", "w1", "w2") if _ROUNDS > 1 else ("w0", "w1")
+# Steps that each program makes between two restarts.
+_STEPS = 5
+
+
+def _etcd():
+    path = os.path.join(os.path.dirname(os.getcwd()), "etcd", "etcd")
+    if not os.path.exists(path):
+        raise AssertionError("etcd is missing: `./djinn test` unpacks it")
+    return path
+
+
+def _free_address():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return "127.0.0.1:%d" % listener.getsockname()[1]
+
+
+class RollingRestartTest(unittest.TestCase):
+
+    def setUp(self):
+        # The paths of Unix sockets must be short.
+        folder = tempfile.TemporaryDirectory(dir="/tmp", prefix="djinn-rolling-")
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+        self.log = open(os.path.join(self.folder, "log"), "ab+")
+        self.addCleanup(self.log.close)
+        # On a busy machine a process may stand still for seconds, and is not lost.
+        self.cluster = Cluster(
+            self.folder, _WORKERS, log=self.log, coordinators=_COORDINATORS,
+            coordinator_extra="""
+etcd: {endpoints: ['%s'], lease: 10s}
+session_timeout: 100s
+worker_timeout: 50s
+worker_silence: 50s
+""" % self.start_etcd(), worker_extra="drain_timeout: 80s\n")
+        self.addCleanup(self.cluster.stop)
+        for name in _WORKERS:
+            self.await_active(name)
+
+    def start_etcd(self):
+        """Starts etcd; returns its address."""
+        # Another process may take a port before etcd does.
+        for attempt in range(3):
+            client, peer = _free_address(), _free_address()
+            process = subprocess.Popen([
+                _etcd(), "--name=test", "--data-dir=%s/etcd-%d" % (self.folder, attempt),
+                "--listen-client-urls=http://" + client,
+                "--advertise-client-urls=http://" + client,
+                "--listen-peer-urls=http://" + peer,
+                "--initial-advertise-peer-urls=http://" + peer,
+                "--initial-cluster=test=http://" + peer,
+                "--logger=zap", "--log-level=warn"],
+                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            self.addCleanup(process.wait, PATIENCE)
+            self.addCleanup(process.kill)
+
+            def serves():
+                if process.poll() is not None:
+                    return True
+                try:
+                    socket.create_connection(client.split(":"), PATIENCE).close()
+                except OSError:
+                    return False
+                return True
+
+            eventually(serves, "etcd serves")
+            if process.poll() is None:
+                return client
+        self.fail("etcd does not start")
+
+    def lines(self, pattern):
+        """The lines of all processes' log so far that the pattern matches."""
+        with open(self.log.name) as file:
+            return [line for line in file if re.search(pattern, line)]
+
+    # --- The cluster.
+
+    def leader(self):
+        """The coordinator that leads, or an empty name."""
+        for name in _COORDINATORS:
+            done = self.cluster.ctl(
+                "version", "--coordinator=unix:" + self.cluster.path(name + ".sock"))
+            if "leads " in done.stdout:
+                return name
+        return ""
+
+    def worker(self, name):
+        """What the leader says of the worker, if there is one that does."""
+        done = self.cluster.ctl("get", "worker", name, "-o", "json")
+        return json.loads(done.stdout) if done.returncode == 0 else {}
+
+    def await_active(self, name, other_than=None):
+        """The worker's incarnation once it takes leases."""
+        def active():
+            worker = self.worker(name)
+            usable = worker.get("state") == "ACTIVE" and not worker.get("draining")
+            return usable and worker["incarnation"] != other_than and worker["incarnation"]
+
+        return eventually(active, name + " takes leases")
+
+    def restart(self, name):
+        process = self.cluster.process(name)
+        self.cluster.end(name, signal.SIGTERM)
+        self.assertEqual(process.returncode, 0, name)
+        self.cluster.start(name)
+
+    def restart_coordinator(self, name):
+        self.restart(name)
+        eventually(self.leader, "a coordinator leads")
+        for worker in _WORKERS:
+            self.await_active(worker)
+
+    def restart_worker(self, name):
+        before = self.await_active(name)
+        self.restart(name)
+        self.await_active(name, other_than=before)
+
+    def restart_both(self, coordinator, worker):
+        """Restarts a coordinator while a worker drains."""
+        before = self.await_active(worker)
+        other = threading.Thread(target=self.restart, args=(coordinator,))
+        other.start()
+        self.restart(worker)
+        other.join()
+        self.await_active(worker, other_than=before)
+
+    # --- The programs.
+
+    def start_programs(self):
+        self.programs = {}
+        for name in PROGRAMS:
+            self.programs[name] = subprocess.Popen(
+                [sys.executable, "-m", "tests.operating.rolling_programs", name,
+                 self.cluster.path(name + ".steps")],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, text=True,
+                env=self.cluster.environment())
+            self.addCleanup(self.programs[name].stdout.close)
+            self.addCleanup(self.programs[name].wait, PATIENCE)
+            self.addCleanup(self.programs[name].kill)
+
+    def await_steps(self):
+        """Returns when each program has made some more steps."""
+        def steps(name):
+            self.assertIsNone(self.programs[name].poll(), name + " ended")
+            try:
+                with open(self.cluster.path(name + ".steps")) as file:
+                    return int(file.read() or 0)
+            except FileNotFoundError:
+                return 0
+
+        begun = {name: steps(name) for name in PROGRAMS}
+        for name in PROGRAMS:
+            eventually(lambda: steps(name) >= begun[name] + _STEPS, name + " goes on")
+
+    def finish(self, name):
+        """Stops a program; returns what it says."""
+        output, _ = self.programs[name].communicate(timeout=PATIENCE * (1 + _ROUNDS))
+        self.assertEqual(self.programs[name].returncode, 0, name)
+        return json.loads(output)
+
+    def test_no_program_notices(self):
+        try:
+            self.roll()
+        except BaseException:
+            print("".join(self.lines("")[-200:]), file=sys.stderr)
+            raise
+
+    def roll(self):
+        self.start_programs()
+        self.await_steps()
+        restarts = 0
+        both = 0
+        for round_ in range(_ROUNDS):
+            leader = eventually(self.leader, "a coordinator leads")
+            follower = next(name for name in _COORDINATORS if name != leader)
+            coordinators = [follower, leader]
+            workers = list(_WORKERS)
+            if round_ % 2:
+                self.restart_both(coordinators.pop(), workers.pop(0))
+                both += 1
+                self.await_steps()
+            for name in coordinators:
+                self.restart_coordinator(name)
+                self.await_steps()
+            for name in workers:
+                self.restart_worker(name)
+                restarts += 1
+                self.await_steps()
+        found = {name: self.finish(name) for name in PROGRAMS}
+        print(json.dumps(found), flush=True)
+        for name, result in found.items():
+            self.assertEqual(result["root_errors"], 0, name)
+            self.assertEqual(result["digest"], result["undisturbed"], name)
+        # Each worker moved what it held, so that nothing was computed again. Where the leader
+        # changed meanwhile, it may not have waited for that; its programs go on by recovery.
+        self.assertEqual(len(self.lines("msg=drained end=")), restarts + both)
+        self.assertGreaterEqual(
+            len(self.lines('msg=drained end="nothing is left"')), restarts)
+
+
+if __name__ == "__main__":
+    unittest.main()
