@@ -119,7 +119,7 @@ class LongListsTest(RemoteCase):
     def test_more_is_refused_at_the_call_and_harms_nothing_else(self):
         x = torch.arange(70000.0, device=self.device)
         before = x + 1
-        with self.assertRaisesRegex(djinn.Error, r"aten::cat has 70001 list entries, results "
+        with self.assertRaisesRegex(djinn.Error, r"aten::stack has 70001 list entries, results "
                                     r"included; one call has at most 65536") as raised:
             torch.stack(list(x))
         self.assertEqual(raised.exception.reason, "CALL_TOO_LARGE")

@@ -117,11 +117,16 @@ int64_t Extent(const at::Tensor& tensor) {
 // otherwise (kSmall).
 enum class Size { kNone, kExact, kSmall };
 
+// Says whether outputs have stand-ins of their own sizes, or without elements.
+enum class Outputs { kSized, kEmpty };
+
 Size SizeOfStandIns(const OperatorInfo& info, Arguments arguments,
-                    int64_t result_elements) {
+                    int64_t result_elements,
+                    Outputs outputs = Outputs::kSized) {
   int64_t elements = result_elements, small = 0;
-  for (const c10::IValue& argument : arguments) {
-    ForEachTensor(argument, [&](const at::Tensor& tensor) {
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (outputs == Outputs::kEmpty && info.arguments[i].is_out) continue;
+    ForEachTensor(arguments[i], [&](const at::Tensor& tensor) {
       if (!IsRemote(tensor)) return;
       elements += Extent(tensor);
       int64_t count = 1;
@@ -217,10 +222,16 @@ class StandIns {
 };
 
 torch::jit::Stack MakeStack(const OperatorInfo& info, Arguments arguments,
-                            Size size, Fill fill = Fill::kZeros) {
+                            Size size, Outputs outputs = Outputs::kSized,
+                            Fill fill = Fill::kZeros) {
   StandIns stand_ins(size);
   torch::jit::Stack stack;
   for (size_t i = 0; i < arguments.size(); ++i) {
+    if (outputs == Outputs::kEmpty && info.arguments[i].is_out &&
+        arguments[i].isTensor()) {
+      stack.emplace_back(at::empty({0}, arguments[i].toTensor().scalar_type()));
+      continue;
+    }
     stand_ins.set_fill(SaysWhere(info, i) ? Fill::kZeros : fill);
     stack.push_back(stand_ins.Of(info.arguments[i], arguments[i]));
     if (arguments[i].isTensor() && NeedsOnes(info, i)) {
@@ -397,7 +408,8 @@ bool FailsForOnesToo(const OperatorInfo& info, Arguments arguments, Size size,
     return false;
   }
   try {
-    torch::jit::Stack stack = MakeStack(info, arguments, size, Fill::kOnes);
+    torch::jit::Stack stack =
+        MakeStack(info, arguments, size, Outputs::kSized, Fill::kOnes);
     RunOnCpu(info, &stack);
   } catch (const c10::Error& other) {
     return other.what_without_backtrace() == text;
@@ -482,27 +494,26 @@ void TryOnCpu(const OperatorInfo& info, Arguments arguments,
 
 bool TryOutputsOnCpu(const OperatorInfo& info, Arguments arguments) {
   if (MayWriteOutOfBounds(info, arguments) || !IsTried(info)) return false;
-  // The kernel resizes an output, whatever its size is.
-  std::vector<c10::IValue> tried = arguments.vec();
-  for (size_t i = 0; i < tried.size(); ++i) {
-    if (!info.arguments[i].is_out || !tried[i].isTensor()) continue;
-    const at::Tensor& out = tried[i].toTensor();
-    if (out.numel() > kMostElements) {
-      tried[i] = at::empty({0}, out.scalar_type());
+  Outputs outputs = Outputs::kSized;
+  Size size = SizeOfStandIns(info, arguments, /*result_elements=*/0);
+  if (size != Size::kExact) {
+    // Lists of outputs cannot be empty.
+    for (size_t i = 0; i < arguments.size(); ++i) {
+      if (info.arguments[i].is_out && !arguments[i].isTensor()) return false;
     }
+    outputs = Outputs::kEmpty;
+    size = SizeOfStandIns(info, arguments, /*result_elements=*/0, outputs);
   }
-  const Size size = SizeOfStandIns(info, tried, /*result_elements=*/0);
   if (size == Size::kNone) return false;
   try {
-    torch::jit::Stack stack = MakeStack(info, tried, size);
-    for (size_t i = 0; i < arguments.size() && size == Size::kSmall; ++i) {
-      if (!info.arguments[i].is_out || !stack[i].isTensor()) continue;
-      stack[i] = at::empty({0}, stack[i].toTensor().scalar_type());
-    }
+    torch::jit::Stack stack = MakeStack(info, arguments, size, outputs);
     RunOnCpu(info, &stack);
-    return size == Size::kExact;
+    return true;
   } catch (const c10::Error& error) {
-    if (IsAboutTheCall(error, size) || IsAboutOutputs(error)) throw;
+    if (IsAboutOutputs(error) ||
+        (outputs == Outputs::kSized && IsAboutTheCall(error, size))) {
+      throw;
+    }
   } catch (const std::exception&) {
   }
   return false;

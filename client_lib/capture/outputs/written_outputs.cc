@@ -3,6 +3,7 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/native/Resize.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -168,13 +169,8 @@ class WrittenOutputs {
 
   // Returns whether the output had another size.
   static bool ResizeOut(const at::Tensor& out, const c10::DimVector& sizes) {
-    if (out.sizes() == c10::IntArrayRef(sizes)) return false;
-    if (out.numel() != 0) {
-      TORCH_WARN(
-          "An output with one or more elements was resized since it had shape ",
-          out.sizes(), ", which does not match the required output shape ",
-          c10::IntArrayRef(sizes), ".");
-    }
+    // Warns if the output has elements.
+    if (!at::native::resize_output_check(out, sizes)) return false;
     out.resize_(sizes);
     return true;
   }
