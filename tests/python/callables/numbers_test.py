@@ -225,7 +225,7 @@ class TapeTest(unittest.TestCase):
         numbers = function(*[tape.leaf(i) for i in range(len(leaves))])
         return Program(tape, (), list(_bits_of([float.__float__(one) for one in numbers])))
 
-    def learnt(self, function, *captures):
+    def learned(self, function, *captures):
         before = self.program(captures[0], function)
         for leaves in captures[1:]:
             program = self.program(leaves, function)
@@ -240,7 +240,7 @@ class TapeTest(unittest.TestCase):
             correction = 1 - 0.9**count
             return [-rate, (rate / correction) * -1, correction**0.5, 1e-8, 1 - rate * 0.01]
 
-        program = self.learnt(function, (0.1, 1.0), (0.05, 2.0))
+        program = self.learned(function, (0.1, 1.0), (0.05, 2.0))
         places = program.places()
         for leaves in ((0.3, 7.0), (0.1, 1.0), (1e-9, 5000.0)):
             values = program.calculate(leaves)
@@ -251,10 +251,10 @@ class TapeTest(unittest.TestCase):
 
     def test_a_number_with_two_origins_is_captured_again(self):
         function = lambda rate, decay: [rate * 2, decay]
-        program = self.learnt(function, (0.1, 0.2), (0.2, 0.4))
+        program = self.learned(function, (0.1, 0.2), (0.2, 0.4))
         self.assertIsNone(program.calculate((0.3, 0.5)))
         self.assertIsNotNone(program.calculate((0.3, 0.6)))
-        program = self.learnt(function, (0.1, 0.2), (0.2, 0.4), (0.3, 0.5))
+        program = self.learned(function, (0.1, 0.2), (0.2, 0.4), (0.3, 0.5))
         places = program.places()
         self.assertEqual(
             [program.calculate((1.0, 5.0))[place] for place in places], list(_bits_of([2.0, 5.0]))
@@ -262,22 +262,22 @@ class TapeTest(unittest.TestCase):
 
     def test_a_leaf_that_did_not_change_is_no_constant(self):
         function = lambda rate, count: [rate, rate / count]
-        program = self.learnt(function, (0.1, 1.0), (0.1, 2.0))
+        program = self.learned(function, (0.1, 1.0), (0.1, 2.0))
         self.assertIsNotNone(program.calculate((0.1, 9.0)))
         self.assertIsNone(program.calculate((0.2, 9.0)))
 
     def test_a_number_of_unknown_origin_has_no_program(self):
-        self.assertIsNone(self.learnt(lambda rate: [math.sqrt(rate)], (0.1,), (0.2,)))
+        self.assertIsNone(self.learned(lambda rate: [math.sqrt(rate)], (0.1,), (0.2,)))
 
     def test_a_comparison_must_have_the_same_answer(self):
         function = lambda rate: [rate if rate > 0.5 else rate * 2]
-        program = self.learnt(function, (0.6,), (0.7,))
+        program = self.learned(function, (0.6,), (0.7,))
         self.assertIsNotNone(program.calculate((0.8,)))
         self.assertIsNone(program.calculate((0.4,)))
-        self.assertIsNone(self.learnt(function, (0.4,), (0.7,)))
+        self.assertIsNone(self.learned(function, (0.4,), (0.7,)))
 
     def test_zeros_with_signs_differ(self):
-        program = self.learnt(lambda rate: [0.0 * rate, -0.0 + rate], (1.0,), (2.0,))
+        program = self.learned(lambda rate: [0.0 * rate, -0.0 + rate], (1.0,), (2.0,))
         # The first number may be a constant or the product, which differ here.
         self.assertIsNone(program.calculate((-3.0,)))
         self.assertIsNotNone(program.calculate((3.0,)))
@@ -293,7 +293,7 @@ class TapeTest(unittest.TestCase):
         tape = Tape((0.0,))
         with self.assertRaises(ZeroDivisionError):
             1 / tape.leaf(0)
-        program = self.learnt(lambda rate: [1 / rate], (1.0,), (2.0,))
+        program = self.learned(lambda rate: [1 / rate], (1.0,), (2.0,))
         self.assertIsNone(program.calculate((0.0,)))
 
 
