@@ -58,6 +58,7 @@ class CallErrorsTest(RemoteCase):
         labels = torch.zeros(5, dtype=torch.int64)
         image, kernel = ones(1, 2, 5, 5), ones(2, 2, 3, 3)
         torch.cummax(ones(3).to(self.device), 0)
+        functional.max_pool3d(ones(1, 2, 2, 2, 2).to(self.device), 1)
         for call, operands in (
             (lambda x: torch.cummax(x, 4), (ones(3),)),
             (lambda x: torch.cummax(x, 4), (ones(90, 90),)),
@@ -66,6 +67,7 @@ class CallErrorsTest(RemoteCase):
             (lambda x, a, b: x.addr_(a, b), (ones(3, 5), ones(5), ones(10))),
             (lambda x, y, w: functional.multi_margin_loss(x, y, weight=w), (ones(5, 4), labels, ones(5))),
             (lambda x: functional.max_pool3d(x, 1), (ones(0, 1, 2, 10),)),
+            (lambda x: functional.max_pool3d(x, 0), (ones(1, 2, 2, 2, 2),)),
             (lambda x: functional.gelu(x, approximate="some"), (ones(2),)),
             (lambda x, w: functional.conv_transpose1d(x, w, output_padding=1), (image[0], kernel[0])),
             (lambda x, w: functional.conv_transpose2d(x, w, output_padding=1), (image, kernel)),

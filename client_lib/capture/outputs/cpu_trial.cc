@@ -269,7 +269,13 @@ std::string KeyOf(const OperatorInfo& info, Arguments arguments) {
   for (size_t i = 0; i < arguments.size(); ++i) {
     const c10::IValue& value = arguments[i];
     key.push_back('|');
-    if (value.isTensor() || value.isList()) {
+    if (value.isIntList()) {
+      // A factory's sizes are many, and checked elsewhere.
+      if (info.handle.schema().arguments()[i].name() == "size") continue;
+      for (const int64_t number : value.toIntVector()) {
+        absl::StrAppend(&key, number, ",");
+      }
+    } else if (value.isTensor() || value.isList()) {
       ForEachTensor(value, [&](const at::Tensor& tensor) {
         if (!tensor.defined()) return key.push_back('-');
         key.push_back(static_cast<char>(tensor.scalar_type()));
