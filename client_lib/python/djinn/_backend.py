@@ -340,12 +340,13 @@ def _divide(graph):
         uses_local = any(one in local for one in inputs)
         remote = any(any(map(_is_remote, _tensors_of(one))) for one in inputs)
         results = [_is_local(one) for one in _tensors_of(node)]
-        if not is_late:
-            made = any(parts.get(one) == _CAPTURED for one in inputs)
-            is_late = (uses_local and (remote or made)) or (remote and any(results))
         # A number that is made here becomes a constant of what is captured.
         makes_local = any(one.dim() for one, local in zip(_tensors_of(node), results) if local)
-        parts[node] = _LATE if is_late else _HOST if uses_local or makes_local else _CAPTURED
+        is_host = uses_local or makes_local
+        if not is_late:
+            made = any(parts.get(one) == _CAPTURED for one in inputs)
+            is_late = (is_host and (remote or made)) or (remote and any(results))
+        parts[node] = _LATE if is_late else _HOST if is_host else _CAPTURED
         if parts[node] != _CAPTURED and any(results):
             local.add(node)
     if set(parts.values()) <= {_CAPTURED}:

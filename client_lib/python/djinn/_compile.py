@@ -183,13 +183,16 @@ class CompiledCallable:
         if environment.optimizers is None:
             return self._callable.replay(*call)
 
+        program = None
+
         def values(captured_graph):
+            nonlocal program
             program = self._programs.get(captured_graph)
             return None if program is None else program.calculate(leaves)
 
         found = self._callable.replay(*call, values)
         if found is not None:
-            environment.optimizers.count(self._programs[found[0]].increments)
+            environment.optimizers.count(program.increments)
         return found
 
     def _learn(self, captured_graph, tracing):
@@ -538,8 +541,8 @@ def compile(function):
     The function must only call operators on one device, and these must depend only on the
     metadata of its arguments and on the objects that it refers to: modules, optimizers,
     tensors and plain values in its closure, its defaults and the globals that it names. Djinn
-    inspects these before every call, and a change of them, such as another learning rate or
-    eval(), makes another call. If Djinn detects something that it cannot replay (a value that
+    inspects these before every call, and a change of them, such as eval(), makes another call.
+    The floats of PyTorch's optimizers and their counts of steps may differ. If Djinn detects something that it cannot replay (a value that
     is read, a shape that depends on data, a tensor of this process that is used), it calls the
     function as if it were not registered, and statistics()["refusal"] gives the reason. Side
     effects that it cannot detect, such as a print, do not happen in a replay.

@@ -57,7 +57,7 @@ class Environment(Watch):
         self.reads_variables = search.reads_variables
         self.optimizers = None
         if varies and not self.reads_variables:
-            self.optimizers = find_optimizers(self._objects, search.attributes())
+            self.optimizers = find_optimizers(self, search.things(), search.attributes())
         if self.optimizers is not None:
             self.leave_out(self.optimizers.places())
 
@@ -115,6 +115,10 @@ class _Search:
         self.reads_variables = functions.searches or may_read_variables(
             self._seen, functions.attributes
         )
+
+    def things(self):
+        """Returns everything that was found."""
+        return list(self._seen.values())
 
     def attributes(self):
         """Returns the names of attributes in the code that was looked through."""

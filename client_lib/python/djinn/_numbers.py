@@ -9,10 +9,13 @@ of a step has places for numbers, and each replay calculates them anew, without 
 - A Program finds, for each number among the operators' arguments, the calculations that had this
   value. It is made after two captures, and keeps those that had it in both.
 - A replay repeats the Tape with the floats and counts of that time. If the calculations that are
-  left for a place disagree, or a comparison has another answer, the call is captured once more.
+  left for a place disagree, a comparison has another answer, or a float changes for the first time,
+  the call is captured once more.
 
-Only optimizers of PyTorch whose code does nothing but arithmetic with its floats take part, and
-only if no other code of the call looks at their parameter groups.
+A calculation that a Tape does not note, such as math.sqrt(), shows when its result changes. Code
+that rounds could hide that. So only optimizers of PyTorch whose code does nothing but arithmetic
+with its floats take part, and only if no other code of the call can get at their parameter groups
+or at a scheduler.
 """
 
 import operator
@@ -20,6 +23,7 @@ import struct
 
 import torch
 from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree
 
 # NAdam and ASGD keep further values in tensors of this process, LBFGS and Adafactor read values.
 _OPTIMIZERS = (
@@ -32,8 +36,18 @@ _OPTIMIZERS = (
     torch.optim.RMSprop,
     torch.optim.SGD,
 )
-# The attribute by which code reaches an optimizer's floats.
-_GROUPS = "param_groups"
+# The attributes by which code reaches an optimizer's floats.
+_WAYS_TO_FLOATS = frozenset(("param_groups", "state_dict"))
+# What optimizers do with their counts besides reading them by item().
+_COUNTING = frozenset(
+    (
+        torch.Tensor.add_,
+        torch.Tensor.__iadd__,
+        torch.Tensor.is_cpu.__get__,
+        torch.Tensor.device.__get__,
+        torch._foreach_add_,
+    )
+)
 # Float32 counts exactly up to here.
 _MAX_COUNT = 1 << 24
 
@@ -217,8 +231,10 @@ class Optimizers:
         self.counters = list({id(one): one for one in counters}.values())
         self._positions = {id(one): i for i, one in enumerate(self.counters)}
         self._versions = None
-        # The different counts, and for each counter the index of its count among these.
+        # The different counts, a counter that has each, and for each counter the index of its
+        # count among these.
         self._counts = ()
+        self._examples = ()
         self._kinds = ()
 
     def places(self):
@@ -230,7 +246,9 @@ class Optimizers:
         floats = [group.get(key) for group, key in self._floats]
         if any(type(one) is not float for one in floats):
             return None
-        if self._versions != [one._version for one in self.counters]:
+        if self._versions != [one._version for one in self.counters] or self._counts != tuple(
+            [one.item() for one in self._examples]  # .data has no version.
+        ):
             self._read_counters()
         return (*floats, *self._counts), self._kinds
 
@@ -259,6 +277,7 @@ class Optimizers:
         counts = [one.item() for one in self.counters]
         indices = {count: i for i, count in enumerate(dict.fromkeys(counts))}
         self._counts = tuple(indices)
+        self._examples = [self.counters[counts.index(count)] for count in indices]
         self._kinds = tuple(map(indices.get, counts))
 
 
@@ -271,13 +290,24 @@ def _is_counter(step):
     )
 
 
-def find_optimizers(things, names):
+def find_optimizers(watch, things, names):
     """Returns the Optimizers among the things that a function refers to, or None.
 
-    `names` are the attributes that the program's code names.
+    `watch` says where things are held, and `names` are the attributes that the program's code
+    names.
     """
     optimizers = [thing for thing in things if type(thing) in _OPTIMIZERS]
-    if not optimizers or _GROUPS in names:
+    if not optimizers or not _WAYS_TO_FLOATS.isdisjoint(names):
+        return None
+    if any(isinstance(thing, torch.optim.lr_scheduler.LRScheduler) for thing in things):
+        return None
+    lists = [optimizer.param_groups for optimizer in optimizers]
+    groups = [group for groups in lists for group in groups]
+    holders = [vars(optimizer) for optimizer in optimizers] + lists
+    if watch.is_held_elsewhere(lists + groups, holders):
+        return None
+    parts = {id(part) for thing in things if type(thing) is tuple for part in thing}
+    if not parts.isdisjoint(map(id, lists + groups)):
         return None
     return Optimizers(optimizers)
 
@@ -319,7 +349,10 @@ class _Tracing(TorchFunctionMode):
         )
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
-        if func is torch.Tensor.item and (leaf := self._optimizers.leaf_of(args[0])) is not None:
+        if func is not torch.Tensor.item:
+            if func not in _COUNTING and any(map(self._is_counter, _pytree.tree_leaves((args, kwargs)))):
+                self.tape.is_lost = True
+        elif (leaf := self._optimizers.leaf_of(args[0])) is not None:
             count, now = self.tape.leaves[leaf], func(*args)
             if now == count:
                 return self.tape.leaf(leaf)
@@ -328,6 +361,9 @@ class _Tracing(TorchFunctionMode):
             self.tape.is_lost = True
             return now
         return func(*args, **(kwargs or {}))
+
+    def _is_counter(self, thing):
+        return self._optimizers.leaf_of(thing) is not None
 
 
 class Program:
@@ -342,6 +378,9 @@ class Program:
             found.setdefault(value, set()).add(index)
         # For each number: whether it may be a constant, and the calculations that may be it.
         self._origins = [(True, frozenset(found.get(one, ()))) for one in bits]
+        self._leaves = _bits_of(tape.leaves)
+        # The leaves of which the captures had one value only.
+        self._fixed = set(range(len(self._leaves)))
         self._groups = []
 
     def is_like(self, before):
@@ -361,6 +400,7 @@ class Program:
                 self._origins, before._origins, self._bits, before._bits
             )
         ]
+        self._fixed = {one for one in before._fixed if self._leaves[one] == before._leaves[one]}
         return all(constant or calculations for constant, calculations in self._origins)
 
     def places(self):
@@ -377,6 +417,9 @@ class Program:
 
     def calculate(self, leaves):
         """Returns the numbers as bits, or None if the call must be captured again."""
+        now = _bits_of(leaves)
+        if any(now[one] != self._leaves[one] for one in self._fixed):
+            return None
         values = self._tape.repeat(leaves)
         if values is None:
             return None

@@ -62,7 +62,7 @@ def _separate_tensor(node, name, device_type):
     example = _example_of(node)
     if not _is_on(example, device_type) or node.kwargs.get("requires_grad"):
         return False
-    if not example.numel() and not any(map(_is_symbolic, example.shape)):
+    if not any(map(_is_symbolic, example.shape)) and not example.numel():
         # Nothing needs to be sent.
         options = {"dtype": example.dtype, "device": example.device}
         made = _before(node, torch.empty, (tuple(example.shape),), options, example)

@@ -172,6 +172,16 @@ class Watch:
             self._places = frozenset(map(id, places))
         return id(place) in self._places
 
+    def is_held_elsewhere(self, things, holders):
+        """Returns whether something besides these dictionaries and lists holds one of the things."""
+        wanted, known = set(map(id, things)), set(map(id, holders))
+        held = [(mapping, one) for mapping, _, others in self._items.values() for one in others]
+        held += [(owner, one) for owner, _, one in self._class_items + self._attributes]
+        held += [(sequence, one) for sequence, _, one in self._elements]
+        held += [(one, one.cell_contents) for one, _ in self._cells]
+        held += [(sequence, one) for sequence, _, others in self._lists for _, one in others]
+        return any(id(one) in wanted and id(holder) not in known for holder, one in held)
+
     def has_one_of(self, kinds):
         """Whether an object of these classes is part of it."""
         return any(isinstance(one, kinds) for one in self._objects)

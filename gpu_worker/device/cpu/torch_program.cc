@@ -41,6 +41,22 @@ bool WritesInOrder(const c10::FunctionSchema& schema) {
   return absl::c_linear_search(kNames, name);
 }
 
+// Returns the switches that calls on a CPU depend on. Programs often set
+// others, such as cudnn.deterministic, and then need no turn of their own.
+srg::Switches SwitchesOfCpu(srg::Switches switches) {
+  switches.cudnn_disabled = false;
+  switches.cudnn_deterministic = false;
+  switches.cublas_fp16_accumulation = false;
+  switches.cublas_fp16_sums = srg::ReducedSums::kDefault;
+  switches.cublas_bf16_sums = srg::ReducedSums::kDefault;
+  using Products = srg::Switches::Products;
+  for (const Products place :
+       {Products::kCudaMatmul, Products::kCudaConv, Products::kCudaRnn}) {
+    switches.precisions[place] = srg::Float32Precision::kDefault;
+  }
+  return switches;
+}
+
 }  // namespace
 
 bool IsSmall(const c10::FunctionSchema& schema, const srg::Node& node) {
@@ -96,7 +112,7 @@ absl::Status TorchProgram::Execute(uint32_t node, const NodeInput& input,
   const CpuCall& call = calls_[node];
   std::optional<OneThread> one;
   if (input.fast ? call.small : call.in_order) one.emplace();
-  const SwitchScope switches(input.switches);
+  const SwitchScope switches(SwitchesOfCpu(input.switches));
   if (input.fast && call.attention.has_value()) {
     const std::optional<absl::Status> done =
         call.attention->Run(input, results);
@@ -114,7 +130,7 @@ absl::Status TorchProgram::Execute(uint32_t node, const NodeInput& input,
 bool TorchProgram::ExecutePrepacked(const RowsByMatrix& product,
                                     const NodeInput& input,
                                     std::vector<NodeResult>* results) const {
-  if (input.switches != srg::Switches() ||
+  if (SwitchesOfCpu(input.switches) != srg::Switches() ||
       product.row_count() < PrepackedLinear::kLeastRows ||
       !prepacked_->Suits(product)) {
     return false;

@@ -341,6 +341,21 @@ class BackendTest(RemoteCase):
                 self.check(_Counted(function), function, lambda: [torch.randn(2, 3, 4)])
 
     @torch.no_grad()
+    def test_constants_of_other_sizes(self):
+        def by_size(x):
+            return x[[0, x.shape[0] - 1]] * 2
+
+        def counted(x):
+            y = torch.cat([x, x])
+            return y * torch.arange(y.size(0)).to(x.device)[:, None] + 1
+
+        for function in (by_size, counted):
+            with self.subTest(function.__name__):
+                compiled = _Counted(function)
+                for rows in (3, 4, 5, 5, 5):
+                    self.check(compiled, function, lambda: [torch.randn(rows, 2)], replays=0)
+
+    @torch.no_grad()
     def test_arguments_without_elements_or_contents(self):
         for compiled in (_Counted(lambda x: x * 2), djinn.compile(lambda x: x * 2)):
             self.check(compiled, lambda x: x * 2, lambda: [torch.zeros(0, 3)])
