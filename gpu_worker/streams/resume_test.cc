@@ -236,6 +236,27 @@ TEST_F(WorkerCoreTest, ALostSessionGivesItsMemoryToOneThatNeedsIt) {
   EXPECT_TRUE(other->WaitCompleted(other->Free({1})));
 }
 
+TEST_F(WorkerCoreTest, LostSessionsAreNotEndedForMemoryThatTheyDoNotHave) {
+  std::unique_ptr<TestClient> gone = Open("gone");
+  std::unique_ptr<TestClient> other = Open("other");
+  std::unique_ptr<TestClient> asking = Open("asking", "t2");
+  EXPECT_TRUE(gone->WaitCompleted(gone->Create(1, 4096)));
+  EXPECT_TRUE(other->WaitCompleted(other->Create(1, kHalf)));
+  EXPECT_TRUE(asking->WaitCompleted(asking->Create(1, 4096)));
+  Break(gone.get());
+  clock_.Advance(absl::Seconds(2));
+  EXPECT_TRUE(WaitUntil(
+      [this] { return core_->Snapshot().free_bytes() == kHalf - 4096; }));
+  std::unique_ptr<TestClient> more = Open("more", "t2");
+  // One byte more than there would be.
+  more->Create(1, kHalf - 4095);
+  EXPECT_EQ(more->ReadError(1).reason(), "DEVICE_MEMORY");
+  EXPECT_EQ(core_->detached_sessions(), 1u);
+  more->Create(2, kHalf - 8191);
+  EXPECT_EQ(more->ReadError(2).reason(), "");
+  EXPECT_EQ(core_->detached_sessions(), 0u);
+}
+
 TEST_F(WorkerCoreTest, ALostSessionThatResumesIsLostNoMore) {
   std::unique_ptr<TestClient> back = Open("back");
   std::unique_ptr<TestClient> other = Open("other");
