@@ -35,9 +35,6 @@ constexpr absl::Duration kStartTimeout = absl::Seconds(60);
 // Time that the local coordinator may take to open the session, and to grant a
 // lease. Both take milliseconds on an idle machine.
 constexpr absl::Duration kLocalTimeout = absl::Seconds(30);
-// A lease of the cluster that the device did not take is returned after this
-// time.
-constexpr absl::Duration kOfferLife = absl::Seconds(10);
 // Time that a question whether the cluster has a worker again may wait.
 constexpr absl::Duration kAskTimeout = absl::Seconds(5);
 
@@ -136,15 +133,17 @@ class FallbackLink : public CoordinatorLink, private CoordinatorEvents {
                        "a local fallback has one worker");
     }
     const Deadline deadline(timeout);
-    if (auto offered = TakeOffer(request.virtual_device(), timeout)) {
-      return *std::move(offered);
-    }
+    const uint32_t number = request.virtual_device();
+    const bool was_here = IsHere(number);
+    if (auto offered = TakeOffer(number, timeout)) return *std::move(offered);
     absl::Status why =
         MakeError(absl::StatusCode::kUnavailable, "COORDINATOR_UNREACHABLE",
                   "the cluster's coordinator was not reached");
     if (in_cluster_) {
       absl::StatusOr<v1::LeaseGranted> granted =
           AskCluster(request, std::min(options_.patience, timeout / 2));
+      // The device may have left for an offer that has gone meanwhile.
+      if (granted.ok() && was_here) NoteWentBack(number);
       if (granted.ok() || !MeansNoWorker(granted.status())) return granted;
       why = granted.status();
     }
@@ -264,6 +263,11 @@ class FallbackLink : public CoordinatorLink, private CoordinatorEvents {
   bool IsHere(uint32_t virtual_device) {
     MutexLock lock(&mu_);
     return !in_cluster_ || devices_.contains(virtual_device);
+  }
+
+  void NoteWentBack(uint32_t virtual_device) {
+    MutexLock lock(&mu_);
+    went_back_[virtual_device] = Clock::Real()->Monotonic();
   }
 
   // Returns the cluster's error, and adds why there is no local worker either.
@@ -393,10 +397,9 @@ class FallbackLink : public CoordinatorLink, private CoordinatorEvents {
       if (cancelled_) return absl::CancelledError("the session closes");
       Device& device = devices_[request.virtual_device()];
       device.request = request;
-      const auto taken = offer_taken_.find(request.virtual_device());
-      device.stays =
-          taken != offer_taken_.end() &&
-          Clock::Real()->Monotonic() - taken->second < kUnreachedLife;
+      const auto went = went_back_.find(request.virtual_device());
+      device.stays = went != went_back_.end() &&
+                     Clock::Real()->Monotonic() - went->second < kUnreachedLife;
       // The device may hold other contents when it goes back.
       device.request.clear_contents();
       device.lease_id = granted->lease().lease_id();
@@ -457,9 +460,6 @@ class FallbackLink : public CoordinatorLink, private CoordinatorEvents {
         }
         offer = std::move(found->second.offer);
         local_lease = found->second.lease_id;
-        if (offer.has_value()) {
-          offer_taken_[virtual_device] = Clock::Real()->Monotonic();
-        }
         devices_.erase(found);
         break;
       }
@@ -467,6 +467,7 @@ class FallbackLink : public CoordinatorLink, private CoordinatorEvents {
     // The device asks because it has lost the local worker, or leaves it.
     ReturnLocal(local_lease);
     if (offer.has_value()) {
+      NoteWentBack(virtual_device);
       log::Info(
           "the cluster has a worker again",
           {{"device", virtual_device}, {"worker", offer->lease().worker_id()}});
@@ -502,7 +503,8 @@ class FallbackLink : public CoordinatorLink, private CoordinatorEvents {
       if (found == devices_.end() || cancelled_) return;
       Device& device = found->second;
       if (device.offer.has_value()) {
-        if (Clock::Real()->Monotonic() - device.offered < kOfferLife) return;
+        const absl::Duration age = Clock::Real()->Monotonic() - device.offered;
+        if (age < options_.offer_life) return;
         // The device stays here. Another one may use the worker.
         stale = device.offer->lease().lease_id();
         device.offer.reset();
@@ -551,8 +553,8 @@ class FallbackLink : public CoordinatorLink, private CoordinatorEvents {
   bool starting_ ABSL_GUARDED_BY(mu_) = false;
   std::shared_ptr<Local> local_ ABSL_GUARDED_BY(mu_);
   std::map<uint32_t, Device> devices_ ABSL_GUARDED_BY(mu_);
-  // The time when a device took its last offer.
-  std::map<uint32_t, absl::Duration> offer_taken_ ABSL_GUARDED_BY(mu_);
+  // The time when a device that was here last got a lease of the cluster.
+  std::map<uint32_t, absl::Duration> went_back_ ABSL_GUARDED_BY(mu_);
   // The worker processes of the cluster's leases, and those not reached.
   std::map<std::string, Process> granted_ ABSL_GUARDED_BY(mu_);
   std::map<Process, Unreached> unreached_ ABSL_GUARDED_BY(mu_);

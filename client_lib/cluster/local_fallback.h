@@ -9,7 +9,7 @@
 // worker, the link ends the local lease with FALLBACK_ENDED. The device reads
 // its values back, binds again, and installs them there. A device stays, and
 // gets no further offer, if it cannot be replayed, or comes back within a
-// minute because it could not go on at the offered worker.
+// minute because it could not go on at the cluster's worker.
 //
 // Each change is logged, and reported to the cluster's operators. Without this
 // link there is no fallback.
@@ -50,6 +50,9 @@ struct FallbackOptions {
   std::function<absl::StatusOr<LocalCluster>(const std::string& session_id,
                                              absl::Duration timeout)>
       start;
+  // Time for which a device may leave its local worker before the lease that
+  // the cluster granted it is returned. One that takes longer asks again.
+  absl::Duration offer_life = absl::Seconds(10);
 };
 
 // The two halves of a session with a fallback.

@@ -164,6 +164,15 @@ class LocalFallbackTest : public testing::Test {
       MutexLock lock(&local_->mu);
       local_->worker = "local-0";
     }
+    Link(absl::Seconds(10));
+  }
+  ~LocalFallbackTest() override {
+    // No callback may come after the events are destroyed.
+    (void)links_.link->Close(absl::ZeroDuration());
+  }
+
+  // Makes new links.
+  void Link(absl::Duration offer_life) {
     links_ = WithFallback(
         std::make_unique<FakeLink>("cluster", cluster_),
         std::make_unique<FakeConnector>("to the cluster"),
@@ -176,11 +185,8 @@ class LocalFallbackTest : public testing::Test {
            return LocalCluster{
                nullptr, std::make_unique<FakeLink>("local", local_),
                std::make_unique<FakeConnector>("to this machine")};
-         }});
-  }
-  ~LocalFallbackTest() override {
-    // No callback may come after the events are destroyed.
-    (void)links_.link->Close(absl::ZeroDuration());
+         },
+         .offer_life = offer_life});
   }
 
   void Open() {
@@ -300,6 +306,29 @@ TEST_F(LocalFallbackTest, DeviceThatComesBackAtOnceGetsNoFurtherOffer) {
   cluster_->AwaitAsked(3);
   MutexLock lock(&cluster_->mu);
   EXPECT_EQ(cluster_->device, 1u);
+}
+
+TEST_F(LocalFallbackTest, DeviceWhoseOfferHasGoneMayComeBackOnceToo) {
+  Link(/*offer_life=*/absl::ZeroDuration());
+  Open();
+  cluster_->Refuse(NoWorker());
+  ASSERT_TRUE(Request(0).ok());
+  cluster_->Refuse(absl::OkStatus());
+  EXPECT_THAT(events_.WaitEnded(), HasSubstr(kFallbackEnded));
+  cluster_->AwaitReturned(1);
+  // The device has left by now, and asks for another lease.
+  const auto there = Request(0);
+  ASSERT_TRUE(there.ok());
+  ASSERT_EQ(there->lease().worker_id(), "w0");
+  links_.link->ReturnLease(there->lease().lease_id(), true);
+  cluster_->Refuse(NoWorker());
+  ASSERT_EQ(Request(0)->lease().worker_id(), "local-0");
+  ASSERT_EQ(Request(1)->lease().worker_id(), "local-0");
+  for (int i = 0; i < 5; ++i) {
+    cluster_->AwaitAsked(1);
+    MutexLock lock(&cluster_->mu);
+    EXPECT_EQ(cluster_->device, 1u);
+  }
 }
 
 TEST_F(LocalFallbackTest, LocalDeviceGetsNoFurtherWorkers) {

@@ -157,9 +157,11 @@ def metrics_page(texts):
 _REASON = re.compile(
     r'(?:"([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)")|'
     r'(?:StatusCode::k\w+,|Declined\(|set_reason\()\s*"([A-Z]{4,})"')
-# Literals of this form that name something else: variables, modes, tables of SQL.
+# Literals of this form that name something else: variables, modes, tables of SQL, options of the
+# kernel.
 _NO_REASON = re.compile(r"DJINN_|OMP_|GOMP_|TSI_|PHASE_|GRPC_|TORCH_|KMP_|MKL_|CUDA_|LD_|"
-                        r"UNARY_|PRIORITY_CLASS_|XDG_|NVIDIA_|OPENBLAS_|DATA_TYPE_|ATEN_|DNNL_")
+                        r"UNARY_|PRIORITY_CLASS_|XDG_|NVIDIA_|OPENBLAS_|DATA_TYPE_|ATEN_|DNNL_|"
+                        r"PYTORCH_|SO_|RLIMIT_|PR_SET_")
 
 
 def _code(text, start):

@@ -33,7 +33,11 @@ class ReferenceTest(unittest.TestCase):
         texts = {"common/a.cc": 'return MakeError(absl::StatusCode::kNotFound, "NO_A",\n'
                                 ' absl::StrCat("no such a ", 1));\n'
                                 'return LimitExceeded("A_MEMORY", "many as", 1, 2, 3);\n'
-                                'getenv("SOME_VARIABLE");'}
+                                'getenv("SOME_VARIABLE");\n'
+                                'SystemError("SO_RCVTIMEO");\n'
+                                'SystemError("RLIMIT_CORE");\n'
+                                'SystemError("PR_SET_DUMPABLE");\n'
+                                'Has("PYTORCH_CUDA_ALLOC_CONF");\n'}
         self.assertEqual(reference.reasons(texts), {
             "NO_A": ({"NOT_FOUND"}, {"common"}, ["no such a…"]),
             "A_MEMORY": ({"RESOURCE_EXHAUSTED"}, {"common"}, ["many as"]),

@@ -31,7 +31,7 @@ WorkerCore::WorkerCore(WorkerCoreOptions options, Device* device, Clock* clock,
       contents_(options_.max_contents, clock),
       relief_(
           &memory_, &contents_, [this] { NotifyChange(); },
-          [this] { return streams_.EndLost(); }),
+          [this](uint64_t missing) { return streams_.EndLost(missing); }),
       graphs_(options_.graph_cache),
       proofs_(device, random, options_.max_challenges),
       offers_({.offer_timeout = options_.offer_timeout,

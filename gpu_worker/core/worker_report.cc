@@ -88,7 +88,7 @@ uint64_t WorkerReport::LostBytes(uint64_t used_contents,
   for (const auto& [lease_id, entry] : sessions) {
     const SessionQuota& quota = entry.session->quota();
     const uint64_t shared = quota.used(StorageClass::kContent).bytes;
-    if (entry.lost) {
+    if (entry.lost && !entry.session->executing()) {
       lost_contents += shared;
       own += quota.used() - std::min(quota.used(), shared);
     } else {

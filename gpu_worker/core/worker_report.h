@@ -64,8 +64,10 @@ class WorkerReport {
                                         absl::Duration now) const;
   // Returns the bytes of the sessions' storages that are known to be caches.
   static uint64_t CacheBytes(const StreamTable::SessionMap& sessions);
-  // Returns at least how many bytes the end of all lost sessions would free.
-  // Sessions and others together use `used_contents` bytes of contents.
+  // Returns about how many bytes StreamTable::EndLost() could free now: what
+  // all lost sessions hold that are not executing a message. Others may use
+  // some of it, too, such as a transfer under way; contents that other sessions
+  // use are left out. All together use `used_contents` bytes of contents.
   static uint64_t LostBytes(uint64_t used_contents,
                             const StreamTable::SessionMap& sessions);
 

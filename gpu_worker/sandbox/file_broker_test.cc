@@ -2,14 +2,12 @@
 #include "gpu_worker/sandbox/file_broker.h"
 
 #include <fcntl.h>
-#include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstddef>
 #include <filesystem>
 #include <string>
 #include <thread>
@@ -173,25 +171,16 @@ TEST_F(FileBrokerTest, EndsWithItsProcess) {
   EXPECT_EQ(prctl(PR_SET_CHILD_SUBREAPER, 0), 0);
 }
 
-// Has the call fail in this process and in its children.
-bool FailCall(uint32_t call, uint32_t error) {
-  sock_filter code[] = {
-      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | error),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
-  const sock_fprog program = {4, code};
-  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
-         prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
-}
-
 TEST_F(FileBrokerTest, KernelWithoutLandlockIsNamed) {
   // Older kernels do not know the call; others were started without it.
   for (const uint32_t error : {ENOSYS, EOPNOTSUPP}) {
     int ends[2];
     ASSERT_EQ(pipe(ends), 0);
     const int status = InChild([&] {
-      if (!FailCall(SYS_landlock_create_ruleset, error)) return kNoSandbox;
+      if (!SetResultOfCall(SYS_landlock_create_ruleset,
+                           SECCOMP_RET_ERRNO | error)) {
+        return kNoSandbox;
+      }
       absl::StatusOr<FileBroker> broker = FileBroker::Fork();
       if (!broker.ok()) return kNoSandbox;
       const absl::Status confined = broker->Confine(rules_);

@@ -55,13 +55,17 @@ void AddFolder(const fs::path& folder, std::set<std::string>* folders) {
   std::error_code error;
   const fs::path real = fs::canonical(folder, error);
   if (error) return;
-  for (const fs::path& name : {folder.lexically_normal(), real}) {
-    // A rule for these would hold for everything.
-    if (name.has_relative_path()) folders->insert(name);
-  }
   // Many systems have both names for one folder, and the loader uses either.
-  const std::string other(absl::StripPrefix(real.native(), "/usr"));
-  if (fs::exists(other, error)) folders->insert(other);
+  const fs::path other(std::string(absl::StripPrefix(real.native(), "/usr")));
+  for (const fs::path& name : {folder.lexically_normal(), real, other}) {
+    // The broker compares names without a final slash.
+    const fs::path plain = name.has_filename() ? name : name.parent_path();
+    // A rule for the root would hold for everything.
+    if (!plain.is_absolute() || !plain.has_relative_path()) continue;
+    // The folder without "/usr" may be another one.
+    if (!fs::equivalent(plain, real, error)) continue;
+    folders->insert(plain);
+  }
 }
 
 int AddFolderOfLibrary(dl_phdr_info* info, size_t /*size*/, void* folders) {

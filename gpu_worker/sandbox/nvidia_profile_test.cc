@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <filesystem>
 #include <string>
 #include <thread>
@@ -20,10 +21,14 @@
 namespace djinn::worker {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Contains;
+using ::testing::Each;
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::StartsWith;
 
 TEST(FilesOfGpuTest, AreThoseOfTheGpuAndOfLoadedLibraries) {
   const FakeGpu gpu;
@@ -38,6 +43,26 @@ TEST(FilesOfGpuTest, AreThoseOfTheGpuAndOfLoadedLibraries) {
   EXPECT_THAT(rules->libraries, Contains(libc.parent_path().native()));
   EXPECT_THAT(rules->libraries, Not(Contains("/")));
   EXPECT_THAT(rules->readable, Not(Contains("/proc")));
+}
+
+TEST(FilesOfGpuTest, FoldersOfLibrariesAreAbsoluteAndNotTheRoot) {
+  const FakeGpu gpu;
+  gpu.Write("lib/one.so", "");
+  const char* const given = getenv("LD_LIBRARY_PATH");
+  const std::string before = given == nullptr ? "" : given;
+  const std::string folders =
+      "/:/usr:/usr/..:gpu_worker::" + gpu.Path("lib/") + ":" + before;
+  ASSERT_EQ(setenv("LD_LIBRARY_PATH", folders.c_str(), 1), 0);
+  const auto rules = FilesOfGpu(FakeGpu::kBusId, gpu.root());
+  if (given == nullptr) {
+    unsetenv("LD_LIBRARY_PATH");
+  } else {
+    setenv("LD_LIBRARY_PATH", before.c_str(), 1);
+  }
+  ASSERT_TRUE(rules.ok()) << rules.status();
+  EXPECT_THAT(rules->libraries, Contains(gpu.Path("lib")));
+  EXPECT_THAT(rules->libraries,
+              Each(AllOf(StartsWith("/"), Not(EndsWith("/")))));
 }
 
 TEST(FilesOfGpuTest, NamesWhatIsMissing) {

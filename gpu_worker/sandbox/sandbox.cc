@@ -464,14 +464,21 @@ absl::Status LimitMemory(__rlimit_resource resource, int field,
 
 // Gives up the rights of an administrator, which a worker that runs as root has
 // and its executors would inherit. A GPU's driver, for one, lets administrators
-// do more. Keeps the right to read files, which keys of certificates may need
-// until the sandbox closes.
+// do more. Keeps the rights to reach files of other users if the process has
+// them, because the keys of certificates may need them until the sandbox
+// closes. CAP_DAC_OVERRIDE is a right to write, too; the sandbox opens no file
+// to write but a GPU's device files. Makes no call to the kernel when there is
+// nothing to give up: a service's filter may kill who sets capabilities.
 absl::Status DropCapabilities() {
   __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
   __user_cap_data_struct sets[_LINUX_CAPABILITY_U32S_3] = {};
   if (syscall(SYS_capget, &header, sets) != 0) return SystemError("capget");
   constexpr uint32_t kKept =
       (1U << CAP_DAC_OVERRIDE) | (1U << CAP_DAC_READ_SEARCH);
+  const uint32_t given_up = ((sets[0].effective | sets[0].permitted) & ~kKept) |
+                            sets[0].inheritable | sets[1].effective |
+                            sets[1].permitted | sets[1].inheritable;
+  if (given_up == 0) return absl::OkStatus();
   sets[0].effective &= kKept;
   sets[0].permitted &= kKept;
   sets[0].inheritable = 0;

@@ -36,10 +36,10 @@ struct SandboxOptions {
 };
 
 // Closes all descriptors above `last_fd`, has no core dumped, gives up an
-// administrator's rights except that to files, forbids other processes of this
-// user to trace this one or to read its memory, has the kernel choose this
-// process first when memory is short, and has it killed when the thread that
-// started it ends. Call it first in main(). Returns Internal
+// administrator's rights except those to other users' files, forbids other
+// processes of this user to trace this one or to read its memory, has the
+// kernel choose this process first when memory is short, and has it killed when
+// the thread that started it ends. Call it first in main(). Returns Internal
 // when the kernel refuses.
 absl::Status PrepareSandbox(int last_fd);
 

@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <linux/capability.h>
+#include <linux/seccomp.h>
 #include <netinet/in.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -218,6 +219,29 @@ TEST(SandboxTest, RightsOfAnAdministratorAreGivenUp) {
                : kEscaped;
   });
   EXPECT_EQ(ExitOf(prepared), 0) << "wait status " << prepared;
+}
+
+// As a service's filter does, which refuses all that only administrators need.
+TEST(SandboxTest, AProcessWithoutRightsDoesNotSetThem) {
+  const auto with_filter = [](const std::function<int()>& act) {
+    return InChild([&] {
+      __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
+      __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = {};
+      if (syscall(SYS_capset, &header, none) != 0 ||
+          !SetResultOfCall(SYS_capset, SECCOMP_RET_KILL_PROCESS)) {
+        return kNoSandbox;
+      }
+      return act();
+    });
+  };
+  const int prepared = with_filter(
+      [] { return PrepareSandbox(STDERR_FILENO).ok() ? 0 : kNoSandbox; });
+  EXPECT_EQ(ExitOf(prepared), 0) << "wait status " << prepared;
+  const int set = with_filter([] {
+    syscall(SYS_capset, nullptr, nullptr);
+    return kEscaped;
+  });
+  EXPECT_TRUE(WIFSIGNALED(set) && WTERMSIG(set) == SIGSYS) << set;
 }
 
 TEST(SandboxTest, ThreadsOfBeforeAreInItToo) {

@@ -8,7 +8,7 @@ namespace djinn::worker {
 
 MemoryRelief::MemoryRelief(DeviceMemory* memory, ContentCache* contents,
                            std::function<void()> changed,
-                           std::function<bool()> end_lost)
+                           std::function<bool(uint64_t missing)> end_lost)
     : memory_(*memory),
       contents_(*contents),
       changed_(std::move(changed)),
@@ -33,7 +33,8 @@ void MemoryRelief::MakeRoom(uint64_t bytes) {
   };
   const uint64_t spare = memory_.device()->ReleaseSpareMemory(bytes);
   if (spare < bytes) contents_.EvictIdle(bytes - spare);
-  while (missing() > 0 && end_lost_()) {
+  for (uint64_t left = missing(); left > 0 && end_lost_(left);
+       left = missing()) {
     if (missing() > 0) contents_.EvictIdle(missing());
   }
   changed_();

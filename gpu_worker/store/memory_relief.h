@@ -10,8 +10,9 @@
 //     and the device can make what it loses from memory that it still has. An
 //     evicted content has to come from a disk or a client again. Last, it ends
 //     sessions whose client has been away for a second, one after the other,
-//     and evicts the contents that they leave. If such a client comes back, it
-//     recovers as from a lost worker.
+//     and evicts the contents that they leave. It ends none if all of them
+//     together hold too little. If such a client comes back, it recovers as
+//     from a lost worker.
 //   - Housekeeping evicts idle contents first, from a lower share of used
 //     memory, and releases spare memory only under critical pressure. It acts
 //     ahead of need: spare memory makes every run faster, whereas many idle
@@ -39,11 +40,13 @@ class MemoryRelief final : private SpareMemory {
   // Serves `memory`, as its reclaimer, and its device, as the source of spare
   // memory, until the destructor; no thread may allocate during either. Calls
   // `changed`, without locks, when contents may have been evicted. `end_lost`
-  // ends a session whose client is away, frees its storages, and returns
-  // whether there was one; the allocating thread calls it, without locks. All
+  // ends a session whose client is away and frees its storages. It returns
+  // whether it did: not if there is none, or if all of them together hold less
+  // than `missing` bytes. The allocating thread calls it, without locks. All
   // must outlive this.
   MemoryRelief(DeviceMemory* memory, ContentCache* contents,
-               std::function<void()> changed, std::function<bool()> end_lost);
+               std::function<void()> changed,
+               std::function<bool(uint64_t missing)> end_lost);
   ~MemoryRelief() override;
   MemoryRelief(const MemoryRelief&) = delete;
   MemoryRelief& operator=(const MemoryRelief&) = delete;
@@ -63,7 +66,7 @@ class MemoryRelief final : private SpareMemory {
   DeviceMemory& memory_;
   ContentCache& contents_;
   const std::function<void()> changed_;
-  const std::function<bool()> end_lost_;
+  const std::function<bool(uint64_t)> end_lost_;
 };
 
 }  // namespace djinn::worker

@@ -61,8 +61,12 @@ class MemoryReliefTest : public testing::Test {
   // Memory of sessions whose client is away.
   std::vector<std::shared_ptr<Buffer>> lost_;
   MemoryRelief relief_{&memory_, &contents_, [this] { ++changes_; },
-                       [this] {
-                         if (lost_.empty()) return false;
+                       [this](uint64_t missing) {
+                         uint64_t most = 0;
+                         for (const auto& memory : lost_) {
+                           most += memory->size_bytes();
+                         }
+                         if (lost_.empty() || most < missing) return false;
                          lost_.pop_back();
                          return true;
                        }};
@@ -96,6 +100,16 @@ TEST_F(MemoryReliefTest, AllocationEndsNoMoreLostSessionsThanItNeeds) {
   const std::shared_ptr<Buffer> two_more = *memory_.Allocate("t", 400);
   EXPECT_EQ(lost_.size(), 0u);
   EXPECT_FALSE(memory_.Allocate("t", 400).ok());
+}
+
+TEST_F(MemoryReliefTest, AllocationThatCannotFitEndsNoLostSession) {
+  const std::shared_ptr<Buffer> used = *memory_.Allocate("t", 500);
+  for (int i = 0; i < 2; ++i) lost_.push_back(*memory_.Allocate("t", 200));
+  // 100 bytes are free, and lost sessions have 400.
+  EXPECT_FALSE(memory_.Allocate("t", 501).ok());
+  EXPECT_EQ(lost_.size(), 2u);
+  const std::shared_ptr<Buffer> fits = *memory_.Allocate("t", 500);
+  EXPECT_EQ(lost_.size(), 0u);
 }
 
 TEST_F(MemoryReliefTest, ContentsThatALostSessionLeavesAreEvicted) {
@@ -161,7 +175,8 @@ TEST(MemoryReliefLifeTest, TheDeviceForgetsItsSource) {
   DeviceMemory memory(&device, &ledger);
   ContentCache contents(10);
   {
-    const MemoryRelief relief(&memory, &contents, [] {}, [] { return false; });
+    const MemoryRelief relief(
+        &memory, &contents, [] {}, [](uint64_t) { return false; });
     EXPECT_TRUE(device.has_source());
   }
   EXPECT_FALSE(device.has_source());

@@ -236,6 +236,27 @@ TEST_F(WorkerCoreTest, ALostSessionGivesItsMemoryToOneThatNeedsIt) {
   EXPECT_TRUE(other->WaitCompleted(other->Free({1})));
 }
 
+TEST_F(WorkerCoreTest, LostSessionsAreNotEndedForMemoryThatTheyDoNotHave) {
+  std::unique_ptr<TestClient> gone = Open("gone");
+  std::unique_ptr<TestClient> other = Open("other");
+  std::unique_ptr<TestClient> asking = Open("asking", "t2");
+  EXPECT_TRUE(gone->WaitCompleted(gone->Create(1, 4096)));
+  EXPECT_TRUE(other->WaitCompleted(other->Create(1, kHalf)));
+  EXPECT_TRUE(asking->WaitCompleted(asking->Create(1, 4096)));
+  Break(gone.get());
+  clock_.Advance(absl::Seconds(2));
+  EXPECT_TRUE(WaitUntil(
+      [this] { return core_->Snapshot().free_bytes() == kHalf - 4096; }));
+  std::unique_ptr<TestClient> more = Open("more", "t2");
+  // One byte more than there would be.
+  more->Create(1, kHalf - 4095);
+  EXPECT_EQ(more->ReadError(1).reason(), "DEVICE_MEMORY");
+  EXPECT_EQ(core_->detached_sessions(), 1u);
+  more->Create(2, kHalf - 8191);
+  EXPECT_EQ(more->ReadError(2).reason(), "");
+  EXPECT_EQ(core_->detached_sessions(), 0u);
+}
+
 TEST_F(WorkerCoreTest, ALostSessionThatResumesIsLostNoMore) {
   std::unique_ptr<TestClient> back = Open("back");
   std::unique_ptr<TestClient> other = Open("other");
@@ -256,25 +277,32 @@ TEST_F(WorkerCoreTest, ALostSessionThatResumesIsLostNoMore) {
 TEST_F(WorkerCoreTest, ALostSessionThatNeedsMemoryDoesNotEndItself) {
   std::unique_ptr<TestClient> first = Open("first");
   std::unique_ptr<TestClient> second = Open("second");
+  std::unique_ptr<TestClient> third = Open("third");
   EXPECT_TRUE(first->WaitCompleted(first->Create(1, kHalf)));
-  EXPECT_TRUE(second->WaitCompleted(second->Create(1, kHalf - 4096)));
+  EXPECT_TRUE(second->WaitCompleted(second->Create(1, kHalf - 8192)));
+  EXPECT_TRUE(third->WaitCompleted(third->Create(1, 1024)));
   FakeGraph s;
   const uint32_t x = s.Bound();
   s.AddInPlace(x, x, 2);
   std::unique_ptr<TestClient> client = Open();
   client->Define(1, s.get());
   client->InstallInline(1, FloatBytes({1, 2}));
+  client->Create(2, 4096);
   NodeGate gate(&device_, 1);
   client->Run(1, {1});
-  client->Create(2, 8192);
+  client->Create(3, 7168);
   gate.WaitReached(1);
   Break(client.get());
+  Break(third.get());
+  EXPECT_TRUE(WaitUntil([this] { return core_->detached_sessions() == 2; }));
   clock_.Advance(absl::Seconds(2));
-  EXPECT_TRUE(
-      WaitUntil([this] { return core_->Snapshot().free_bytes() == 4096; }));
+  // The third session's memory counts as free, but not that of the one that is
+  // executing, which cannot be ended either.
+  EXPECT_TRUE(WaitUntil(
+      [this] { return core_->Snapshot().free_bytes() == 8192 - 4096 - 8; }));
   gate.Open();
   Resume(client.get());
-  EXPECT_EQ(client->ReadError(2).reason(), "DEVICE_MEMORY");
+  EXPECT_EQ(client->ReadError(3).reason(), "DEVICE_MEMORY");
   EXPECT_EQ(client->Read(1, 2), (Floats{2, 4}));
 }
 

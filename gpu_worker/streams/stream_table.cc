@@ -10,6 +10,8 @@
 #include "common/log/log.h"
 #include "gpu_worker/leases/lease_turn.h"
 #include "gpu_worker/session/observe/session_metrics.h"
+#include "gpu_worker/store/device_memory.h"
+#include "gpu_worker/store/quota.h"
 #include "gpu_worker/streams/connection.h"
 
 namespace djinn::worker {
@@ -28,6 +30,7 @@ StreamTable::StreamTable(Options options, const SessionEnvironment* environment,
     : options_(std::move(options)),
       clock_(*environment->clock),
       device_(*device),
+      ledger_(*environment->memory->ledger()),
       leases_(*leases),
       queue_(*queue),
       session_metrics_(*environment->metrics),
@@ -133,22 +136,25 @@ bool StreamTable::CheckDeadlines() {
   return any_lost || !ended.empty();
 }
 
-bool StreamTable::EndLost() {
+bool StreamTable::EndLost(uint64_t missing) {
   std::shared_ptr<Session> session;
+  // At most what the end of all lost sessions frees. Any of the memory that is
+  // not storages' may be theirs.
+  uint64_t most =
+      ledger_.usage().by_class[static_cast<size_t>(MemoryClass::kTransfers)];
   {
     MutexLock lock(&mu_);
     const std::string* oldest = nullptr;
     absl::Duration since = absl::InfiniteDuration();
     for (const auto& [lease_id, held] : sessions_) {
       // A session that executes a message may be the one that needs memory.
-      if (!held.lost || held.detached_since >= since ||
-          held.session->executing()) {
-        continue;
-      }
+      if (!held.lost || held.session->executing()) continue;
+      most += held.session->quota().used();
+      if (held.detached_since >= since) continue;
       oldest = &lease_id;
       since = held.detached_since;
     }
-    if (oldest == nullptr) return false;
+    if (oldest == nullptr || most < missing) return false;
     log::Warning("a session without a client gives its memory to others",
                  {{"lease", *oldest}, {"away", clock_.Monotonic() - since}});
     session = TakeSessionLocked(std::string(*oldest), absl::OkStatus());

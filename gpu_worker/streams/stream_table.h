@@ -45,6 +45,7 @@
 #include "gpu_worker/session/base/session_environment.h"
 #include "gpu_worker/session/observe/session_metrics.h"
 #include "gpu_worker/session/session.h"
+#include "gpu_worker/store/ledger.h"
 #include "gpu_worker/streams/session_factory.h"
 
 namespace djinn::v1 {
@@ -100,10 +101,10 @@ class StreamTable {
   // session ended or became lost.
   bool CheckDeadlines();
   // Ends the lost session whose client has been away for the longest time,
-  // except one that is executing a message, and frees its storages. Returns
-  // false when there is none. Call it without locks; a thread that executes a
-  // session may call it.
-  bool EndLost();
+  // except one that is executing a message, and frees its storages. Ends none
+  // and returns false when all of them together cannot free `missing` bytes.
+  // Call it without locks; a thread that executes a session may call it.
+  bool EndLost(uint64_t missing);
   // Closes and destroys streams. Returns false when there was nothing to do.
   bool CloseAndReap();
   // Waits until CloseAndReap() has something to do, for `timeout` at most.
@@ -172,6 +173,7 @@ class StreamTable {
   const Options options_;
   Clock& clock_;
   Device& device_;
+  const Ledger& ledger_;
   LeaseKeeper& leases_;
   TurnQueue& queue_;
   SessionMetrics& session_metrics_;

@@ -151,6 +151,18 @@ TEST_F(MigrationTest, ThereAndBackAgain) {
   ExpectGood();
 }
 
+TEST_F(MigrationTest, ARequestThatWasFollowedAlreadyReportsNothing) {
+  Begin();
+  EXPECT_FALSE(cluster_.coordinator().Migrate("lease-0", 1, 10).has_failure());
+  // A failure would end the lease that the device uses.
+  cluster_.coordinator().AskToMigrate("lease-0", 1, 10);
+  const v1::MigrationOutcome next =
+      cluster_.coordinator().Migrate("lease-10", 0, 11);
+  EXPECT_EQ(next.to_lease_id(), "lease-11");
+  EXPECT_FALSE(next.has_failure()) << next.failure().message();
+  ExpectGood();
+}
+
 TEST_F(MigrationTest, ARefusalLeavesItWhereItIs) {
   Begin();
   there().Set(&FakeScript::entries, FakeScript::Entries::kRefuse);

@@ -230,10 +230,11 @@ bool OnMigrationRequested(State& r, const v1::MigrationRequest& request) {
   {
     MutexLock lock(&c.mu);
     MutexLock answers_lock(&r.answers.mu);
-    if (c.lease.lease_id().empty() ||
-        c.lease.lease_id() != request.from_lease_id()) {
-      return false;
-    }
+    if (c.lease.lease_id().empty()) return false;
+    // It is there already. A coordinator that does not know gets the outcome
+    // from the link.
+    if (c.lease.lease_id() == request.to().lease().lease_id()) return true;
+    if (c.lease.lease_id() != request.from_lease_id()) return false;
     if (c.migration.current != nullptr) {
       // The coordinator repeated the request after it attached again.
       if (c.migration.current->request.to().lease().lease_id() ==

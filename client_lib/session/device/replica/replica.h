@@ -104,7 +104,8 @@ void GiveLeaseBack(State& r, bool unreachable);
 
 // --- migration.cc: moves the session to another worker.
 
-// Returns false if the request is about another device's lease.
+// Returns false if the request is about another device's lease. Reports nothing
+// when the device uses the new lease already.
 bool OnMigrationRequested(State& r, const v1::MigrationRequest& request);
 // Returns whether further work must wait, because the sender took all work that
 // was queued before the migration was requested.
