@@ -189,13 +189,17 @@ TEST_F(WrittenOutputsTest, ResizedOutputsHaveTheCpusStrides) {
         at::empty({0}, at::TensorOptions(device).dtype(at::kBool));
     at::isnan_out(plain, x);
     EXPECT_THROW(at::isnan_out(strided, x), c10::Error);
-    // PyTorch resizes the output before it throws.
-    at::Tensor refused = at::empty({3}, at::TensorOptions(device));
-    EXPECT_THROW(at::isnan_out(refused, x), c10::Error);
-    return std::vector<at::Tensor>{strided, plain, refused};
+    return std::vector<at::Tensor>{strided, plain};
   };
   const std::vector<at::Tensor> remote = run(device_), cpu = run(at::kCPU);
   for (size_t i = 0; i < cpu.size(); ++i) ExpectSameMetadata(remote[i], cpu[i]);
+}
+
+TEST_F(WrittenOutputsTest, AnOutputThatIsRefusedKeepsItsSizes) {
+  const c10::InferenceMode inference;
+  at::Tensor refused = at::empty({3}, at::TensorOptions(device_));
+  EXPECT_THROW(at::isnan_out(refused, Remote({2, 4})), c10::Error);
+  EXPECT_EQ(refused.sizes(), c10::IntArrayRef({3}));
 }
 
 TEST_F(WrittenOutputsTest, OutputsOfFactoriesCompositesAndListsAreSized) {

@@ -198,7 +198,8 @@ class Graph:
 
     def _run_as_it_is(self, args):
         results = self._run(*args)
-        return (results,) if _is_tensor(results) else results
+        # A part may have a single result, a tensor or a number.
+        return results if isinstance(results, (tuple, list)) else (results,)
 
     def _key(self, args):
         # A kernel in Python that the program registers changes what operators do.

@@ -54,8 +54,7 @@ class OptimizerStepsTest(RemoteCase):
                 )
                 _train(
                     self.local,
-                    # This is the default on a device.
-                    kind(self.local.parameters(), lr=0.01, **{"foreach": True, **options}),
+                    kind(self.local.parameters(), lr=0.01, **options),
                     self.inputs,
                 )
                 for remote, local in zip(self.remote.parameters(), self.local.parameters()):
