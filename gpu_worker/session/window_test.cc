@@ -37,7 +37,7 @@ TEST_F(WorkerCoreTest, ARunOfARefusedGraphHasNoMoreBindingsThanAnyOther) {
   client->Define(1, refused);
   v1::Ordered message;
   message.mutable_run()->set_graph_id(1);
-  for (uint64_t id = 1; id <= 65537; ++id) {
+  for (uint64_t id = 1; id <= 131073; ++id) {
     v1::Binding* const binding = message.mutable_run()->add_bindings();
     binding->set_storage(id);
     binding->set_writes(1);
@@ -45,7 +45,7 @@ TEST_F(WorkerCoreTest, ARunOfARefusedGraphHasNoMoreBindingsThanAnyOther) {
   client->Send(std::move(message));
   const absl::Status status = client->WaitClosed();
   EXPECT_EQ(ErrorReason(status), "PROTOCOL_VIOLATION");
-  EXPECT_NE(status.message().find("65537 bindings"), std::string::npos)
+  EXPECT_NE(status.message().find("131073 bindings"), std::string::npos)
       << status;
 }
 
