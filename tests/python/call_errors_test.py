@@ -24,6 +24,21 @@ class CallErrorsTest(RemoteCase):
         for one, other in zip(remote, operands):
             torch.testing.assert_close(one.cpu(), other, rtol=0, atol=0, equal_nan=True)
 
+    def test_masks_select_as_many_as_there_are_values(self):
+        operators = (
+            torch.ops.aten.index_put_, torch.ops.aten.index_put, torch.ops.aten._index_put_impl_,
+            torch.ops.aten._unsafe_index_put, lambda x, i, v, _: x.__setitem__(i[0], v) or x,
+            lambda x, i, v, _: x.masked_scatter(i[0], v),
+        )
+        for count in (0, 1, 5, 11, 12):
+            mask = torch.arange(12) < count
+            for operator in operators:
+                for accumulate in (False, True):
+                    x, values = torch.ones(12), torch.randn(count)
+                    there = [mask.to(self.device)], values.to(self.device)
+                    actual = operator(x.to(self.device), *there, accumulate)
+                    self.assert_same(actual, operator(x, [mask], values, accumulate))
+
     def test_wrong_indices_and_values_leave_the_tensor_as_it_is(self):
         index = torch.tensor([0, 2])
         cases = {

@@ -402,6 +402,20 @@ bool NeedsOtherValues(const OperatorInfo& info) {
   return absl::StrContains(info.name, "sparse") || info.may_not_converge;
 }
 
+// Returns whether a mask among the operands says where elements are. Its values
+// decide how many there are.
+bool HasMaskThatSaysWhere(const OperatorInfo& info, Arguments arguments) {
+  bool found = false;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (!SaysWhere(info, i)) continue;
+    ForEachDefinedTensor(arguments[i], [&](const at::Tensor& tensor) {
+      found |= tensor.scalar_type() == at::kBool ||
+               tensor.scalar_type() == at::kByte;
+    });
+  }
+  return found;
+}
+
 // Returns whether the call fails in the same way whatever its operands hold,
 // after it failed for zeros.
 bool FailsForOnesToo(const OperatorInfo& info, Arguments arguments, Size size,
@@ -410,6 +424,7 @@ bool FailsForOnesToo(const OperatorInfo& info, Arguments arguments, Size size,
   // Smaller stand-ins have the operands' ranks, but not their sizes.
   const bool about_rank = absl::StrContains(text, "Dimension out of range");
   if ((size != Size::kExact && !about_rank) || NeedsOtherValues(info) ||
+      HasMaskThatSaysWhere(info, arguments) ||
       dynamic_cast<const c10::LinAlgError*>(&error) != nullptr) {
     return false;
   }
