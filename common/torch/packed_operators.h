@@ -5,7 +5,7 @@
 // argument NAME that is an object, or a list of objects, becomes
 // "Tensor[] NAME, int[] NAME_layout": its parts, as of packed_weights.h. The
 // operator packs them again and calls PyTorch's operator. Packing takes longer
-// than a product of few rows, so whoever knows which parts have not changed
+// than a product of few rows, so a caller that knows which parts did not change
 // names a source of objects (UsePackedSource).
 //
 // All functions are thread-safe.

@@ -69,7 +69,7 @@ class ApiServerTest(unittest.TestCase):
         for one in (
                 {"apiVersion": "v1", "kind": "Namespace",
                  "metadata": {"name": name, "labels": levels}},
-                # What a controller makes in a cluster.
+                # In a cluster, a controller makes this account.
                 {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}},
                 {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
                  "metadata": {"name": "deployer"},
@@ -111,7 +111,7 @@ class ApiServerTest(unittest.TestCase):
                         self.server.create(pod, namespace, dry=True), "pod of " + what)
                     self.assertNotIn("serviceAccountToken", repr(made["spec"]), what)
                     pods += 1
-        # Of the coordinator and of the workers.
+        # The coordinator has one, and so have the workers.
         self.assertEqual(pods, 2 * (number + 1))
 
     def test_kinds_of_operators_are_the_only_ones_that_it_does_not_know(self):

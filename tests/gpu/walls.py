@@ -24,7 +24,7 @@ import torch
 import djinn
 from tests.operating.cluster import PATIENCE, Cluster
 
-# What the victim's memory is filled with: no zeros, no number that PyTorch makes.
+# The value that fills the victim's memory. It is not 0, and PyTorch makes no such number.
 PATTERN = 0x5EC2E7A5
 _TENANTS = """
 tenants:
@@ -47,7 +47,7 @@ def _programs(folder):
 
 
 class _Work:
-    """What a tenant's program does, by name."""
+    """The programs of tenants, by name."""
 
     def __init__(self, device):
         self.device, self.kept, self.steps = device, [], {}
@@ -288,13 +288,14 @@ class Run:
         return "" if whole == held else f"{whole} of {held} elements"
 
     def _look_without_djinn(self):
-        """What the driver hands to another process; None on a CPU."""
+        """Counts the victim's elements in new memory of another process; None on a CPU."""
         if self.options.device == "cpu":
             return None
         program = (f"import torch; memory = torch.empty({self.options.mebibytes << 20}, "
                    f"dtype=torch.int32, device='{self.options.device}'); "
                    f"print(int((memory == {PATTERN}).sum()))")
         done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True,
+                              timeout=120,
                               env={**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"})
         return int(done.stdout) if done.returncode == 0 else done.stderr[-300:]
 

@@ -110,7 +110,7 @@ worker_silence: 50s
         return ""
 
     def worker(self, name):
-        """What the leader says of the worker, if there is one that does."""
+        """Returns the leader's view of the worker, or {} if nobody answers."""
         done = self.cluster.ctl("get", "worker", name, "-o", "json")
         return json.loads(done.stdout) if done.returncode == 0 else {}
 

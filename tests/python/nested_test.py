@@ -43,7 +43,7 @@ class NestedTest(RemoteCase):
                         torch.testing.assert_close(one.cpu(), other)
 
     def test_attention_is_that_of_each_sequence(self):
-        """Of parts of one projection, too, which the CPU wants contiguous."""
+        """Attention over parts of one projection works, too, which the CPU wants contiguous."""
         values = self.tensors(self.device, 1, width=96)[0]
         heads = [each.unflatten(-1, [4, 8]).transpose(1, 2)
                  for each in self.jagged(values).chunk(3, -1)]

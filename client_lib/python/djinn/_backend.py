@@ -52,7 +52,7 @@ _HIGHER_ORDER = frozenset(
 )
 # The functions in graphs that change the modes of the thread.
 _MODES = ("autocast", "set_grad_enabled", "inference_mode", "vmap", "functorch")
-# Those that do the same in each mode.
+# The functions in graphs that do the same in each mode.
 _MODELESS = frozenset("tensor as_tensor to _to_copy".split())
 
 

@@ -58,7 +58,7 @@ class CompiledCallable:
         # The programs of captured graphs with numbers that vary; and whether such are captured.
         self._programs = {}
         self._varies = True
-        # How often a capture calculated otherwise than the equal one before it.
+        # The number of captures that calculated otherwise than the equal one before.
         self._other_programs = 0
         # The number of forms above which those of forgotten captured_graphs are dropped.
         self._most_forms = _MIN_FORMS
@@ -542,10 +542,11 @@ def compile(function):
     metadata of its arguments and on the objects that it refers to: modules, optimizers,
     tensors and plain values in its closure, its defaults and the globals that it names. Djinn
     inspects these before every call, and a change of them, such as eval(), makes another call.
-    The floats of PyTorch's optimizers and their counts of steps may differ. If Djinn detects something that it cannot replay (a value that
-    is read, a shape that depends on data, a tensor of this process that is used), it calls the
-    function as if it were not registered, and statistics()["refusal"] gives the reason. Side
-    effects that it cannot detect, such as a print, do not happen in a replay.
+    The floats of PyTorch's optimizers and their counts of steps may differ. If Djinn detects
+    something that it cannot replay (a value that is read, a shape that depends on data, a tensor
+    of this process that is used), it calls the function as if it were not registered, and
+    statistics()["refusal"] gives the reason. Side effects that it cannot detect, such as a print,
+    do not happen in a replay.
 
     A module, or a method of one, is traced by torch.compile(backend="djinn") instead.
 

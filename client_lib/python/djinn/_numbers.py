@@ -38,7 +38,7 @@ _OPTIMIZERS = (
 )
 # The attributes by which code reaches an optimizer's floats.
 _WAYS_TO_FLOATS = frozenset(("param_groups", "state_dict"))
-# What optimizers do with their counts besides reading them by item().
+# The functions by which optimizers use their counts, besides item().
 _COUNTING = frozenset(
     (
         torch.Tensor.add_,
@@ -64,7 +64,7 @@ class Tape:
         self.conditions = []
         # True if something was done with a number that the tape does not know.
         self.is_lost = False
-        # The same without repetitions, in forms that differ where 0.0 and -0.0 do.
+        # The steps and conditions as keys, which differ for 0.0 and -0.0.
         self._known = {}
         self._known_conditions = {}
 
@@ -321,7 +321,7 @@ class _Tracing(TorchFunctionMode):
         self._optimizers = optimizers
         self._before = []
         self._put = []
-        # What each counter counted, when the block has ended.
+        # The increment of each counter within the block, once it has ended.
         self.increments = ()
 
     def __enter__(self):

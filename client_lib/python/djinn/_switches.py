@@ -18,7 +18,7 @@ _LOCAL = {
     "torch.backends.cuda.preferred_linalg_library": "linalg_preferred_backend",
     "torch.backends.cuda.preferred_blas_library": "blas_preferred_backend",
 }
-# Those of the switches that workers follow.
+# The switches that workers follow.
 _FOLLOWED = [
     "float32_matmul_precision", "fp32_precision_setter", "mkldnn_enabled", "mkldnn_deterministic",
     "nnpack_enabled", "cpu_allow_fp16_reduced_precision_reduction", "cudnn_enabled",

@@ -169,7 +169,7 @@ void WorkEncoder::Encode(Work work, EncodedMessages* messages) {
 }
 
 void WorkEncoder::EncodeNow(Work work, Out out) {
-  // What the program has dropped makes room for what the work makes.
+  // Storages that the program has dropped make room for the work's results.
   const uint64_t freed = dead_->Collect(&pending_free_);
   if (NeedsRoom(work) || freed >= DeadList::kManyBytes) EncodeFrees(out);
   auto request = std::make_shared<v1::ControlRequest>();

@@ -37,8 +37,8 @@ struct FakeScript {
 
   bool silent = false;  // sends no Hello
   bool wrong_id = false;
-  // Begins anew at every Hello without resume, as if each came to a worker of
-  // its own. Otherwise such a Hello is a violation once there is a session.
+  // Every Hello without resume starts a new session, like at another worker.
+  // Otherwise such a Hello is a violation once there is a session.
   bool begins_anew = false;
   bool wrong_fingerprints = false;
   bool ignore_cancel = false;

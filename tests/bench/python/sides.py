@@ -84,7 +84,7 @@ PROGRAMS = {
 
 @dataclass
 class Setting:
-    """What a side differs in."""
+    """The settings of a side that differ."""
 
     # Configuration of the worker, and of all processes of the cluster.
     worker_extra: str = ""
@@ -96,7 +96,7 @@ class Setting:
 
 @dataclass
 class Turn:
-    """How often the program is called in a turn, and which figure of the times counts."""
+    """The number of calls in a turn, and the figure that stands for their times."""
 
     calls: int
     figure: str
