@@ -46,7 +46,7 @@ _ENTRY_POINTS = """\
 djinn = djinn._autoload:load
 
 [torch_dynamo_backends]
-djinn = djinn._backend:djinn
+djinn = djinn._dynamo.backend:djinn
 """
 
 
@@ -65,13 +65,13 @@ def _run(*command):
 
 def _stage(arguments, folder):
     package = folder / "djinn"
-    package.mkdir()
-    sources = [p for p in arguments.package.iterdir() if p.suffix in (".py", ".so")]
-    for source in sources + arguments.programs:
+    for source in arguments.package.rglob("*.py"):
+        copy = package / source.relative_to(arguments.package)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, copy)
+    for source in [*arguments.package.glob("*.so"), *arguments.programs]:
         copy = package / source.name
         shutil.copyfile(source, copy)
-        if source.suffix == ".py":
-            continue
         copy.chmod(0o755)
         _run("strip", "--strip-unneeded", copy)
         _run("patchelf", "--set-rpath", _TORCH_RUNPATH, copy)

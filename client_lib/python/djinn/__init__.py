@@ -23,8 +23,6 @@ from djinn import (  # noqa: E402  (needs the library)
     _automatic,
     _device_module,
     _frameworks,
-    _higher_order,
-    _inductor,
     _optimizers,
     _processors,
     _safetensors,
@@ -39,6 +37,7 @@ from djinn._debug import (  # noqa: E402
     set_debug_level,
     set_shape_inference_limits,
 )
+from djinn._dynamo import higher_order, inductor  # noqa: E402
 from djinn._errors import Error, OutOfMemoryError  # noqa: E402
 from djinn._graph import export_graph  # noqa: E402
 from djinn._profile import get_profiler, profile  # noqa: E402
@@ -70,10 +69,10 @@ from djinn._trace import configure_tracing, trace  # noqa: E402
 from djinn._transfers import AsyncRead, on_upload_progress, read_async  # noqa: E402
 
 _device_module.register()
-_higher_order.teach()
+higher_order.teach()
 _processors.leave_alone()
 _safetensors.teach()
-_inductor.refuse()
+inductor.refuse()
 _optimizers.choose_as_cpu()
 _automatic.begin()
 _switches.watch(_frameworks.is_wanted)

@@ -7,7 +7,7 @@ import weakref
 import torch
 
 from djinn import _session
-from djinn._traced import TracedCalls
+from djinn._dynamo.traced import TracedCalls
 
 # The number of a module's calls before it is registered.
 _CALLS_BEFORE = 2

@@ -14,18 +14,18 @@ from torch.utils import _pytree
 from torch.utils._device import DeviceContext
 
 from djinn import _capture, _djinn
-from djinn._arguments import Arguments, Unread
-from djinn._caches import describe_value, is_cache
-from djinn._conditions import Answers, Questions, can_be_asked, describe
-from djinn._environment import Environment
+from djinn._registered.arguments import Arguments, Unread
+from djinn._registered.caches import describe_value, is_cache
+from djinn._registered.conditions import Answers, Questions, can_be_asked, describe
+from djinn._registered.environment import Environment
 from djinn._errors import Error
-from djinn._numbers import Program
-from djinn._outputs import Given, take_apart
-from djinn._outside import Unwatchable
+from djinn._registered.numbers import Program
+from djinn._registered.outputs import Given, take_apart
+from djinn._registered.outside import Unwatchable
 from djinn._refusals import describe as describe_function
 from djinn._refusals import is_silent, warn
-from djinn._traced import MAX_WARM_UP_CALLS, TracedModule, is_module
-from djinn._values import is_value
+from djinn._dynamo.traced import MAX_WARM_UP_CALLS, TracedModule, is_module
+from djinn._registered.values import is_value
 
 
 class CompiledCallable:
@@ -62,7 +62,7 @@ class CompiledCallable:
         self._other_programs = 0
         # The number of forms above which those of forgotten captured_graphs are dropped.
         self._most_forms = _MIN_FORMS
-        # The keys of calls that read values; and the Answers (_conditions.py)
+        # The keys of calls that read values; and the Answers (conditions.py)
         # for each such key with a description of the arguments.
         self._reading = {}
         self._answers = {}

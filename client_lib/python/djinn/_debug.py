@@ -12,9 +12,11 @@ from torch.nn.modules.module import (
 
 from djinn import _djinn
 
-_djinn.set_library_folders(
-    [str(pathlib.Path(file).parent) + os.sep for file in (torch.__file__, __file__)]
+# The folders with code that is not the program's own.
+LIBRARY_FOLDERS = tuple(
+    f"{pathlib.Path(file).parent}{os.sep}" for file in (torch.__file__, __file__)
 )
+_djinn.set_library_folders(LIBRARY_FOLDERS)
 
 
 def set_debug_level(level):

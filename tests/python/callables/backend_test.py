@@ -7,7 +7,7 @@ import warnings
 import torch
 
 import djinn
-from djinn._traced import TracedCalls
+from djinn._dynamo.traced import TracedCalls
 from tests.python.remote_case import RemoteCase, in_threads, run_program
 
 SCALE = 2.0

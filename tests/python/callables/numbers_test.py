@@ -7,7 +7,7 @@ import unittest
 import torch
 
 import djinn
-from djinn._numbers import Program, Tape, _bits_of
+from djinn._registered.numbers import Program, Tape, _bits_of
 from tests.python.remote_case import RemoteCase
 
 

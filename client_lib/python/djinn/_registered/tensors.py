@@ -2,9 +2,9 @@
 
 import torch
 
-from djinn._contents import watch_dictionary_of, watch_items
-from djinn._stable import is_a_librarys, is_a_librarys_throughout
-from djinn._values import ABSENT, is_value
+from djinn._registered.contents import watch_dictionary_of, watch_items
+from djinn._registered.stable import is_a_librarys, is_a_librarys_throughout
+from djinn._registered.values import ABSENT, is_value
 
 # The contents of the classes of tensors, and the members that PyTorch had
 # defined in them when djinn was imported.

@@ -12,7 +12,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree
 
-from djinn._values import is_value
+from djinn._registered.values import is_value
 
 # Answers to one question, questions in one call, and operators in one question.
 _MAX_ANSWERS = 8

@@ -9,7 +9,7 @@ import sys
 import torch
 from torch.utils import _pytree
 
-from djinn._values import detail, is_value
+from djinn._registered.values import detail, is_value
 
 
 class Unopenable(Exception):

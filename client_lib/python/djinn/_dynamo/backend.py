@@ -8,8 +8,6 @@ backward, of a graph that needs gradients.
 
 import functools
 import operator
-import os
-import pathlib
 import re
 import threading
 import types
@@ -26,15 +24,14 @@ from torch.utils._python_dispatch import (
 )
 
 from djinn import _djinn, _session
+from djinn._debug import LIBRARY_FOLDERS
 from djinn._refusals import is_passing, is_silent, warn
-from djinn._rewrites import rewrite
+from djinn._dynamo.rewrites import rewrite
 
 # Hooks that a program adds later are seen, too.
 torch._dynamo.config.skip_nnmodule_hook_guards = False
 
 _DEVICE_TYPE = _session.device().type
-# The folders with code that is not the program's own.
-_LIBRARIES = tuple(f"{pathlib.Path(file).parent}{os.sep}" for file in (torch.__file__, __file__))
 # The packages whose functions in graphs do nothing but call operators. Dynamo does not trace
 # those of einops.
 _PURE_PACKAGES = frozenset(("_operator", "builtins", "einops", "math", "torch"))
@@ -57,7 +54,7 @@ _MODELESS = frozenset("tensor as_tensor to _to_copy".split())
 
 
 class _Thread(threading.local):
-    """The traced call (_traced.py) whose graphs this thread executes, or None."""
+    """The traced call (traced.py) whose graphs this thread executes, or None."""
 
     call = None
 
@@ -496,5 +493,5 @@ def _is_called(name, operator_name):
 def _line_of(node):
     """Returns (file, line, function) of the program's line from which a node comes, or None."""
     found = re.findall(r'File "([^"]+)", line (\d+), in (\S+)', node.meta.get("stack_trace") or "")
-    own = [line for line in found if not line[0].startswith(_LIBRARIES)]
+    own = [line for line in found if not line[0].startswith(LIBRARY_FOLDERS)]
     return (own or found or [None])[-1]

@@ -15,20 +15,20 @@ import types
 import torch
 
 from djinn import _device_module
-from djinn._classes import OF_MAKING
-from djinn._contents import MAPPINGS, watch_items, watch_keys
-from djinn._names import names_in
-from djinn._operators import OPERATORS, find_operators, watch_operator
-from djinn._outside import check_what_is_asked
-from djinn._special import SPECIAL
-from djinn._stable import (
+from djinn._registered.classes import OF_MAKING
+from djinn._registered.contents import MAPPINGS, watch_items, watch_keys
+from djinn._registered.names import names_in
+from djinn._registered.operators import OPERATORS, find_operators, watch_operator
+from djinn._registered.outside import check_what_is_asked
+from djinn._registered.special import SPECIAL
+from djinn._registered.stable import (
     contents_of,
     is_a_librarys,
     is_changeable,
     is_stable_function,
     package_of_module,
 )
-from djinn._values import ABSENT, is_value
+from djinn._registered.values import ABSENT, is_value
 
 _GLOBAL_HOOKS = [
     hooks

@@ -4,7 +4,7 @@ import torch
 from torch._library.custom_ops import OPDEFS
 from torch._library.simple_registry import singleton as _registry
 
-from djinn._outside import Unwatchable
+from djinn._registered.outside import Unwatchable
 
 OPERATORS = (torch._ops.OpOverloadPacket, torch._ops.OpOverload)
 # Kernels in Python, each as "namespace/name.overload/key", without the functions themselves.

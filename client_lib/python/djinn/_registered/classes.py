@@ -5,8 +5,8 @@ Their constructors are no part of that: those are looked at where somebody may c
 
 import torch
 
-from djinn._contents import watch_class_item
-from djinn._stable import is_stable_class
+from djinn._registered.contents import watch_class_item
+from djinn._registered.stable import is_stable_class
 
 # Attributes of a class that describe how the class was made.
 OF_MAKING = frozenset(
@@ -28,7 +28,7 @@ class Classes:
         self._pending = pending
         self._libraries = libraries
         # The watched classes, by id. Of the classes of tensors, only the names
-        # that code uses are watched (_tensors.py).
+        # that code uses are watched (tensors.py).
         self._seen = {id(kind): kind for kind in (torch.Tensor, torch.nn.Parameter)}
         # Ids of the classes whose constructors were watched.
         self._called = set()

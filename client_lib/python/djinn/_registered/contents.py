@@ -6,8 +6,8 @@ the list of that, but for those that say what else they return.
 
 import collections
 
-from djinn._outside import Unwatchable
-from djinn._values import is_value
+from djinn._registered.outside import Unwatchable
+from djinn._registered.values import is_value
 
 MAPPINGS = (dict, collections.OrderedDict, collections.defaultdict)
 SEQUENCES = (list, tuple)

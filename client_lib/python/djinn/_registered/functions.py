@@ -3,11 +3,11 @@
 import sys
 import types
 
-from djinn._contents import watch_dictionary_of, watch_item
-from djinn._names import Enclosing, Import, Names, loads_enclosing, names_in
-from djinn._outside import Unwatchable
-from djinn._stable import is_stable_function
-from djinn._values import ABSENT, is_value
+from djinn._registered.contents import watch_dictionary_of, watch_item
+from djinn._registered.names import Enclosing, Import, Names, loads_enclosing, names_in
+from djinn._registered.outside import Unwatchable
+from djinn._registered.stable import is_stable_function
+from djinn._registered.values import ABSENT, is_value
 
 # Attributes whose values are not watched, whatever objects have them.
 _UNWATCHED_ATTRIBUTES = frozenset(

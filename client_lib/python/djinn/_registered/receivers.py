@@ -10,10 +10,10 @@ import typing
 
 import torch
 
-from djinn._contents import watch_item
-from djinn._names import uses_of_object
-from djinn._stable import is_stable_class
-from djinn._values import ABSENT, is_value
+from djinn._registered.contents import watch_item
+from djinn._registered.names import uses_of_object
+from djinn._registered.stable import is_stable_class
+from djinn._registered.values import ABSENT, is_value
 
 # Classes of the standard library whose objects have no more attributes than others.
 _PLAIN = (abc.ABC, typing.Generic, object)

@@ -6,10 +6,10 @@ They are not looked through as a whole, but for what the code that comes by them
 import sys
 import types
 
-from djinn._contents import watch_item
-from djinn._outside import Unwatchable
-from djinn._stable import is_stable_class, is_stable_module
-from djinn._values import ABSENT
+from djinn._registered.contents import watch_item
+from djinn._registered.outside import Unwatchable
+from djinn._registered.stable import is_stable_class, is_stable_module
+from djinn._registered.values import ABSENT
 
 
 class Modules:

@@ -7,8 +7,8 @@ form to its own tensors.
 import torch
 from torch.utils import _pytree
 
-from djinn._caches import contents_of, copies_of, fill, is_as_it_was, is_cache
-from djinn._values import is_value
+from djinn._registered.caches import contents_of, copies_of, fill, is_as_it_was, is_cache
+from djinn._registered.values import is_value
 
 
 class _Unrepeatable(Exception):
@@ -16,7 +16,7 @@ class _Unrepeatable(Exception):
 
 
 class Given:
-    """The places (_caches.py) among a call's arguments, with their contents before the call."""
+    """The places (caches.py) among a call's arguments, with their contents before the call."""
 
     def __init__(self, places):
         self.places = places

@@ -10,7 +10,7 @@ import weakref
 
 import torch
 
-from djinn._contents import (
+from djinn._registered.contents import (
     COLLECTIONS,
     MAPPINGS,
     SEQUENCES,
@@ -20,9 +20,9 @@ from djinn._contents import (
     watch_items,
     watch_set,
 )
-from djinn._outside import Unwatchable
-from djinn._stable import OF_PYBIND11, is_changeable, package_of
-from djinn._values import VALUES
+from djinn._registered.outside import Unwatchable
+from djinn._registered.stable import OF_PYBIND11, is_changeable, package_of
+from djinn._registered.values import VALUES
 
 _OF_ATTRIBUTES_ONLY = (object, types.SimpleNamespace)
 _STATES = frozenset((*MAPPINGS, *SEQUENCES, *SETS, *_OF_ATTRIBUTES_ONLY, *VALUES))

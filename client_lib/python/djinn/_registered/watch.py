@@ -5,7 +5,7 @@ checked that it is where it was.
 """
 
 from djinn._djinn import places
-from djinn._values import ABSENT, EQUAL_TO_OTHERS, detail, is_other_key, is_value_type
+from djinn._registered.values import ABSENT, EQUAL_TO_OTHERS, detail, is_other_key, is_value_type
 
 
 class Values:

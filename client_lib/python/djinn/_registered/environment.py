@@ -1,6 +1,6 @@
 """What a function refers to besides its arguments, found by looking through it.
 
-It is watched, as _watch.py says. What cannot be watched is refused.
+It is watched, as watch.py says. What cannot be watched is refused.
 """
 
 import abc
@@ -12,16 +12,16 @@ import weakref
 
 import torch
 
-from djinn._classes import Classes
-from djinn._functions import Functions
-from djinn._libraries import Libraries
-from djinn._modules import Modules
-from djinn._numbers import find_optimizers
-from djinn._objects import Objects, look_at_logger
-from djinn._operators import OPERATORS, watch_operator
-from djinn._outside import Unwatchable, check_what_is_asked
-from djinn._receivers import Receivers
-from djinn._special import (
+from djinn._registered.classes import Classes
+from djinn._registered.functions import Functions
+from djinn._registered.libraries import Libraries
+from djinn._registered.modules import Modules
+from djinn._registered.numbers import find_optimizers
+from djinn._registered.objects import Objects, look_at_logger
+from djinn._registered.operators import OPERATORS, watch_operator
+from djinn._registered.outside import Unwatchable, check_what_is_asked
+from djinn._registered.receivers import Receivers
+from djinn._registered.special import (
     ASKED,
     OPAQUE,
     READS,
@@ -30,10 +30,10 @@ from djinn._special import (
     make_any_class,
     may_read_variables,
 )
-from djinn._stable import BOUND, is_a_librarys, is_anybodys, is_stable_class
-from djinn._tensors import Tensors
-from djinn._values import is_value
-from djinn._watch import Watch
+from djinn._registered.stable import BOUND, is_a_librarys, is_anybodys, is_stable_class
+from djinn._registered.tensors import Tensors
+from djinn._registered.values import is_value
+from djinn._registered.watch import Watch
 
 _MAX_THINGS = 100_000
 
@@ -41,7 +41,7 @@ _MAX_THINGS = 100_000
 class Environment(Watch):
     """What `function` refers to, as it is now.
 
-    If `varies`, the floats of optimizers are no part of it (_numbers.py).
+    If `varies`, the floats of optimizers are no part of it (numbers.py).
     """
 
     # Callables that stand for the function in the named attribute.

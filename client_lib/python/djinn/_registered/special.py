@@ -22,7 +22,7 @@ import types
 import torch
 
 from djinn._debug import ModulePaths
-from djinn._outside import Unwatchable
+from djinn._registered.outside import Unwatchable
 
 # Objects whose contents do not affect the operators that are called. A call
 # depends at most on whether another object replaces them.

@@ -8,10 +8,10 @@ import types
 import torch
 from torch.utils import _pytree
 
-from djinn._caches import OpenedCaches, Unopenable, describe_value, is_cache
-from djinn._names import unread_parameters
-from djinn._outside import Unwatchable
-from djinn._values import detail, is_value
+from djinn._registered.caches import OpenedCaches, Unopenable, describe_value, is_cache
+from djinn._registered.names import unread_parameters
+from djinn._registered.outside import Unwatchable
+from djinn._registered.values import detail, is_value
 
 # Types of tensors that have no behaviour of their own.
 _TENSORS = (torch.Tensor, torch.nn.Parameter)

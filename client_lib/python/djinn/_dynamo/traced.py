@@ -61,7 +61,7 @@ class TracedCalls:
         compiled = self._compiled_for(function, args)
         if compiled is None:
             return function(*args, **kwargs)
-        from djinn._backend import thread
+        from djinn._dynamo.backend import thread
 
         call, outer = _Call(self), thread.call
         config = torch._dynamo.config
@@ -104,7 +104,7 @@ class TracedCalls:
         """Returns the captured calls of a graph, for these calls alone."""
         found = self._captures.get(graph)
         if found is None:
-            from djinn._backend import Captures
+            from djinn._dynamo.backend import Captures
 
             with self._lock:
                 found = self._captures.setdefault(graph, Captures(self._name))
@@ -234,7 +234,7 @@ def _compile():
     """
     # These take a second to import.
     import torch._dynamo
-    from djinn._backend import djinn
+    from djinn._dynamo.backend import djinn
 
     run = types.FunctionType(_run.__code__.replace(), globals(), _run.__name__)
     return torch.compile(run, backend=djinn)
