@@ -38,7 +38,7 @@ _TORCH = ("@torch//",)
 
 _PYTHON = "//client_lib/python/djinn"
 # The modules of the package that use the subpackages.
-_PYTHON_USERS = tuple(f"{_PYTHON}:{name}" for name in ("__init__", "_automatic", "_compile"))
+_PYTHON_USERS = tuple(f"{_PYTHON}:{name}" for name in ("__init__", "_compile"))
 
 # (rule, folders that obey it, exceptions, what they must not reach)
 _RULES = [

@@ -20,7 +20,6 @@ from djinn import _load
 _djinn = _load.load()
 
 from djinn import (  # noqa: E402  (needs the library)
-    _automatic,
     _device_module,
     _frameworks,
     _optimizers,
@@ -28,7 +27,6 @@ from djinn import (  # noqa: E402  (needs the library)
     _safetensors,
     _switches,
 )
-from djinn._automatic import registered_modules, set_automatic_registration  # noqa: E402
 from djinn._capture import capture  # noqa: E402
 from djinn._compile import compile, register_model  # noqa: E402
 from djinn._cost import cost  # noqa: E402
@@ -37,7 +35,8 @@ from djinn._debug import (  # noqa: E402
     set_debug_level,
     set_shape_inference_limits,
 )
-from djinn._dynamo import higher_order, inductor  # noqa: E402
+from djinn._dynamo import automatic, higher_order, inductor  # noqa: E402
+from djinn._dynamo.automatic import registered_modules, set_automatic_registration  # noqa: E402
 from djinn._errors import Error, OutOfMemoryError  # noqa: E402
 from djinn._graph import export_graph  # noqa: E402
 from djinn._profile import get_profiler, profile  # noqa: E402
@@ -74,7 +73,7 @@ _processors.leave_alone()
 _safetensors.teach()
 inductor.refuse()
 _optimizers.choose_as_cpu()
-_automatic.begin()
+automatic.begin()
 _switches.watch(_frameworks.is_wanted)
 _frameworks.begin()
 

@@ -6,7 +6,6 @@ replays later ones: one message for all operators. AOTAutograd makes two graphs,
 backward, of a graph that needs gradients.
 """
 
-import functools
 import operator
 import re
 import threading
@@ -17,29 +16,27 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._functorch._aot_autograd.runtime_wrappers import _AnalyzeCustomOpInputOutputMode
 from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.fx.passes.split_module import split_module
-from torch.utils import _pytree
 from torch.utils._python_dispatch import (
     _disable_current_modes,
     _get_current_dispatch_mode_stack,
 )
 
-from djinn import _djinn, _session
+from djinn import _djinn
 from djinn._debug import LIBRARY_FOLDERS
-from djinn._refusals import is_passing, is_silent, warn
+from djinn._dynamo.nodes import is_remote, is_tensor, name_of, tensors_of, value_of
 from djinn._dynamo.rewrites import rewrite
+from djinn._operators import is_of_pytorch, kernels_in_python, qualified_name_of
+from djinn._refusals import is_passing, is_silent, warn
 
 # Hooks that a program adds later are seen, too.
 torch._dynamo.config.skip_nnmodule_hook_guards = False
 
-_DEVICE_TYPE = _session.device().type
 # The packages whose functions in graphs do nothing but call operators. Dynamo does not trace
 # those of einops.
 _PURE_PACKAGES = frozenset(("_operator", "builtins", "einops", "math", "torch"))
-# Operators that PyTorch itself has.
-_NAMESPACES_OF_PYTORCH = frozenset(("aten", "prim", "prims"))
 # The number of captures in succession that are refused before a graph is not captured any more.
 _MAX_REFUSALS = 2
-# Twice the number of captured graphs of one callable.
+# Twice the largest number of captured graphs of one callable.
 _MAX_RESTS = 8192
 # The higher-order operators that consist of the operators that they call.
 _HIGHER_ORDER = frozenset(
@@ -78,7 +75,7 @@ class Captures:
 
 
 def djinn(graph, example_inputs, **options):
-    """Compiles a graph of Dynamo's. It is the function that torch.compile(backend="djinn") calls."""
+    """Compiles a graph for torch.compile(backend="djinn"), which calls this function."""
     if options:
         raise TypeError(f'backend="djinn" takes no options, got {", ".join(sorted(options))}')
     place = Place(graph)
@@ -105,11 +102,11 @@ def djinn(graph, example_inputs, **options):
 
 
 class Place:
-    """The program's code from which a graph comes."""
+    """The place in the program's code from which a graph comes."""
 
     def __init__(self, graph):
         self._lines = [
-            (_name_of(node.target), line)
+            (name_of(node.target), line)
             for node in graph.graph.nodes
             if node.op.startswith("call") and (line := _line_of(node))
         ]
@@ -129,18 +126,18 @@ class Graph:
     """Executes a graph, and replays its calls. Thread-safe as far as the graph is.
 
     `run` takes the graph's inputs, of which those at `static` stay the same tensors. `constants`
-    are the tensors that it refers to. The results of an internal graph go to AOTAutograd, which
-    makes of them what the program gets.
+    are the tensors that it refers to. AOTAutograd takes the results of an internal graph, and
+    returns others to the program.
     """
 
     def __init__(self, run, inputs, static, constants, place, is_internal):
         self._run = run
         self._is_internal = is_internal
         static = set(static)
-        is_tensor = [isinstance(one, torch.Tensor) for one in inputs]
-        self._tensors = _picker([i for i, yes in enumerate(is_tensor) if yes and i not in static])
-        self._static = _picker([i for i, yes in enumerate(is_tensor) if yes and i in static])
-        self._numbers = [i for i, yes in enumerate(is_tensor) if not yes]
+        tensors = [i for i, one in enumerate(inputs) if is_tensor(one)]
+        self._tensors = _picker([i for i in tensors if i not in static])
+        self._static = _picker([i for i in tensors if i in static])
+        self._numbers = [i for i, one in enumerate(inputs) if not is_tensor(one)]
         self._constants = constants
         self._place = place
         self._captures = Captures(place.name)
@@ -171,7 +168,7 @@ class Graph:
             return self._refused(captures, call, args)
         try:
             results = self._run_as_it_is(args)
-            outputs = list(filter(_is_tensor, results))
+            outputs = list(filter(is_tensor, results))
         except BaseException:
             captures.callable.abandon()
             raise
@@ -226,7 +223,7 @@ def _keep(captures, number, results):
         captures.former_rest = captures.rest
         kept = captures.callable.captured_graphs()
         captures.rest = {one: captures.rest[one] for one in kept if one in captures.rest}
-    captures.rest[number] = [None if _is_tensor(one) else (one,) for one in results]
+    captures.rest[number] = [None if is_tensor(one) else (one,) for one in results]
 
 
 def _complete(captures, number, outputs):
@@ -266,11 +263,11 @@ def _code_of(graph):
 
 def _executor(graph, static, place, is_internal):
     """Returns a function of a list of inputs that executes the graph, and replays what it can."""
-    rewrite(graph, _DEVICE_TYPE)
+    rewrite(graph)
     run = _code_of(graph)
-    inputs = [_value_of(node) for node in graph.graph.find_nodes(op="placeholder")]
+    inputs = [value_of(node) for node in graph.graph.find_nodes(op="placeholder")]
     constants = [tensor for _, tensor in _constants_of(graph)]
-    if not any(map(_is_remote, inputs + constants)):
+    if not any(map(is_remote, inputs + constants)):
         return lambda args: run(*args)
     if refusal := _refusal_of(graph):
         return _refused(run, place, refusal)
@@ -286,7 +283,7 @@ def _executor(graph, static, place, is_internal):
     nodes = part.graph.find_nodes(op="placeholder")
     static = [i for i, node in enumerate(nodes) if node.target in static_names]
     constants = [tensor for _, tensor in _constants_of(part)]
-    inputs = [_value_of(node) for node in nodes]
+    inputs = [value_of(node) for node in nodes]
     executed = Graph(_code_of(part), inputs, static, constants, place, is_internal)
     (output,) = part.graph.find_nodes(op="output")
     is_single = isinstance(output.args[0], torch.fx.Node)
@@ -329,17 +326,17 @@ def _divide(graph):
     is_late = False
     for node in graph.graph.nodes:
         if node.op in ("placeholder", "get_attr"):
-            if any(map(_is_local, _tensors_of(node))):
+            if any(map(_is_local, tensors_of(node))):
                 local.add(node)
             continue
         if node.op == "output":
             continue
         inputs = node.all_input_nodes
         uses_local = any(one in local for one in inputs)
-        remote = any(any(map(_is_remote, _tensors_of(one))) for one in inputs)
-        results = [_is_local(one) for one in _tensors_of(node)]
+        remote = any(any(map(is_remote, tensors_of(one))) for one in inputs)
+        results = [_is_local(one) for one in tensors_of(node)]
         # A number that is made here becomes a constant of what is captured.
-        makes_local = any(one.dim() for one, local in zip(_tensors_of(node), results) if local)
+        makes_local = any(one.dim() for one, local in zip(tensors_of(node), results) if local)
         is_host = uses_local or makes_local
         if not is_late:
             made = any(parts.get(one) == _CAPTURED for one in inputs)
@@ -350,12 +347,13 @@ def _divide(graph):
     if set(parts.values()) <= {_CAPTURED}:
         return None
     others = [node for node, part in parts.items() if part != _CAPTURED]
-    if any(_name_of(node.target).partition(".")[0] not in _MODELESS for node in others) and any(
-        mode in _name_of(node.target) for node in parts for mode in _MODES
+    if any(name_of(node.target).partition(".")[0] not in _MODELESS for node in others) and any(
+        mode in name_of(node.target) for node in parts for mode in _MODES
     ):
         # The modes of one part do not apply to another one.
         return None
-    # Each part comes after those on which it depends, and the late one after all others.
+    # The nodes of the first part come before all others, so that each part only depends on those
+    # before it.
     last = (graph.graph.find_nodes(op="placeholder") or [graph.graph._root])[-1]
     for node in list(graph.graph.nodes):
         if node.op == "get_attr" or parts.get(node) == _HOST:
@@ -385,24 +383,15 @@ def _refusal_of(graph):
         elif not isinstance(target, types.BuiltinFunctionType):
             module = getattr(target, "__module__", None) or ""
             if module.partition(".")[0] not in _PURE_PACKAGES:
-                return f"it calls {_name_of(target)} as a whole (allow_in_graph)"
+                return f"it calls {name_of(target)} as a whole (allow_in_graph)"
     return ""
 
 
 def _has_python_kernel(target):
-    packet = getattr(target, "_overloadpacket", target)
-    name = packet._qualified_op_name
-    namespace, _, short = name.partition("::")
-    if namespace in _NAMESPACES_OF_PYTORCH:
-        return False
-    if name in torch._library.custom_ops.OPDEFS:
-        return True
-    beginning = f"{namespace}/{short}"
-    return any(
-        kernel.startswith(beginning)
-        and kernel[len(beginning)] in "/."
-        and not kernel.endswith("/Meta")
-        for kernel in torch.library._impls
+    name = qualified_name_of(target)
+    return not is_of_pytorch(name) and (
+        name in torch._library.custom_ops.OPDEFS
+        or any(not kernel.endswith("/Meta") for kernel in kernels_in_python(name))
     )
 
 
@@ -412,7 +401,7 @@ def _needs_gradients(graph):
         tensor.requires_grad
         for node in graph.graph.nodes
         if node.op not in ("placeholder", "get_attr", "output")
-        for tensor in _tensors_of(node)
+        for tensor in tensors_of(node)
     )
 
 
@@ -435,23 +424,6 @@ def _constants_of(graph):
 
 def _attribute(graph, name):
     return operator.attrgetter(name)(graph)
-
-
-def _value_of(node):
-    """Returns the example of a node's result, or None."""
-    return node.meta.get("example_value", node.meta.get("val"))
-
-
-def _tensors_of(node):
-    return [one for one in _pytree.tree_leaves(_value_of(node)) if _is_tensor(one)]
-
-
-def _is_tensor(thing):
-    return isinstance(thing, torch.Tensor)
-
-
-def _is_remote(thing):
-    return isinstance(thing, torch.Tensor) and thing.device.type == _DEVICE_TYPE
 
 
 def _is_local(tensor):
@@ -481,13 +453,10 @@ def _boxed(execute):
     return boxed
 
 
-def _name_of(target):
-    return target if isinstance(target, str) else getattr(target, "__name__", str(target))
-
-
 def _is_called(name, operator_name):
     """Returns whether a node's target is this operator: linear, linear_, aten.linear.default."""
-    return name.rstrip("_").partition(".")[0] == operator_name.strip("_").removesuffix("_local_scalar_dense")
+    wanted = operator_name.strip("_").removesuffix("_local_scalar_dense")
+    return name.rstrip("_").partition(".")[0] == wanted
 
 
 def _line_of(node):

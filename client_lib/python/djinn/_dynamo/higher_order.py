@@ -1,10 +1,12 @@
-"""Makes PyTorch's higher-order operators (torch.cond, while_loop) pass the capture key.
+"""Makes PyTorch's higher-order operators (torch.cond, while_loop) work on remote devices.
 
-They have kernels for the dispatch keys that PyTorch knows, and raise an error for another
-one. The key's kernel observes the operators that they call, not the operators themselves.
+They have kernels for the dispatch keys that PyTorch knows, and raise an error for any other key,
+such as the one with which Djinn captures. This key only needs to see the operators that they call,
+so they pass it on.
 
 Two of them repeat a random operator in the backward pass of a compiled checkpoint. They save and
-set the state of the generators that PyTorch knows; here they learn those of remote devices.
+set the states of the generators that PyTorch knows. Here they get kernels for those of remote
+devices.
 """
 
 import torch

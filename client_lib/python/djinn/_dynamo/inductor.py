@@ -1,26 +1,24 @@
-"""Names the backend "djinn" where torch.compile's default backend cannot make code."""
+"""Makes torch.compile's default backend name the backend "djinn" in its error for this device."""
 
 import functools
 
 import torch
 from torch.utils import _pytree
 
-from djinn import _session
-
-_DEVICE_TYPE = _session.device().type
+from djinn._dynamo.nodes import DEVICE_TYPE, is_remote
 
 
 def refuse():
-    """Has Inductor refuse graphs of the device, in place of an assertion within it."""
+    """Makes Inductor refuse the device's graphs. Without this, an assertion within it fails."""
     wrapper = torch._TorchCompileInductorWrapper
     compile_graph = wrapper.__call__
 
     @functools.wraps(compile_graph)
     def __call__(self, graph, inputs):
         for tensor in _pytree.tree_leaves(inputs):
-            if isinstance(tensor, torch.Tensor) and tensor.device.type == _DEVICE_TYPE:
+            if is_remote(tensor):
                 raise RuntimeError(
-                    f"the backend {self.compiler_name!r} makes no code for {_DEVICE_TYPE}: use "
+                    f"the backend {self.compiler_name!r} makes no code for {DEVICE_TYPE}: use "
                     'torch.compile(..., backend="djinn")'
                 )
         return compile_graph(self, graph, inputs)

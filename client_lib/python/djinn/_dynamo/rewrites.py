@@ -5,47 +5,49 @@ PyTorch sends them to the device at each call, and a call that sends a tensor is
 of them gets two nodes of its own, which make the tensor here and send it, so that the rest of the
 graph can be captured.
 
-Hugging Face's models with experts call an operator with a kernel in Python, because Inductor has
-none for most dtypes. A device has PyTorch's own, which the models call where nothing is compiled.
+When they are compiled, Hugging Face's models with experts call an operator with a kernel in Python,
+because Inductor has none for most dtypes. Devices have PyTorch's own operator for it.
 """
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
+from djinn._dynamo.nodes import is_remote, value_of
+
 _GROUPED_PRODUCT = "transformers::grouped_mm_fallback"
 
 
-def rewrite(graph, device_type):
-    """Changes a torch.fx.GraphModule where it stands. It has the same results as before."""
+def rewrite(graph):
+    """Changes a torch.fx.GraphModule in place. Its results stay the same."""
     is_changed = False
     for node in list(graph.graph.nodes):
         if node.op == "call_function":
-            is_changed |= _rewrite_node(node, device_type)
+            is_changed |= _rewrite_node(node)
     if is_changed:
         graph.recompile()
 
 
-def _rewrite_node(node, device_type):
-    """Returns whether it changed anything."""
+def _rewrite_node(node):
+    """Rewrites the call of a node, and returns whether it changed anything."""
     name = getattr(node.target, "__name__", "").partition(".")[0]
     if name in ("getitem", "setitem"):
-        return _separate_index(node, device_type)
+        return _separate_index(node)
     if name in ("tensor", "as_tensor", "_to_copy"):
-        return _separate_tensor(node, name, device_type)
+        return _separate_tensor(node, name)
     packet = getattr(node.target, "_overloadpacket", node.target)
     if getattr(packet, "_qualified_op_name", "") == _GROUPED_PRODUCT:
         given = {**dict(zip(("input", "weight", "offs"), node.args)), **node.kwargs}
-        if _is_on(_example_of(given["input"]), device_type):
+        if is_remote(value_of(given["input"])):
             node.target = torch.nn.functional.grouped_mm
             node.args, node.kwargs = (given["input"], given["weight"]), {"offs": given["offs"]}
             return True
     return False
 
 
-def _separate_index(node, device_type):
+def _separate_index(node):
     base, index = node.args[:2]
-    example = _example_of(base)
-    if not _is_on(example, device_type):
+    example = value_of(base)
+    if not is_remote(example):
         return False
     parts = index if isinstance(index, tuple) else (index,)
     # PyTorch takes a list of lists for a tuple, unless it is a part of one.
@@ -58,11 +60,11 @@ def _separate_index(node, device_type):
     return True
 
 
-def _separate_tensor(node, name, device_type):
-    example = _example_of(node)
-    if not _is_on(example, device_type) or node.kwargs.get("requires_grad"):
+def _separate_tensor(node, name):
+    example = value_of(node)
+    if not is_remote(example) or node.kwargs.get("requires_grad"):
         return False
-    if not any(map(_is_symbolic, example.shape)) and not example.numel():
+    if not any(isinstance(size, torch.SymInt) for size in example.shape) and not example.numel():
         # Nothing needs to be sent.
         options = {"dtype": example.dtype, "device": example.device}
         made = _before(node, torch.empty, (tuple(example.shape),), options, example)
@@ -104,28 +106,16 @@ def _before(node, target, args, kwargs, example):
     return added
 
 
-def _example_of(node):
-    if not isinstance(node, torch.fx.Node):
-        return None
-    return node.meta.get("example_value", node.meta.get("val"))
-
-
-def _is_on(example, device_type):
-    return isinstance(example, torch.Tensor) and example.device.type == device_type
-
-
-def _is_symbolic(size):
-    return isinstance(size, torch.SymInt)
-
-
 def _is_list(thing):
     """Returns whether a thing is a list of numbers, or of such lists."""
-    return isinstance(thing, (list, tuple)) and all(_is_number(one) or _is_list(one) for one in thing)
+    return isinstance(thing, (list, tuple)) and all(
+        _is_number(one) or _is_list(one) for one in thing
+    )
 
 
 def _is_number(thing):
     if isinstance(thing, torch.fx.Node):
-        thing = _example_of(thing)
+        thing = value_of(thing)
     return isinstance(thing, (bool, int, float, complex, torch.SymInt, torch.SymFloat))
 
 
@@ -135,4 +125,4 @@ def _without_nodes(thing):
         return list(map(_without_nodes, thing))
     if not isinstance(thing, torch.fx.Node):
         return thing
-    return 0.0 if isinstance(_example_of(thing), (float, torch.SymFloat)) else 0
+    return 0.0 if isinstance(value_of(thing), (float, torch.SymFloat)) else 0

@@ -1,4 +1,4 @@
-"""Callables whose graphs Dynamo finds, and the backend "djinn" captures and replays."""
+"""Calls registered modules through torch.compile with the backend "djinn"."""
 
 import functools
 import threading
@@ -9,9 +9,8 @@ import torch
 
 from djinn._djinn import places
 from djinn._errors import Error
-from djinn._refusals import describe, warn
+from djinn._refusals import MAX_WARM_UP_CALLS, describe, warn
 
-MAX_WARM_UP_CALLS = 8
 _NO_GRAPH = "PyTorch's Dynamo finds no graph of operators on the device in it"
 # The number of times that a function is traced from the beginning.
 _MAX_TRACES = 8
@@ -26,7 +25,7 @@ _DICTIONARIES = (
     torch.nn.modules.module._global_forward_pre_hooks,
 )
 _version_of = torch._C._dynamo.guards.dict_version
-# The number of consecutive calls without a graph of which the last one is warned of.
+# The number of consecutive calls without a graph after which the program is warned.
 _CALLS_BEFORE_WARNING = 4
 
 
@@ -47,7 +46,7 @@ class TracedCalls:
         self._classes = None
         # True until the first call of what was compiled has returned.
         self._is_new = False
-        # How often the code was traced from the beginning.
+        # The number of times that the code was traced from the beginning.
         self._traces = 0
         # The captured calls of each graph that the calls execute.
         self._captures = weakref.WeakKeyDictionary()
@@ -73,7 +72,7 @@ class TracedCalls:
         try:
             return compiled(function, *args, **kwargs)
         except Exception:
-            # Dynamo would not trace the code any more after an error of the program's.
+            # After an error of the program, Dynamo would never trace this code again.
             self._compiled = None
             raise
         finally:
@@ -85,7 +84,7 @@ class TracedCalls:
     def _compiled_for(self, function, args):
         """Returns torch.compile's form of the function, or None if it must be called as it is."""
         compiled, classes = self._compiled, self._classes
-        if compiled is not None and classes.are_as_they_were():
+        if compiled is not None and classes.are_unchanged():
             return compiled
         if self._traces > _MAX_TRACES:
             self._refusal = _CHANGES
@@ -101,7 +100,7 @@ class TracedCalls:
         return compiled
 
     def captures_of(self, graph):
-        """Returns the captured calls of a graph, for these calls alone."""
+        """Returns the captured calls of a graph. Other calls of the graph do not use them."""
         found = self._captures.get(graph)
         if found is None:
             from djinn._dynamo.backend import Captures
@@ -131,7 +130,7 @@ class TracedCalls:
             elif call.replayed and not call.refusal:
                 self._replays += 1
             if call.captured or self._is_new:
-                # The call may use other modules than the ones before, and a first call imports
+                # The call may use other modules than earlier ones, and the first call imports
                 # some.
                 self._is_new = False
                 self._classes = _Classes(_called(function, args))
@@ -182,7 +181,7 @@ class TracedModule:
 
 
 class _Classes:
-    """The members of a module's classes and of PyTorch, which Dynamo does not guard."""
+    """Guards what Dynamo does not guard: the members of PyTorch and of a module's classes."""
 
     def __init__(self, function):
         kinds = {torch.Tensor}
@@ -198,7 +197,7 @@ class _Classes:
         self._members = [(kind, tuple(vars(kind)), tuple(vars(kind).values())) for kind in kinds]
         self._versions = list(map(_version_of, _DICTIONARIES))
 
-    def are_as_they_were(self):
+    def are_unchanged(self):
         return (
             list(map(_version_of, _DICTIONARIES)) == self._versions
             and places.hold_members(self._members)
@@ -211,7 +210,7 @@ def _called(function, args):
 
 
 class _Call:
-    """What the graphs of one call do."""
+    """Counts what the graphs of one call do."""
 
     def __init__(self, calls):
         self.captures_of = calls.captures_of
@@ -219,7 +218,7 @@ class _Call:
         self.graphs = 0
         self.replayed = 0
         self.captured = 0
-        # Why a graph was neither, or an empty string.
+        # The reason why a graph was neither replayed nor captured, or an empty string.
         self.refusal = ""
 
 
@@ -228,11 +227,11 @@ def _run(function, /, *args, **kwargs):
 
 
 def _compile():
-    """Returns torch.compile's form of a function that calls the function that it is given.
+    """Returns the compiled form of a function that calls its first argument with the others.
 
     Its code is a copy, because PyTorch limits the recompilations of each code.
     """
-    # These take a second to import.
+    # These imports take a second.
     import torch._dynamo
     from djinn._dynamo.backend import djinn
 

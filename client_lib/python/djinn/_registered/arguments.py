@@ -1,7 +1,8 @@
-"""The arguments of a registered callable: its tensors, and the key of everything else."""
+"""Divides the arguments of a registered function into tensors and a key of everything else."""
 
 import collections
 import enum
+import itertools
 import threading
 import types
 
@@ -9,6 +10,7 @@ import torch
 from torch.utils import _pytree
 
 from djinn._registered.caches import OpenedCaches, Unopenable, describe_value, is_cache
+from djinn._registered.environment import Environment
 from djinn._registered.names import unread_parameters
 from djinn._registered.outside import Unwatchable
 from djinn._registered.values import detail, is_value
@@ -16,18 +18,13 @@ from djinn._registered.values import detail, is_value
 # Types of tensors that have no behaviour of their own.
 _TENSORS = (torch.Tensor, torch.nn.Parameter)
 _MAX_CLASSES = 64
+_numbers = itertools.count(1)
 
 
 class Arguments:
-    """Takes the arguments of calls apart.
+    """Takes the arguments of calls apart."""
 
-    `environment_type` finds what the class of an argument refers to. `numbers` yields each
-    number once.
-    """
-
-    def __init__(self, environment_type, numbers):
-        self._environment_type = environment_type
-        self._numbers = numbers
+    def __init__(self):
         # The environments of the classes of enums and caches.
         self._classes = {}
         self._lock = threading.Lock()
@@ -62,10 +59,10 @@ class Arguments:
         """Returns the part of the key for what the members of a class have and do."""
         environment = self._classes.get(kind)
         if environment is None or environment.changed() or environment.values() is None:
-            environment = self._environment_type(kind)
+            environment = Environment(kind)
             if environment.tensors:
                 raise Unwatchable(f"an argument is a {kind.__name__}, which refers to tensors")
-            environment.number = next(self._numbers)
+            environment.number = next(_numbers)
             with self._lock:
                 self._classes.pop(kind, None)
                 while len(self._classes) >= _MAX_CLASSES:

@@ -1,6 +1,6 @@
-"""Classes of what a function refers to: what their objects do.
+"""Watches the classes of the objects that a function refers to.
 
-Their constructors are no part of that: those are looked at where somebody may call them.
+Constructors are looked through only if code may call them.
 """
 
 import torch
@@ -8,8 +8,8 @@ import torch
 from djinn._registered.contents import watch_class_item
 from djinn._registered.stable import is_stable_class
 
-# Attributes of a class that describe how the class was made.
-OF_MAKING = frozenset(
+# Attributes that describe how a class was created. They are not watched.
+OF_CREATION = frozenset(
     "__abstractmethods__ __annotations__ __dataclass_fields__ __dataclass_params__ __dict__ "
     "__doc__ __match_args__ __module__ __orig_bases__ __parameters__ __slots__ __weakref__ "
     "_abc_impl".split()
@@ -18,9 +18,9 @@ _CONSTRUCTORS = frozenset(("__init__", "__new__", "__init_subclass__"))
 
 
 class Classes:
-    """Adds to `watch` what of classes must stay, and to `pending` their members.
+    """Adds classes to `watch`, and their members to `pending`.
 
-    `libraries` looks at those that a library has.
+    `libraries` watches the classes of libraries.
     """
 
     def __init__(self, watch, pending, libraries):
@@ -30,14 +30,14 @@ class Classes:
         # The watched classes, by id. Of the classes of tensors, only the names
         # that code uses are watched (tensors.py).
         self._seen = {id(kind): kind for kind in (torch.Tensor, torch.nn.Parameter)}
-        # Ids of the classes whose constructors were watched.
+        # Ids of the classes whose constructors were looked through.
         self._called = set()
-        # The classes that their own methods receive as an argument and may
-        # call. Methods may also call classes that derive from them.
+        # The classes that their own methods receive as an argument, and may call. Methods may
+        # also call classes that derive from them.
         self._given = set()
 
     def look_at(self, kind):
-        """But for its constructors."""
+        """Watches a class, and looks through its members, but not through its constructors."""
         if id(kind) in self._seen:
             return
         self._seen[id(kind)] = kind
@@ -55,7 +55,7 @@ class Classes:
         for name, member in list(contents.items()):
             if name in _CONSTRUCTORS:
                 self._watch.add_class_item(contents, name, member)
-            elif name not in OF_MAKING:
+            elif name not in OF_CREATION:
                 self._pending.things += watch_class_item(self._watch, contents, name)
 
     def look_at_constructors(self, kind):
@@ -65,9 +65,10 @@ class Classes:
                 self._pending.things += [contents[n] for n in _CONSTRUCTORS & contents.keys()]
 
     def look_at_those_called(self, any_class):
-        """At the constructors of classes that may be called; whether there were more of them.
+        """Looks through the constructors of the watched classes that code may call.
 
-        `any_class`: code may call the class of whatever it comes to.
+        If `any_class`, code may call each of them. Returns whether there were any that it had not
+        looked through before.
         """
         kinds = [
             kind
@@ -83,6 +84,6 @@ class Classes:
         return not self._given.isdisjoint((*kind.__mro__, *type(kind).__mro__))
 
 
-def _is_given_its_class(member):
-    name, thing = member
+def _is_given_its_class(item):
+    name, thing = item
     return isinstance(thing, classmethod) or name == "__class_getitem__"

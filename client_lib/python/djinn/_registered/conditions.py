@@ -1,10 +1,11 @@
-"""What a registered callable asks of its arguments' values, such as whether a mask masks anything.
+"""Finds out what a registered function asks about its arguments' values.
 
-A condition is a read and what was read: operators on integers and truth values of the arguments,
-and of nothing else but plain values. They can be asked again before a call, which so finds the
-captured graph of those calls in which all answers were the same.
+A question is for example whether a mask masks anything: operators on integers and truth values of
+the arguments and on plain values, and a read of the result. Before a later call, the questions are
+asked again. The call is replayed by the captured graph of the calls with the same answers.
 """
 
+import itertools
 import threading
 import weakref
 
@@ -14,12 +15,13 @@ from torch.utils import _pytree
 
 from djinn._registered.values import is_value
 
-# Answers to one question, questions in one call, and operators in one question.
+# The largest numbers of answers to one question, questions in one call, and operators in one
+# question.
 _MAX_ANSWERS = 8
 _MAX_DEPTH = 16
 _MAX_OPERATORS = 64
 
-# Functions whose results depend only on their operands' values, and which write nothing.
+# Functions that write nothing, and whose results depend only on their operands' values.
 _PURE_NAMES = """
     __and__ __eq__ __ge__ __getitem__ __gt__ __invert__ __le__ __lt__ __ne__ __or__ __rsub__ __xor__
     add all amax amin any arange bitwise_and bitwise_not bitwise_or bitwise_xor bool clone
@@ -36,8 +38,8 @@ _PURE = frozenset(
 _READS = frozenset(
     getattr(torch.Tensor, name) for name in ("__bool__", "__index__", "__int__", "item")
 )
-# Functions after which memory may change without its tensor's version.
-_WAYS_PAST = frozenset(
+# Functions after which memory may change although its tensor's version does not.
+_BYPASSES = frozenset(
     getattr(torch.Tensor, name)
     for name in ("data_ptr", "numpy", "set_", "storage", "untyped_storage", "__dlpack__")
 ) | {torch.Tensor.data.__get__, torch.Tensor.data.__set__}
@@ -49,20 +51,21 @@ _TAKE_ANOTHER_PATH = (
     torch.nn.TransformerEncoder,
     torch.nn.TransformerEncoderLayer,
 )
+_numbers = itertools.count(1)
 _ARGUMENT, _CALL, _SLICE, _VALUE = "argument", "call", "slice", "value"
 
 
 class _Unknown(Exception):
-    """It depends on more than arguments and plain values."""
+    """A value depends on more than arguments and plain values."""
 
 
 def can_be_asked(environment):
-    """Whether calls are the same ones while questions are looked for."""
+    """Returns whether a function calls the same operators while its questions are observed."""
     return not environment.has_one_of(_TAKE_ANOTHER_PATH)
 
 
 def describe(tensors):
-    """What questions may depend on besides the values."""
+    """Returns everything of arguments that questions may depend on besides their values."""
     firsts = {}
     return tuple(
         (
@@ -78,22 +81,25 @@ def describe(tensors):
 
 
 class Answers:
-    """A call as far as it is known by the answers to its questions so far."""
+    """A node in the tree of questions. It stands for calls whose questions so far had the answers
+    of its path."""
 
     _lock = threading.Lock()
 
-    def __init__(self, key, numbers, path=()):
-        # Distinguishes calls with these answers from others.
-        self.key = key
+    def __init__(self, key, path=()):
+        # Distinguishes calls with these answers from others with the key `key`.
+        self.key = f"{key}.{next(_numbers)}"
         # The pairs (question, answer), in the order in which the questions were asked.
         self.path = path
-        self._numbers = numbers
         # The next question, and the Answers that follow from each of its answers.
         self._question = None
         self._next = {}
 
     def of(self, tensors):
-        """Asks until all is known: its Answers. None: there were too many different ones."""
+        """Asks the known questions about a call's arguments, and returns the last node.
+
+        Returns None if a question has too many different answers.
+        """
         known = self
         while known is not None and known._question is not None:
             question = known._question
@@ -105,7 +111,7 @@ class Answers:
         return known
 
     def learn(self, reads):
-        """Takes in what else was read in a call."""
+        """Adds the questions that a call of this node asked besides the known ones."""
         known = self
         for question, answer in reads:
             if question is None or known is None or len(known.path) >= _MAX_DEPTH:
@@ -123,13 +129,13 @@ class Answers:
             known = self._next.get(kind)
             if known is None and len(self._next) < _MAX_ANSWERS:
                 path = (*self.path, (self._question, answer))
-                known = Answers(f"{self.key}.{next(self._numbers)}", self._numbers, path)
+                known = Answers(self.key, path)
                 self._next[kind] = known
         return known
 
 
 class Questions(TorchFunctionMode):
-    """During a call, answers reads by what is known, and finds what else is read."""
+    """Answers the known questions during a call, and notes the other ones."""
 
     def __init__(self, known, tensors, used):
         super().__init__()
@@ -137,8 +143,8 @@ class Questions(TorchFunctionMode):
         self._answered = 0
         # The pairs (question or None, answer) of values that the call read.
         self.reads = []
-        # The tracked tensors: id -> (weak reference, version, description, number of operators in
-        # it).
+        # The tensors whose values questions may use: id -> (weak reference, version, how the value
+        # is computed, number of operators in that).
         self._tracked = {}
         storages = [tensor.untyped_storage()._cdata for tensor in used]
         # An argument that is passed twice has one version. Tensors that share memory may have
@@ -150,7 +156,7 @@ class Questions(TorchFunctionMode):
                 self._track(tensor, (_ARGUMENT, i), 0)
 
     def is_as_expected(self):
-        """Whether everything that was known was asked."""
+        """Returns whether the call asked all known questions."""
         return self._answered == len(self._path)
 
     def forget_tensors(self):
@@ -159,13 +165,12 @@ class Questions(TorchFunctionMode):
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         if torch.compiler.is_compiling():
-            # The compiler traces the function itself, and must see the operators that result from
-            # it.
+            # The compiler must see the operators, because it traces the function itself.
             return func(*args, **kwargs)
         if func in _READS:
             return self._read(func, args, kwargs)
         is_pure = func in _PURE and "out" not in kwargs
-        if func in _WAYS_PAST:
+        if func in _BYPASSES:
             self._tracked.clear()
         elif not is_pure and getattr(func, "__name__", "") not in _LOOKS:
             self._forget_what_may_be_written(args, kwargs)
@@ -188,7 +193,10 @@ class Questions(TorchFunctionMode):
         return answer
 
     def _forget_what_may_be_written(self, args, kwargs):
-        """Versions do not tell it of tensors of inference mode, or after operators on lists."""
+        """Stops tracking all tensors whose memory an operator may write.
+
+        Tensors of inference mode have no versions, and operators on lists do not change them.
+        """
         given = {
             leaf.untyped_storage()._cdata
             for leaf in _pytree.tree_leaves((args, kwargs))
@@ -207,12 +215,12 @@ class Questions(TorchFunctionMode):
         self._tracked[id(tensor)] = weakref.ref(tensor), version, what, operators
 
     def _call(self, func, args, kwargs):
-        """What it is, with its number of operators; None if that is not known."""
+        """Returns (how a call's result is computed, its number of operators), or None."""
         try:
             operators = [1]
-            given = tuple([self._tell(arg, operators) for arg in args])
+            given = tuple([self._describe(arg, operators) for arg in args])
             named = tuple(
-                [(name, self._tell(kwargs[name], operators)) for name in sorted(kwargs)]
+                [(name, self._describe(kwargs[name], operators)) for name in sorted(kwargs)]
             )
         except _Unknown:
             return None
@@ -220,7 +228,7 @@ class Questions(TorchFunctionMode):
             return None
         return (_CALL, func, given, named), sum(operators)
 
-    def _tell(self, thing, operators):
+    def _describe(self, thing, operators):
         if isinstance(thing, torch.Tensor):
             reference, version, what, size = self._tracked.get(id(thing), (_nothing, None, None, 0))
             if reference() is not thing or version is not None and thing._version != version:
@@ -232,9 +240,9 @@ class Questions(TorchFunctionMode):
             return _VALUE, type(thing), thing, repr(thing)
         if type(thing) is slice:
             parts = (thing.start, thing.stop, thing.step)
-            return _SLICE, *[self._tell(part, operators) for part in parts]
+            return _SLICE, *[self._describe(part, operators) for part in parts]
         if type(thing) in (tuple, list):
-            return type(thing), *[self._tell(part, operators) for part in thing]
+            return type(thing), *[self._describe(part, operators) for part in thing]
         raise _Unknown
 
 

@@ -1,7 +1,7 @@
-"""How dictionaries, lists and sets are watched: their keys, their order, what is in them.
+"""Watches dictionaries, lists and sets: their keys, their order and their contents.
 
-What is in a collection and no plain value is to be looked through, too: each function returns
-the list of that, but for those that say what else they return.
+Unless it says otherwise, each function returns the contents that are no plain values, which the
+caller looks through.
 """
 
 import collections
@@ -17,7 +17,7 @@ COLLECTIONS = frozenset((dict, collections.OrderedDict, list, set))
 
 
 def watch_dictionary_of(watch, owner):
-    """Its __dict__, and what is in it."""
+    """Watches an object's __dict__ and its contents."""
     return watch_items(watch, watch.add_dictionary_of(owner))
 
 
@@ -43,7 +43,7 @@ def watch_item(watch, dictionary, key):
 
 
 def watch_class_item(watch, contents, key):
-    """In what is in a class."""
+    """Watches an item of a class's __dict__."""
     thing = contents[key]
     if is_value(thing):
         watch.add_value_class_item(contents, key)
@@ -53,13 +53,13 @@ def watch_class_item(watch, contents, key):
 
 
 def watch_keys(watch, dictionary):
-    """That there are no others; returns them."""
+    """Watches that the keys stay the same, and returns them."""
     kind = type(dictionary)
     if kind in MAPPINGS:
         keys = tuple(dictionary)
         watch.add_keys(dictionary, keys)
     else:
-        # A class that the program defines may iterate in another way.
+        # A class of the program may define how it is iterated.
         ordered = issubclass(kind, collections.OrderedDict)
         iterate = (collections.OrderedDict if ordered else dict).__iter__
         keys = tuple(iterate(dictionary))
@@ -68,11 +68,11 @@ def watch_keys(watch, dictionary):
 
 
 def watch_elements(watch, sequence):
-    """Of a list or tuple."""
+    """Watches the elements of a list. Those of a tuple cannot change."""
     if not isinstance(sequence, list):
         return [thing for thing in tuple.__iter__(sequence) if not is_value(thing)]
     if type(sequence) is not list:
-        return _watch_elements_of_ones_own(watch, sequence)
+        return _watch_elements_of_subclass(watch, sequence)
     if not sequence:
         watch.add_empty(sequence)
         return []
@@ -87,8 +87,8 @@ def watch_elements(watch, sequence):
     return found
 
 
-def _watch_elements_of_ones_own(watch, sequence):
-    """A class that derives from list may have its elements seen in another way."""
+def _watch_elements_of_subclass(watch, sequence):
+    """Watches a list whose class may define how its elements are read."""
     things = []
     for index, thing in enumerate(list.__iter__(sequence)):
         if is_value(thing):
@@ -100,7 +100,7 @@ def _watch_elements_of_ones_own(watch, sequence):
 
 
 def watch_set(watch, collection):
-    """Of plain values alone: nothing else is found in it."""
+    """Watches a set of plain values. Returns nothing, and refuses other elements."""
     kind = type(collection)
     iterate = next(base for base in SETS if issubclass(kind, base)).__iter__
     keys = tuple(iterate(collection))

@@ -1,6 +1,6 @@
-"""What a function refers to besides its arguments, found by looking through it.
+"""Finds and watches everything that a function refers to besides its arguments.
 
-It is watched, as watch.py says. What cannot be watched is refused.
+The search raises Unwatchable for a thing whose changes would not be seen.
 """
 
 import abc
@@ -19,7 +19,7 @@ from djinn._registered.modules import Modules
 from djinn._registered.numbers import find_optimizers
 from djinn._registered.objects import Objects, look_at_logger
 from djinn._registered.operators import OPERATORS, watch_operator
-from djinn._registered.outside import Unwatchable, check_what_is_asked
+from djinn._registered.outside import Unwatchable, check_is_watchable
 from djinn._registered.receivers import Receivers
 from djinn._registered.special import (
     ASKED,
@@ -30,7 +30,7 @@ from djinn._registered.special import (
     make_any_class,
     may_read_variables,
 )
-from djinn._registered.stable import BOUND, is_a_librarys, is_anybodys, is_stable_class
+from djinn._registered.stable import BOUND, is_of_library, is_stateless, is_stable_class
 from djinn._registered.tensors import Tensors
 from djinn._registered.values import is_value
 from djinn._registered.watch import Watch
@@ -39,9 +39,9 @@ _MAX_THINGS = 100_000
 
 
 class Environment(Watch):
-    """What `function` refers to, as it is now.
+    """Everything that `function` refers to, as it is now.
 
-    If `varies`, the floats of optimizers are no part of it (numbers.py).
+    If `varies`, the floats of optimizers are left out (numbers.py).
     """
 
     # Callables that stand for the function in the named attribute.
@@ -51,7 +51,7 @@ class Environment(Watch):
         super().__init__()
         search = _Search(self, self.transparent)
         search.look_through(function)
-        # The random generators of this process. What a call does to one shows in its state.
+        # The random generators of this process. Their states show whether a call used them.
         self.generators = search.generators
         # True if some of the code may read its callers' variables.
         self.reads_variables = search.reads_variables
@@ -62,16 +62,16 @@ class Environment(Watch):
             self.leave_out(self.optimizers.places())
 
     def numbers(self):
-        """Returns what Optimizers.read() does."""
+        """Returns the numbers of optimizers, as Optimizers.read() does."""
         return ((), ()) if self.optimizers is None else self.optimizers.read()
 
 
 class _Pending:
-    """What is to be looked at yet."""
+    """The things and classes that were found and not looked at yet."""
 
     def __init__(self):
         self.things = []
-        # Classes of objects that were found. No code calls their constructors.
+        # The classes of objects that were found. Code may not call their constructors.
         self.kinds = []
 
 
@@ -125,7 +125,7 @@ class _Search:
         return self._functions.attributes
 
     def _count(self):
-        """Which only grows: by it is seen whether there is more to look at."""
+        """Returns counts that grow if there is more to look at."""
         kept = self._modules.count_of_kept()
         return kept, self._receivers.count(), self._functions.count_of_named()
 
@@ -148,10 +148,10 @@ class _Search:
 
     def _look_at(self, thing):
         if thing.__class__ is not type(thing):
-            # A proxy claims another class and has the state of another object.
-            says = thing.__class__.__name__
-            raise Unwatchable(f"it refers to a {type(thing).__name__} that says it is a {says}")
-        check_what_is_asked(thing)
+            # A proxy claims another class, and has the state of another object.
+            claimed = thing.__class__.__name__
+            raise Unwatchable(f"it refers to a {type(thing).__name__} that says it is a {claimed}")
+        check_is_watchable(thing)
         check_bounds(thing)
         self._asks_abstract_classes |= isinstance(thing, abc.ABCMeta)
         things = self._pending.things
@@ -168,7 +168,7 @@ class _Search:
                 self._objects.look_at_attributes(thing)
         elif isinstance(thing, BOUND):
             # A builtin function or method, such as `{}.get`.
-            if not is_anybodys(thing.__self__):
+            if not is_stateless(thing.__self__):
                 things.append(thing.__self__)
         elif isinstance(thing, weakref.ref):
             self._objects.look_at_reference(thing)
@@ -202,12 +202,12 @@ class _Search:
         elif isinstance(thing, types.ModuleType):
             self._modules.keep(thing)
         elif isinstance(thing, functools._lru_cache_wrapper):
-            if not is_a_librarys(inspect.unwrap(thing)):
+            if not is_of_library(inspect.unwrap(thing)):
                 raise Unwatchable("it refers to a cache of calls, which cannot be watched")
         else:
             self._objects.look_at(thing)
 
     def _look_at_descriptor(self, thing):
-        """At what a program's class of them has besides."""
+        """Looks at the attributes that a program's class of descriptors adds."""
         if not is_stable_class(type(thing)):
             self._objects.look_at_attributes(thing)

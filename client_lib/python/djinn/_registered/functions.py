@@ -1,4 +1,4 @@
-"""Functions of the program's: what they hold, and what their code names."""
+"""Watches the program's functions: their closures and defaults, and the things that they name."""
 
 import sys
 import types
@@ -9,7 +9,7 @@ from djinn._registered.outside import Unwatchable
 from djinn._registered.stable import is_stable_function
 from djinn._registered.values import ABSENT, is_value
 
-# Attributes whose values are not watched, whatever objects have them.
+# Attributes whose values cannot be watched on any object.
 _UNWATCHED_ATTRIBUTES = frozenset(
     "__globals__ __subclasses__ _version ag_frame cr_frame data_ptr gi_frame initial_seed "
     "tb_frame".split()
@@ -18,9 +18,9 @@ _NO_NAMES = Names(*[frozenset()] * len(Names._fields))
 
 
 class Functions:
-    """Adds to `watch` what of functions must stay, and to `pending` what they refer to.
+    """Adds functions to `watch`, and the things that they refer to to `pending`.
 
-    `libraries` looks at those that a library has, `modules` at modules that code names.
+    `libraries` watches the functions of libraries, and `modules` the modules that code names.
     """
 
     def __init__(self, watch, pending, libraries, modules):
@@ -45,22 +45,22 @@ class Functions:
         self._pending.things += watch_dictionary_of(self._watch, function)
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
             if name == "__class__" and not loads_enclosing(function.__code__, name):
-                # super() continues from this class among the classes of an object.
+                # super() needs this class to find the next one of an object.
                 self._watch.add_cell(cell, cell.cell_contents)
             else:
                 self._look_at_cell(cell, names)
         self._look_at_names(function, names)
-        self._look_at_what_is_handed_on(function, names)
+        self._keep_passed_modules(function, names)
 
     def names(self):
-        """The attributes that any of them names, as Names."""
+        """Returns the attributes that any of the functions names, as Names."""
         return _NO_NAMES._replace(
             attributes=frozenset(self.attributes),
             sought_attributes=frozenset(self._sought_attributes),
         )
 
     def count_of_named(self):
-        """Which only grows: by it is seen whether there are more names."""
+        """Returns counts that grow if there are more names."""
         return len(self.attributes), len(self._sought_attributes), self.searches
 
     def _look_at_cell(self, cell, names):
@@ -95,10 +95,10 @@ class Functions:
         for statement in names.imports:
             self._modules.look_at_import(statement.resolve(variables), names)
 
-    def _look_at_what_is_handed_on(self, function, names):
-        """At modules among that: whoever is given one may take anything from it."""
+    def _keep_passed_modules(self, function, names):
+        """Keeps the modules that the code passes on: any code may then use them."""
         enclosing = dict(zip(function.__code__.co_freevars, function.__closure__ or ()))
-        for beginning, *attributes in names.handed_on:
+        for beginning, *attributes in names.passed_on:
             name = beginning.name
             if isinstance(beginning, Import):
                 thing = sys.modules.get(beginning.resolve(function.__globals__).name)

@@ -1,7 +1,7 @@
-"""What is looked at in libraries, whose code is taken as it is: what a program may put there.
+"""Watches what a program may change in libraries, whose own code is assumed to stay.
 
-That is at what code names in their modules and classes, which another thing may take the place
-of, and in the collections and switches that they keep for programs to change.
+A program may replace the attributes of modules and classes that code names, and change the
+collections and the switches that libraries have for programs.
 """
 
 import abc
@@ -15,15 +15,15 @@ import types
 import torch
 
 from djinn import _device_module
-from djinn._registered.classes import OF_MAKING
+from djinn._registered.classes import OF_CREATION
 from djinn._registered.contents import MAPPINGS, watch_items, watch_keys
 from djinn._registered.names import names_in
 from djinn._registered.operators import OPERATORS, find_operators, watch_operator
-from djinn._registered.outside import check_what_is_asked
+from djinn._registered.outside import check_is_watchable
 from djinn._registered.special import SPECIAL
 from djinn._registered.stable import (
     contents_of,
-    is_a_librarys,
+    is_of_library,
     is_changeable,
     is_stable_function,
     package_of_module,
@@ -36,34 +36,34 @@ _GLOBAL_HOOKS = [
     for name, hooks in vars(module).items()
     if name.startswith("_global_") and isinstance(hooks, dict)
 ]
-# The class of the modules of torch.backends, and its base classes, which all modules have.
+# The class of the modules of torch.backends, and the classes that it derives from.
 _WITH_SWITCHES = torch.backends.PropModule
 _OF_MODULES = _WITH_SWITCHES.__mro__
-# Modules that belong to a library although their names are those of another package.
+# Modules that belong to a library although their names say another package.
 _UNDER_OTHER_NAMES = (os.path, _device_module)
 # Types of collections whose contents are watched in a library's modules.
 _COLLECTIONS = (list, collections.abc.Mapping)
 
 
 class Libraries:
-    """Adds to `watch` what of libraries must stay, and to `pending` what programs put there."""
+    """Adds things in libraries to `watch`, and those that programs put there to `pending`."""
 
     def __init__(self, watch, pending):
         self._watch = watch
         self._pending = pending
-        # The modules that were watched, each with the names and the trust with which it was.
+        # The watched modules, each with names and trust; see look_at_module().
         self._seen_modules = set()
         self._seen_collections = {}
-        # True if code names a class for which others may be registered, so that
-        # the result of isinstance() may change.
+        # True if code names an abstract class. The result of isinstance() changes when a program
+        # registers another class for it.
         self.asks_abstract_classes = False
         for hooks in _GLOBAL_HOOKS:
             pending.things += watch_items(watch, hooks)
 
     def look_at_module(self, module, names, *, trusted=False):
-        """At what is named there: another thing may be put in its place.
+        """Watches the attributes of a module that have these names.
 
-        `trusted`: a library's own code names it.
+        If `trusted`, a library's own code names them.
         """
         if (id(module), names, trusted) in self._seen_modules:
             return
@@ -91,27 +91,26 @@ class Libraries:
                     self.look_at_module(thing, names, trusted=trusted)
 
     def look_at_function(self, function):
-        """At what a library's function holds, which may be a program's."""
+        """Looks at the closure of a library's function: things in it may be the program's."""
         for thing in contents_of(function):
-            if not is_a_librarys(thing, inside=True):
+            if not is_of_library(thing, inside=True):
                 self._pending.things.append(thing)
             elif type(thing) in (dict, list):
-                # Functions also depend on such a collection, as singledispatch
-                # does on its registry.
+                # A function may depend on a collection, as singledispatch does on its registry.
                 self._look_at_collection(thing)
 
     def look_at_class(self, kind):
-        """Methods may have been replaced, or be later."""
+        """Watches the members of a library's class: a program may replace methods."""
         if not is_changeable(kind):
             return
         self._watch.add_members(kind)
         self._pending.kinds += kind.__bases__
         for member in kind.__dict__.values():
-            if not is_a_librarys(member):
+            if not is_of_library(member):
                 self._pending.things.append(member)
         if issubclass(kind, collections.abc.Mapping):
             for name, member in kind.__dict__.items():
-                if isinstance(member, (dict, list)) and name not in OF_MAKING:
+                if isinstance(member, (dict, list)) and name not in OF_CREATION:
                     self._look_at_collection(member)
         if issubclass(kind, torch.nn.Module):
             forward = inspect.unwrap(kind.__dict__.get("forward"))
@@ -119,7 +118,7 @@ class Libraries:
                 self._look_at_names(forward)
 
     def _look_at_names(self, function):
-        """At what a library's own function names, as F.relu."""
+        """Watches the things that a library's function names, such as F.relu."""
         names = names_in(function.__code__)
         variables = function.__globals__
         for name in names.globals & variables.keys():
@@ -136,7 +135,7 @@ class Libraries:
             self._watch.add_value_item(contents, name)
             return
         self._watch.add_item(contents, name, thing)
-        if not is_a_librarys(thing):
+        if not is_of_library(thing):
             self._pending.things.append(thing)
         elif trusted:
             if isinstance(thing, _COLLECTIONS):
@@ -144,7 +143,7 @@ class Libraries:
         elif isinstance(thing, OPERATORS):
             self._pending.things += watch_operator(self._watch, thing)
         else:
-            check_what_is_asked(thing)
+            check_is_watchable(thing)
             # An alias of the module typing stands for its origin.
             kind = getattr(thing, "__origin__", thing)
             self.asks_abstract_classes |= isinstance(kind, abc.ABCMeta)
@@ -152,7 +151,7 @@ class Libraries:
                 self._pending.things.append(thing)
 
     def _look_at_attributes(self, kind, names):
-        """At those of the class that are named."""
+        """Watches the attributes of a class that have these names."""
         for name in names.attributes:
             is_there = any(name in vars(base) for base in kind.__mro__)
             if not is_there and name not in names.sought_attributes:
@@ -162,22 +161,22 @@ class Libraries:
                 member = contents.get(name, ABSENT)
                 if is_value(member):
                     self._watch.add_value_class_item(contents, name)
-                elif name not in OF_MAKING:
+                elif name not in OF_CREATION:
                     self._watch.add_class_item(contents, name, member)
-                    if member is not ABSENT and not is_a_librarys(member):
+                    if member is not ABSENT and not is_of_library(member):
                         self._pending.things.append(member)
                 if name in contents:
                     break
 
     def _look_at_switches(self, module, names):
-        """That it asks PyTorch for, as torch.backends.cudnn.allow_tf32 is."""
+        """Watches the attributes that ask PyTorch, such as torch.backends.cudnn.allow_tf32."""
         for name in names.attributes:
             if any(name in vars(kind) for kind in type(module).__mro__[: -len(_OF_MODULES)]):
                 if is_value(getattr(module, name)):
                     self._watch.add_read(getattr, module, name)
 
     def _look_at_collection(self, collection):
-        """At the places in it, and at what a program has put there."""
+        """Watches a collection of a library, and looks at things that a program put there."""
         if id(collection) in self._seen_collections:
             return
         self._seen_collections[id(collection)] = collection
@@ -193,8 +192,8 @@ class Libraries:
                 self._watch.add_item(collection, key, thing)
                 self._look_at_content(thing)
         if type(collection) is not list and type(collection) not in MAPPINGS:
-            # Some interfaces, such as those of transformers, hold some entries
-            # themselves and others in a class.
+            # Some collections, such as those of transformers, hold some entries themselves and
+            # others in a class.
             self._pending.kinds.append(type(collection))
             for thing in list(getattr(collection, "__dict__", {}).values()):
                 if isinstance(thing, (dict, list)):
@@ -203,5 +202,5 @@ class Libraries:
     def _look_at_content(self, thing):
         if isinstance(thing, _COLLECTIONS):
             self._look_at_collection(thing)
-        elif not is_value(thing) and not is_a_librarys(thing):
+        elif not is_value(thing) and not is_of_library(thing):
             self._pending.things.append(thing)

@@ -1,6 +1,6 @@
-"""Modules that code names, imports or is given.
+"""Watches the modules that code names, imports or is given.
 
-They are not looked through as a whole, but for what the code that comes by them names.
+Only the attributes that this code names are watched, and not whole modules.
 """
 
 import sys
@@ -13,21 +13,22 @@ from djinn._registered.values import ABSENT
 
 
 class Modules:
-    """Adds to `watch` what of modules must stay, and to `pending` what is meant in them.
+    """Adds attributes of modules to `watch`, and their values to `pending`.
 
-    `libraries` looks at those that a library has.
+    `libraries` watches the modules of libraries.
     """
 
     def __init__(self, watch, pending, libraries):
         self._watch = watch
         self._pending = pending
         self._libraries = libraries
-        # The modules that were watched, each with the names with which it was.
+        # The watched modules, each with the names of the code that uses it.
         self._seen = set()
         # Modules of libraries that are stored somewhere, so that any code may use them.
         self._kept = []
 
     def look_at(self, module, names):
+        """Watches the attributes of a module that have these names."""
         if is_stable_module(module):
             self._libraries.look_at_module(module, names)
             return
@@ -36,8 +37,8 @@ class Modules:
         self._seen.add((id(module), names))
         self._watch.add_class_of(module)
         if names.searches:
-            how = min(names.searches)
-            raise Unwatchable(f"it looks through the module {module.__name__} ({how})")
+            function = min(names.searches)
+            raise Unwatchable(f"it looks through the module {module.__name__} ({function})")
         if not is_stable_class(type(module)):
             raise Unwatchable(f"it refers to {module.__name__}, a module with a class of its own")
         contents = module.__dict__
@@ -50,7 +51,7 @@ class Modules:
                 self._watch.add_item(contents, name, ABSENT)
 
     def look_at_item(self, variables, name, names):
-        """Of a dictionary: at a module that is there by these names."""
+        """Watches a variable. If it is a module, watches the attributes with these names."""
         thing = variables[name]
         if isinstance(thing, types.ModuleType):
             self._watch.add_item(variables, name, thing)
@@ -69,13 +70,13 @@ class Modules:
                 self._pending.things.append(module)
 
     def keep(self, module):
-        """One that is an attribute, an element, a default: any code may take it from there."""
+        """Keeps a module that is an attribute, an element or a default: any code may use it."""
         if not is_stable_module(module):
             raise Unwatchable(f"it refers to the module {module.__name__} as a whole")
         self._kept.append(module)
 
     def look_at_kept(self, names):
-        """At all in them that has one of these names, which are those that any code uses."""
+        """Watches the attributes of kept modules that any code names."""
         for module in self._kept:
             self.look_at(module, names)
 

@@ -1,4 +1,4 @@
-"""What Python code names: globals, attributes, what it imports."""
+"""Reads from bytecode which globals, attributes and modules Python code names."""
 
 import dis
 import functools
@@ -30,16 +30,16 @@ _OF_BUILTINS = {
     for name in "abs ceil divmod floor format hash len next reversed round trunc".split()
 }
 _OF_BUILTINS.update(dict.fromkeys(("enumerate", "iter", "list", "map", "tuple", "zip"), "__iter__"))
-# Names that return all attributes of a thing, or attributes whose names are not collected.
+# Functions and attributes that return all attributes of a thing, or some whose names are data.
 _TAKE_EVERYTHING = frozenset(
     "__dict__ __getattribute__ attrgetter dir getattr_static getmembers methodcaller vars".split()
 )
 _GLOBALS = ("LOAD_GLOBAL", "LOAD_NAME")
 _ENCLOSING = ("LOAD_DEREF", "LOAD_CLASSDEREF")
-# Instructions between the load of a module, or its import, and the use of it.
+# Instructions between the load or import of a module and its use.
 _LEAD_ON = ("LOAD_ATTR", "LOAD_METHOD", "SWAP", "POP_TOP")
 _HAVE_VARIABLES = frozenset((*dis.haslocal, *dis.hasfree))
-# Instructions after which a thing was only tested for its presence, or had an attribute set.
+# Instructions that only test whether a thing is there, or set an attribute of it.
 _LEAVE_IT = ("POP_JUMP_", "JUMP_IF_FALSE_OR_POP", "UNARY_NOT", "STORE_ATTR", "DELETE_ATTR")
 
 
@@ -51,7 +51,7 @@ class Import(typing.NamedTuple):
     members: tuple
 
     def resolve(self, variables):
-        """The same with an absolute name, among the globals `variables`."""
+        """Returns the import with an absolute name, for code with these globals."""
         if not self.level:
             return self
         package = variables.get("__package__")
@@ -64,7 +64,7 @@ class Import(typing.NamedTuple):
         return Import(0, ".".join(parts), self.members)
 
     def modules(self):
-        """The names of the modules that it may bring in, or pass."""
+        """Returns the names of all modules that the import may load."""
         parts = self.name.split(".")
         names = [".".join(parts[:count]) for count in range(1, len(parts) + 1)]
         return names + [f"{self.name}.{member}" for member in self.members]
@@ -83,33 +83,31 @@ class Enclosing(typing.NamedTuple):
 
 
 class Names(typing.NamedTuple):
-    """What code, or code in it, names."""
+    """The things that code, and the code inside it, names."""
 
     globals: frozenset
-    assigned_globals: frozenset
     attributes: frozenset
     # The attributes among them that may be missing.
     sought_attributes: frozenset
     imports: frozenset
-    # Functions that look up attributes which the code does not name.
+    # The functions that it uses to look up attributes that it does not name.
     searches: frozenset
-    # Things that code uses in other ways than through their attributes, each as
-    # (start, attributes...). The start is a Global, a variable of an Enclosing
-    # function, or an Import of a module.
-    handed_on: frozenset
+    # The things that it does more with than use attributes, each as (start, attributes...). The
+    # start is a Global, an Enclosing or an Import.
+    passed_on: frozenset
 
 
 class ObjectUses(typing.NamedTuple):
-    """What a method does with its object, where that is no more than to use attributes."""
+    """The attributes of its object that a method uses, if it does no more with the object."""
 
     named: frozenset
-    # The attributes among them that are not just called, set or deleted.
+    # The attributes among them whose values it uses in other ways than to call them.
     taken: frozenset
 
 
 @functools.lru_cache(maxsize=4096)
 def names_in(code):
-    """Its Names."""
+    """Returns the Names of code."""
     names = Names(*(set() for _ in Names._fields))
     instructions = _instructions_of(code)
     for place, instruction in enumerate(instructions):
@@ -128,7 +126,6 @@ def names_in(code):
                         names.sought_attributes.add(sought)
             case "STORE_GLOBAL" | "DELETE_GLOBAL":
                 names.globals.add(name)
-                names.assigned_globals.add(name)
             case "LOAD_ATTR" | "LOAD_METHOD" | "IMPORT_FROM":
                 names.attributes.add(name)
                 if name in ("ceil", "floor", "trunc"):
@@ -150,7 +147,7 @@ def names_in(code):
                 names.attributes.update(f"__{kind}{method}__" for kind in ("", "r", "i"))
             case other if other in _OF_INSTRUCTIONS:
                 names.attributes.add(_OF_INSTRUCTIONS[other])
-    names.handed_on.update(_handed_on(instructions))
+    names.passed_on.update(_passed_on(instructions))
     names.searches.update(_TAKE_EVERYTHING & (names.globals | names.attributes))
     for inner in _code_in(code):
         for ours, others in zip(names, names_in(inner)):
@@ -160,7 +157,7 @@ def names_in(code):
 
 @functools.lru_cache(maxsize=4096)
 def uses_of_object(code):
-    """The ObjectUses of a method's code; None where it may do more with its object."""
+    """Returns the ObjectUses of a method's code, or None if it may do more with its object."""
     names = names_in(code)
     if not code.co_argcount or names.searches or "locals" in names.globals | names.attributes:
         return None
@@ -168,7 +165,7 @@ def uses_of_object(code):
     if not _add_uses(code, code.co_varnames[0], uses):
         return None
     if "super" in names.globals:
-        # The result of super() is not followed, so every name counts as one that is used.
+        # The result of super() is not followed, so every name may be one of the object's.
         uses.named.update(names.attributes)
         uses.taken.update(_attributes_taken(code))
     return ObjectUses(*map(frozenset, uses))
@@ -176,13 +173,13 @@ def uses_of_object(code):
 
 @functools.lru_cache(maxsize=4096)
 def unread_parameters(code):
-    """The names of those whose values no instruction of the code has; variadic ones are none.
+    """Returns the names of the parameters that no instruction reads, without variadic ones.
 
-    By frames, as locals() does, any of them may be read all the same.
+    Code that looks at frames, as locals() does, may read any of them all the same.
     """
     parameters = list(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
     if "__class__" in code.co_freevars:
-        parameters = parameters[1:]  # which super() has
+        parameters = parameters[1:]  # super() reads the first one.
     read = {
         instruction.argval
         for instruction in _instructions_of(code)
@@ -192,18 +189,18 @@ def unread_parameters(code):
 
 
 def _add_uses(code, variable, uses):
-    """Those of the object in this variable; False: more may be done with it."""
+    """Adds the uses of the object in this variable. Returns False if there may be others."""
     instructions = _instructions_of(code)
     for place, instruction in enumerate(instructions):
         if instruction.argval != variable or instruction.opcode not in _HAVE_VARIABLES:
             continue
         if instruction.opname in ("LOAD_CLOSURE", "MAKE_CELL"):
-            continue  # for code in it
+            continue  # The code inside is looked at below.
         if instruction.opname not in ("LOAD_DEREF", "LOAD_FAST"):
             return False
         before, after = instructions[place - 1], instructions[place + 1]
         if after.opname == "COPY" and after.arg == 1:
-            after = instructions[place + 2]  # of self.count += 1
+            after = instructions[place + 2]  # This is self.count += 1.
         if after.opname in ("LOAD_METHOD", "STORE_ATTR", "DELETE_ATTR"):
             uses.named.add(after.argval)
         elif after.opname == "LOAD_ATTR":
@@ -230,7 +227,7 @@ def _attributes_taken(code):
 
 
 def loads_enclosing(code, variable):
-    """Whether code, or code in it, has the value of a variable of an enclosing function."""
+    """Returns whether code, or code inside it, reads a variable of an enclosing function."""
     return any(
         instruction.opname in _ENCLOSING and instruction.argval == variable
         for instruction in _instructions_of(code)
@@ -245,8 +242,8 @@ def _code_in(code):
     return [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
 
 
-def _handed_on(instructions):
-    """What Names says of it, in code without the code in it."""
+def _passed_on(instructions):
+    """Returns Names.passed_on of code without the code inside it."""
     found = set()
     # The values to which local variables were set.
     local = {}
@@ -275,7 +272,7 @@ def _handed_on(instructions):
         elif any(one.opname == "IS_OP" for one in instructions[at + 1 : at + 2]):
             continue
         elif place and before.opname in _GLOBALS and before.argval in _TAKE_NAMES:
-            # The name that getattr() gets is found separately.
+            # names_in() finds the attribute that getattr() reads.
             continue
         else:
             found.add(path)
@@ -283,7 +280,10 @@ def _handed_on(instructions):
 
 
 def _imported(instructions, place, before):
-    """What the instruction there brings in; `before` is what the last one brought in."""
+    """Returns the path of the thing that an import instruction loads.
+
+    `before` is the path of the previous import instruction's thing.
+    """
     instruction = instructions[place]
     if instruction.opname == "IMPORT_NAME":
         level, members = (one.argval for one in instructions[place - 2 : place])
@@ -298,7 +298,10 @@ def _imported(instructions, place, before):
 
 
 def _name_given(instructions, place):
-    """The constant that the builtin loaded at `place` is called with as a name, or None."""
+    """Returns the attribute's name that a call of the builtin loaded at `place` has, or None.
+
+    The name must be a constant.
+    """
     depth = 0
     for at in range(place + 1, len(instructions)):
         instruction = instructions[at]

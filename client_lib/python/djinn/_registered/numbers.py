@@ -1,21 +1,22 @@
-"""The numbers that may differ between equal calls: what optimizers calculate with.
+"""Calculates the numbers of a replayed training step from the optimizer's floats and counts.
 
-A training step's operators get numbers that follow from a learning rate, and Adam's from the
-number of steps as well. A schedule changes the one and each step the other. So the captured graph
-of a step has places for numbers, and each replay calculates them anew, without the step's code:
+A training step's operators get numbers that follow from a learning rate, and Adam's also from the
+number of steps. Schedules change learning rates, and each step changes the number of steps. So the
+captured graph of a step has places for numbers, and each replay calculates them without the step's
+code:
 
 - While a call is captured, the optimizer's floats and counts are Numbers, which note on a Tape
   what is calculated with them.
 - A Program finds, for each number among the operators' arguments, the calculations that had this
   value. It is made after two captures, and keeps those that had it in both.
-- A replay repeats the Tape with the floats and counts of that time. If the calculations that are
-  left for a place disagree, a comparison has another answer, or a float changes for the first time,
-  the call is captured once more.
+- A replay repeats the Tape with the floats and counts of its time. The call is captured once more
+  if the calculations that are left for a place disagree, a comparison has another answer, or a
+  float changes for the first time.
 
-A calculation that a Tape does not note, such as math.sqrt(), shows when its result changes. Code
-that rounds could hide that. So only optimizers of PyTorch whose code does nothing but arithmetic
-with its floats take part, and only if no other code of the call can get at their parameter groups
-or at a scheduler.
+A Tape does not note every calculation, for example math.sqrt(). Such a calculation shows when its
+result changes, but rounding could hide that. So only optimizers of PyTorch whose code does nothing
+but arithmetic with its floats take part, and only if no other code of the call can get at their
+parameter groups or at a scheduler.
 """
 
 import operator
@@ -25,7 +26,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree
 
-# NAdam and ASGD keep further values in tensors of this process, LBFGS and Adafactor read values.
+# NAdam and ASGD also keep values in tensors of this process, and LBFGS and Adafactor read values.
 _OPTIMIZERS = (
     torch.optim.Adadelta,
     torch.optim.Adagrad,
@@ -62,7 +63,7 @@ class Tape:
         self.values = list(leaves)
         # (function, operands, answer) of each comparison.
         self.conditions = []
-        # True if something was done with a number that the tape does not know.
+        # True if something was done with a number that the tape does not note.
         self.is_lost = False
         # The steps and conditions as keys, which differ for 0.0 and -0.0.
         self._known = {}
@@ -350,8 +351,8 @@ class _Tracing(TorchFunctionMode):
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         if func is not torch.Tensor.item:
-            if func not in _COUNTING and any(map(self._is_counter, _pytree.tree_leaves((args, kwargs)))):
-                self.tape.is_lost = True
+            leaves = () if func in _COUNTING else _pytree.tree_leaves((args, kwargs))
+            self.tape.is_lost |= any(map(self._is_counter, leaves))
         elif (leaf := self._optimizers.leaf_of(args[0])) is not None:
             count, now = self.tape.leaves[leaf], func(*args)
             if now == count:
@@ -367,7 +368,7 @@ class _Tracing(TorchFunctionMode):
 
 
 class Program:
-    """Calculates the numbers of a captured graph. It is one capture's, and those before it."""
+    """Calculates the numbers of a captured graph, as a capture and those before it had them."""
 
     def __init__(self, tape, increments, bits):
         self._tape = tape
@@ -379,7 +380,7 @@ class Program:
         # For each number: whether it may be a constant, and the calculations that may be it.
         self._origins = [(True, frozenset(found.get(one, ()))) for one in bits]
         self._leaves = _bits_of(tape.leaves)
-        # The leaves of which the captures had one value only.
+        # The leaves that had the same value in all captures.
         self._fixed = set(range(len(self._leaves)))
         self._groups = []
 
@@ -392,8 +393,10 @@ class Program:
         )
 
     def meet(self, before):
-        """Keeps what was true in an earlier capture, which is like this one, as well. Returns
-        whether each number has an origin left."""
+        """Drops the origins that an earlier capture, which is like this one, does not have.
+
+        Returns whether each number has an origin left.
+        """
         self._origins = [
             (constant and was_constant and now == then, calculations & earlier)
             for (constant, calculations), (was_constant, earlier), now, then in zip(

@@ -1,6 +1,6 @@
-"""Objects: their class, their attributes and, where they are collections, what is in them.
+"""Watches objects: their classes, their attributes, and the contents of collections.
 
-Those of classes that keep more in C than this are refused.
+Objects that keep other state in C are refused.
 """
 
 import collections
@@ -26,18 +26,18 @@ from djinn._registered.values import VALUES
 
 _OF_ATTRIBUTES_ONLY = (object, types.SimpleNamespace)
 _STATES = frozenset((*MAPPINGS, *SEQUENCES, *SETS, *_OF_ATTRIBUTES_ONLY, *VALUES))
-# Packages whose objects have no state in C++ that calls would find changed.
+# Packages whose objects have no state in C++ on which calls depend.
 _OF_CALLS = ("torch", "djinn")
 _POINTER = struct.calcsize("P")
 
 
 class Objects:
-    """Adds to `watch` what of objects must stay, and to `pending` what they consist of."""
+    """Adds objects to `watch`, and their classes and contents to `pending`."""
 
     def __init__(self, watch, pending):
         self._watch = watch
         self._pending = pending
-        # Tensors to which weak references refer.
+        # The tensors to which weak references lead.
         self._weakly = []
 
     def look_at(self, thing):
@@ -69,10 +69,10 @@ class Objects:
             self._pending.things += watch_dictionary_of(self._watch, thing)
 
     def look_at_reference(self, reference):
-        """A weak one: what it leads to is not held."""
+        """Looks at a weak reference. The thing that it leads to is not kept alive."""
         thing = reference()
         if thing is None:
-            return  # and stays so
+            return
         if isinstance(thing, torch.Tensor):
             self._weakly.append(thing)
             return
@@ -84,24 +84,20 @@ class Objects:
             and _what_holds_the_state(kind) is object
             and hasattr(thing, "__dict__")
         ):
-            self._look_at_attributes_of(reference, thing)
+            self._watch.add_reference(reference, thing)
+            self._pending.kinds.append(kind)
+            self._pending.things += watch_items(self._watch, thing.__dict__)
         else:
             raise Unwatchable(f"it refers weakly to a {kind.__name__}, which cannot be watched")
 
     def check_references(self):
-        """Raises Unwatchable where a weak one leads to a tensor that nothing else leads to."""
+        """Raises Unwatchable if only a weak reference leads to a tensor."""
         if not set(map(id, self._weakly)) <= set(map(id, self._watch.tensors)):
             raise Unwatchable("it refers weakly to a tensor, which cannot be watched")
 
-    def _look_at_attributes_of(self, reference, thing):
-        """`reference` leads to it; it must be free to go: only its attributes are kept."""
-        self._watch.add_reference(reference, thing)
-        self._pending.kinds.append(type(thing))
-        self._pending.things += watch_items(self._watch, thing.__dict__)
-
 
 def look_at_logger(watch, logger):
-    """At what it lets pass: code may do more where somebody listens."""
+    """Watches the settings of a logger: code may do more if its messages go somewhere."""
     while logger is not None:
         contents = vars(logger)
         for name in ("level", "disabled", "propagate"):
@@ -120,13 +116,16 @@ def look_at_logger(watch, logger):
 
 
 def _what_holds_the_state(kind):
-    """The class whose instances have more than attributes in a __dict__: those of `kind` do."""
+    """Returns the class, of those from which `kind` derives, that defines the state of instances.
+
+    The classes below it add nothing but attributes in a __dict__.
+    """
     while kind is not object and kind not in _STATES and is_changeable(kind):
         base = kind.__base__
         if package_of(base) == OF_PYBIND11:
             return kind
         size = kind.__basicsize__ - base.__basicsize__
-        # The class adds a dictionary that is not stored before the object.
+        # The class adds a dictionary, which is not stored in front of the object.
         if not base.__dictoffset__ and (kind.__dictoffset__ > 0 or kind.__itemsize__):
             size -= _POINTER * bool(kind.__dictoffset__)
         if not base.__weakrefoffset__:

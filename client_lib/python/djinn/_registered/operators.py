@@ -1,22 +1,19 @@
-"""Operators of torch.ops, and what a program has given them in Python."""
+"""Watches operators of torch.ops, to which a program may give kernels in Python."""
 
 import torch
 from torch._library.custom_ops import OPDEFS
 from torch._library.simple_registry import singleton as _registry
 
+from djinn._operators import is_of_pytorch, kernels_in_python, qualified_name_of
 from djinn._registered.outside import Unwatchable
 
 OPERATORS = (torch._ops.OpOverloadPacket, torch._ops.OpOverload)
-# Kernels in Python, each as "namespace/name.overload/key", without the functions themselves.
-_kernels = torch.library._impls
-# Calls whose results change when operators get kernels or definitions.
-_WHAT_CHANGES_OPERATORS = ((len, _kernels), (len, OPDEFS))
-# PyTorch's own namespaces, whose code is not watched.
-_OF_TORCH = frozenset(("aten", "prim", "prims"))
+# Functions, each with its argument, whose results change when operators get kernels.
+_COUNTS_OF_KERNELS = ((len, torch.library._impls), (len, OPDEFS))
 
 
 def find_operators(module, names):
-    """Has torch.ops, or a namespace there, have those of these names that there are."""
+    """Loads the operators and namespaces with these names, if `module` is torch.ops or in it."""
     if module is torch.ops:
         missing = names - module.__dict__.keys()
         for namespace in missing & _namespaces() if missing else ():
@@ -31,28 +28,23 @@ def _namespaces():
 
 
 def watch_operator(watch, operator):
-    """What a program has given it in Python, which is to be looked at, too.
+    """Watches an operator, and returns the program's functions that it calls.
 
-    Raises Unwatchable where something of that cannot be.
+    Raises Unwatchable if it has a kernel in Python.
     """
-    for read in _WHAT_CHANGES_OPERATORS:
+    for read in _COUNTS_OF_KERNELS:
         watch.add_read(*read)
-    packet = getattr(operator, "_overloadpacket", operator)
-    name = packet._qualified_op_name
-    namespace, _, short = name.partition("::")
-    if namespace in _OF_TORCH:
+    name = qualified_name_of(operator)
+    if is_of_pytorch(name):
         return []
     if name in OPDEFS:
         return [OPDEFS[name]]
     fakes = []
-    for overload in packet.overloads():
+    for overload in getattr(operator, "_overloadpacket", operator).overloads():
         qualified = name if overload == "default" else f"{name}.{overload}"
         if qualified in _registry._data:
             fakes += _registry.find(qualified).fake_impl.kernels
-    beginning = f"{namespace}/{short}"
-    for kernel in _kernels:
-        if not kernel.startswith(beginning) or kernel[len(beginning)] not in "/.":
-            continue
+    for kernel in kernels_in_python(name):
         # Kernels that infer shapes may be in Python.
         if not fakes or not kernel.endswith("/Meta"):
             raise Unwatchable(f"it calls {name}, which has a kernel in Python")

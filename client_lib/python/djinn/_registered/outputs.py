@@ -1,6 +1,6 @@
-"""The outputs of a registered callable: its result, and its changes to caches.
+"""Takes the outputs of a call apart: its result, and its changes to caches.
 
-A captured call's outputs are taken apart once into tensors and a form. Each replay gives the
+The outputs of a captured call are taken apart once into tensors and a form. Each replay gives the
 form to its own tensors.
 """
 
@@ -75,7 +75,7 @@ def take_apart(result, environment, given):
             vars(outputs[number]).update(names)
         rest = iter(filled)
         made = build(rest, given_places)
-        # All contents are built before any place is filled.
+        # A place is filled only after all contents have been built.
         contents = [(number, part(rest, given_places)) for number, part in fillings]
         for number, new in contents:
             fill(given_places[number], new)
@@ -89,7 +89,7 @@ def _first(outputs, given_places):
 
 
 def _attributes_of(leaf):
-    """Returns the attributes of a new tensor, such as a mark that its address stays."""
+    """Returns the attributes that a call set on a tensor, or None."""
     if not isinstance(leaf, torch.Tensor) or not vars(leaf):
         return None
     if not all(map(is_value, vars(leaf).values())):
@@ -117,7 +117,7 @@ def _builder_of(thing, leaves, environment, given, seen):
         elif id(leaf) in given.numbers:
             parts.append(_Place(given.numbers[id(leaf)]))
         elif is_cache(leaf):
-            # The program may compare it by identity.
+            # The program may compare a cache that the call did not create by identity.
             if id(leaf) in seen or environment.holds(leaf):
                 raise _Unrepeatable(f"it returns a {type(leaf).__name__} that it did not make")
             seen.add(id(leaf))
@@ -125,7 +125,9 @@ def _builder_of(thing, leaves, environment, given, seen):
             parts.append(_Object(type(leaf), attributes))
         else:
             kind = type(leaf).__name__
-            raise _Unrepeatable(f"it returns a {kind}, something other than tensors and plain values")
+            raise _Unrepeatable(
+                f"it returns a {kind}, something other than tensors and plain values"
+            )
     if all(part is _next for part in parts):
         count = len(parts)
         return lambda rest, _: _pytree.tree_unflatten([next(rest) for _ in range(count)], spec)
@@ -137,7 +139,7 @@ def _next(rest, places):
 
 
 class _Place:
-    """Returns a function that returns the argument itself."""
+    """A function that returns the argument itself."""
 
     def __init__(self, number):
         self._number = number
@@ -147,7 +149,7 @@ class _Place:
 
 
 class _Object:
-    """Returns a function that creates an object from its attributes."""
+    """A function that creates an object from its attributes."""
 
     def __init__(self, kind, attributes):
         self._kind = kind

@@ -1,4 +1,4 @@
-"""What code asks of the process, the machine or a clock, whose answers are not watched."""
+"""Refuses functions that ask the process, the machine or a clock: their answers are not watched."""
 
 import builtins
 import codecs
@@ -25,7 +25,7 @@ from djinn._registered.stable import is_stable_class, is_stable_function
 
 
 class Unwatchable(Exception):
-    """The function refers to something whose changes would not be seen."""
+    """The function refers to something whose changes would not be noticed."""
 
 
 _numpy = sys.modules.get("numpy")
@@ -96,7 +96,7 @@ _NAMES = {
     ),
     _numpy and _numpy.random: "RandomState SeedSequence default_rng get_state",
 }
-# Functions with effects outside, by id.
+# The names of these functions and classes, by id.
 _UNWATCHED = {
     id(vars(module)[name]): f"{module.__name__}.{name}"
     for module, names in _NAMES.items()
@@ -104,8 +104,8 @@ _UNWATCHED = {
     for name in names.split()
     if name in vars(module)
 }
-# Packages that read files, communicate with other processes, query the machine,
-# or find things by names in data. Djinn does not watch them.
+# Packages that read files, communicate with other processes, query the machine, or find things by
+# names in data.
 _PACKAGES = frozenset(
     "asyncio bz2 configparser ctypes dbm fcntl fileinput ftplib getpass gettext glob grp gzip "
     "imaplib linecache locale lzma mailbox mmap multiprocessing netrc nntplib nt pathlib pipes "
@@ -119,8 +119,8 @@ _FUNCTIONS_AND_CLASSES = (types.FunctionType, types.BuiltinFunctionType, type)
 _HARMLESS = ("PurePath", "PurePosixPath", "PureWindowsPath")
 
 
-def check_what_is_asked(thing):
-    """Raises Unwatchable where what a library's function, or class, says is not watched."""
+def check_is_watchable(thing):
+    """Raises Unwatchable if a thing is a library's function or class that asks outside."""
     what = _UNWATCHED.get(id(thing))
     if what is None:
         if not isinstance(thing, _FUNCTIONS_AND_CLASSES):
@@ -135,11 +135,11 @@ def check_what_is_asked(thing):
 def _is_outside(module, thing):
     package = module.partition(".")[0].removeprefix("_")
     if thing.__name__ == "safe_open" and package == "builtins":
-        return True  # of safetensors
+        return True  # This is safetensors' function.
     if package not in _PACKAGES and not module.startswith(_MODULES):
         return False
     if isinstance(thing, type):
-        # A class of the program may be in a module of that name.
+        # The program may have a class in a module with such a name.
         is_theirs = is_stable_class(thing) and not issubclass(thing, BaseException)
         return is_theirs and thing.__name__ not in _HARMLESS
     return not isinstance(thing, types.FunctionType) or is_stable_function(thing)

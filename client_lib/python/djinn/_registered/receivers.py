@@ -1,7 +1,7 @@
-"""Objects that are there for their methods' sake, as a trainer is whose step is registered.
+"""Watches the objects of methods, such as the trainer whose step is registered.
 
-As long as all code that has such an object uses no more than attributes of it by their names,
-what it has besides, such as a log or a clock, is nothing that calls depend on.
+If code only uses attributes of such an object by their names, calls do not depend on its other
+attributes, such as a log or a clock.
 """
 
 import abc
@@ -17,24 +17,23 @@ from djinn._registered.values import ABSENT, is_value
 
 # Classes of the standard library whose objects have no more attributes than others.
 _PLAIN = (abc.ABC, typing.Generic, object)
-# Attributes with which a class itself determines which attributes its objects have.
+# Attributes with which a class itself decides what attributes its objects have.
 _SAY_ATTRIBUTES = ("__delattr__", "__getattr__", "__getattribute__", "__setattr__", "__slots__")
 _SAY_VALUES = ("__get__", "__set__", "__delete__")
-# Attributes through which a method of any object reaches things that its code does not name.
+# Attributes that every object has. Through them code reaches things that it does not name.
 _OF_OBJECT = frozenset(dir(object)) | {"__dict__"}
 # Attributes through which code gets from a method, or from its frame, to the object.
 _LEAD_BACK = frozenset(("__closure__", "__self__", "__traceback__", "cell_contents"))
-# Builtins whose calls are understood, where no other global has the name.
+# Builtins whose calls are understood, unless a global of the program has the name.
 _BUILTINS = frozenset(("getattr", "hasattr", "super"))
-# The code of the function that decorators such as torch.no_grad() return. It
-# calls the decorated function.
+# The code of the wrapper that decorators such as torch.no_grad() return.
 _IN_CONTEXT = torch.no_grad()(lambda: None).__code__
 
 
 class Receivers:
-    """Adds to `watch` what of them must stay, and to `pending` what code names of them.
+    """Adds the attributes that code names to `watch`, and their values to `pending`.
 
-    Those of which it may use more are added themselves.
+    An object of which code may use other attributes is added to `pending` itself.
     """
 
     def __init__(self, watch, pending):
@@ -43,14 +42,14 @@ class Receivers:
         # The objects by id. The watch keeps them alive, so ids are not reused.
         self._receivers = {}
         self._classes = set()
-        # The attributes of any of the objects that code names, and among them
-        # the attributes that code does more with than call.
+        # The attributes of any of the objects that code names, and those of them whose values it
+        # uses in other ways than to call them.
         self._named = set()
         self._taken = set()
         self._seen_members = set()
 
     def look_at_method(self, method):
-        """A bound one."""
+        """Looks at a bound method."""
         receiver = method.__self__
         self._pending.things.append(method.__func__)
         if not (_is_plain(type(receiver)) and self._follow(method.__func__)):
@@ -67,13 +66,13 @@ class Receivers:
                         self._watch.add_class_item(kind.__dict__, name, ABSENT)
 
     def count(self):
-        """Which only grows: by it is seen whether there is more to look at."""
+        """Returns counts that grow if there is more to look at."""
         return len(self._receivers), len(self._named), len(self._taken)
 
     def look_at_named(self, attributes, searches):
-        """At all in them that code names of them.
+        """Watches the attributes of the objects that code names.
 
-        Any code names `attributes`; `searches`: it looks up others, too.
+        Code names `attributes` of things that are not known. If `searches`, it may use others, too.
         """
         if searches or attributes & _LEAD_BACK or self._named & _OF_OBJECT:
             self._pending.things += self._receivers.values()
@@ -106,7 +105,7 @@ class Receivers:
                     self._pending.things.append(receiver)
 
     def _keeps_object(self, member):
-        """Whether what is in its class does no more with an object than use named attributes."""
+        """Returns whether a member of a class only uses attributes of an object by their names."""
         if type(member) is types.FunctionType:
             return self._follow(member)
         if type(member) is property:
@@ -116,7 +115,7 @@ class Receivers:
         return not any(hasattr(type(member), name) for name in _SAY_VALUES)
 
     def _follow(self, function):
-        """Takes note of what a method uses of its object; False: that may be anything."""
+        """Notes the attributes that a method uses of its object. Returns False if it may use all."""
         function = _without_context(function)
         if type(function) is not types.FunctionType:
             return False
@@ -129,7 +128,7 @@ class Receivers:
 
 
 def _classes_of(receiver):
-    """Those that a program may change."""
+    """Returns the classes of an object that a program may change."""
     return [kind for kind in type(receiver).__mro__ if kind not in _PLAIN]
 
 

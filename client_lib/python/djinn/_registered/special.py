@@ -1,6 +1,6 @@
-"""What is not looked through as other things are, because of what it is.
+"""Lists the things that the search does not look through like others.
 
-Some of it refuses a function that refers to it, some of it says what else is to be looked at.
+Some of them are refused, some are opaque, and some lead to other things to look at.
 """
 
 import builtins
@@ -24,8 +24,8 @@ import torch
 from djinn._debug import ModulePaths
 from djinn._registered.outside import Unwatchable
 
-# Objects whose contents do not affect the operators that are called. A call
-# depends at most on whether another object replaces them.
+# Classes of objects whose contents do not affect the operators that are called. A call depends at
+# most on whether another object takes their place.
 OPAQUE = (
     ModulePaths,
     logging.Handler,
@@ -63,7 +63,7 @@ _BOUNDLESS = {
 _OF_LOGGERS = frozenset(
     "disabled filters getEffectiveLevel handlers hasHandlers isEnabledFor level propagate".split()
 )
-# Methods that set the state of a generator. If it has that state already, no change shows.
+# Methods that set the state of a generator. A generator with that state shows no change.
 _SEEDING = frozenset(("manual_seed", "seed", "set_state"))
 # Things whose results are not watched if the code also names one of these methods, by id.
 _UNWATCHED_TOGETHER = {
@@ -75,7 +75,7 @@ _UNWATCHED_TOGETHER = {
 _OF_FILES = frozenset(dir(pathlib.Path)) - frozenset(dir(pathlib.PurePath))
 # Functions that create objects of classes which the code does not name, by id.
 _CONSTRUCTING = frozenset(map(id, (type, copy.copy, copy.deepcopy, dataclasses.replace)))
-# Functions whose results are plain values and are compared at every check, by id.
+# Functions whose results, plain values, are compared before each call, by id.
 ASKED = frozenset(
     map(
         id,
@@ -118,26 +118,27 @@ SPECIAL = frozenset(
 
 
 def check_bounds(thing):
-    """Raises Unwatchable where code may come to anything through it."""
+    """Raises Unwatchable if code may reach anything through a thing."""
     if id(thing) in _BOUNDLESS:
-        what = _BOUNDLESS[id(thing)]
-        raise Unwatchable(f"it uses {what}, through which it may refer to anything")
+        name = _BOUNDLESS[id(thing)]
+        raise Unwatchable(f"it uses {name}, through which it may refer to anything")
 
 
 def make_any_class(seen):
-    """Whether, of things by id, some make objects of classes that nobody names."""
+    """Returns whether some of these things create objects of classes that code does not name."""
     return any(number in seen for number in _CONSTRUCTING)
 
 
 def may_read_variables(seen, attributes):
-    """Whether code may come to the variables of whoever calls it, by what it names."""
+    """Returns whether code that names these things may read the variables of its callers."""
     return not _OF_VARIABLES.isdisjoint(attributes) or not _READ_VARIABLES.isdisjoint(seen)
 
 
 def check_together(seen, generators, attributes):
-    """Raises Unwatchable where code names attributes that are not watched of things it refers to.
+    """Raises Unwatchable if code may use an attribute of a thing that cannot be watched.
 
-    `seen`: all of those, by id; `generators`: those of this process among them.
+    It names `attributes` and refers to the things in `seen`, which has them by id. `generators`
+    are the generators of this process among these.
     """
     for name in sorted(_SEEDING & attributes if generators else ()):
         raise Unwatchable(f"it refers to a generator of this process, and uses {name}")

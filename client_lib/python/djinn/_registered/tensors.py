@@ -1,21 +1,21 @@
-"""Tensors that a function refers to, and what a program has put on their classes."""
+"""Watches the tensors that a function refers to, and changes of a program to their classes."""
 
 import torch
 
 from djinn._registered.contents import watch_dictionary_of, watch_items
-from djinn._registered.stable import is_a_librarys, is_a_librarys_throughout
+from djinn._registered.stable import is_of_library, is_of_library_throughout
 from djinn._registered.values import ABSENT, is_value
 
-# The contents of the classes of tensors, and the members that PyTorch had
-# defined in them when djinn was imported.
+# The contents of the classes of tensors, and PyTorch's own members in them when djinn was
+# imported.
 _OF_TENSORS = [
-    (contents, {name: one for name, one in contents.items() if is_a_librarys_throughout(one)})
+    (contents, {name: one for name, one in contents.items() if is_of_library_throughout(one)})
     for contents in (torch.Tensor.__dict__, torch.nn.Parameter.__dict__)
 ]
 
 
 class Tensors:
-    """Adds to `watch` tensors and what of their classes must stay, to `pending` what is on them."""
+    """Adds tensors and members of their classes to `watch`, and their attributes to `pending`."""
 
     def __init__(self, watch, pending):
         self._watch = watch
@@ -38,13 +38,13 @@ class Tensors:
         self._pending.things += watch_dictionary_of(self._watch, tensor)
 
     def look_at_classes(self, attributes, searches):
-        """At what a program has put there, but for what no code is going to use.
+        """Watches the members of tensors' classes that code may use and a program may change.
 
-        That names `attributes`; `searches`: it looks up others, too.
+        The code names `attributes`. If `searches`, it may use others, too.
         """
         for (contents, own), names in zip(_OF_TENSORS, self._put_there):
             if not searches:
-                # A replacement of one of PyTorch's members is used by libraries, too.
+                # Libraries also use a replacement of one of PyTorch's members.
                 names = {n for n in names if n in own or hasattr(torch._C.TensorBase, n)}
             for name in sorted(names | attributes & contents.keys()):
                 if (id(contents), name) in self._seen_members:
@@ -57,7 +57,7 @@ class Tensors:
                 self._watch.add_class_item(contents, name, member)
                 if member is ABSENT or member is own.get(name):
                     continue
-                if not is_a_librarys(member):
+                if not is_of_library(member):
                     self._pending.things.append(member)
 
 

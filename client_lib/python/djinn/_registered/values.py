@@ -1,4 +1,4 @@
-"""Plain values: objects, other than tensors, that can be compared by value."""
+"""Tells plain values, which are compared by value, from other objects."""
 
 import math
 

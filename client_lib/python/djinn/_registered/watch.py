@@ -1,7 +1,7 @@
-"""What is watched: things that stay in their places, and plain values.
+"""Records things with the places where they are, and checks whether others took their places.
 
-Tensors are listed, plain values are read anew at every look, and of everything else it is
-checked that it is where it was.
+Tensors are listed, plain values are read again at every check, and every other thing must be the
+same object in the same place.
 """
 
 from djinn._djinn import places
@@ -9,7 +9,7 @@ from djinn._registered.values import ABSENT, EQUAL_TO_OTHERS, detail, is_other_k
 
 
 class Values:
-    """Plain values with their types: 1, 1.0 and True are not the same."""
+    """Plain values that compare with their types: 1, 1.0 and True differ."""
 
     __slots__ = ("all", "kinds", "_details", "_hash")
 
@@ -31,53 +31,51 @@ class Values:
 
 
 class Watch:
-    """Places and what was there; whoever makes it adds them one by one."""
+    """The places of things and of plain values, which a search adds one by one."""
 
     def __init__(self):
         # The watched tensors, each once.
         self.tensors = []
-        # Each of these collections says what must stay as it was; see
-        # changed(). Dictionaries are stored by id, as (dictionary, keys,
-        # things), so that each is visited once.
+        # changed() compares each of these collections. Dictionaries are stored by id, as
+        # (dictionary, keys, things), so that each is visited once.
         self._items = {}
-        self._class_items = []  # (what is in a class, key, thing)
+        self._class_items = []  # (__dict__ of a class, key, thing)
         self._attributes = []  # (object, name, thing)
         self._objects = []
         self._kinds_of_objects = []
         self._kinds_of_tensors = []
-        self._owners = []  # Of a __dict__
-        self._dictionaries = []  # Those
-        self._members = []  # (class, the names in it, what they stand for)
-        self._references = []  # (weak reference, its object's class, and __dict__)
+        self._owners = []  # Objects whose __dict__ stays
+        self._dictionaries = []  # The __dict__ of each of them
+        self._members = []  # (class, names in its __dict__, values in its __dict__)
+        self._references = []  # (weak reference, class of its object, __dict__ of its object)
         self._cells = []  # (cell, thing)
         self._elements = []  # (list, index, thing)
-        # Lists whose classes the program defines, each as (list, length,
-        # (index, thing) of each thing).
+        # Lists whose classes the program defines, each as (list, length, [(index, thing)]).
         self._lists = []
-        self._keys = []  # (mapping or set, its keys in order)
-        # Collections whose classes the program defines, each as (mapping or
-        # set, its keys, its iterator function).
+        self._keys = []  # (mapping or set, keys in order)
+        # Collections whose classes the program defines, each as (mapping or set, keys, function
+        # that iterates it).
         self._orders = []
         self._lengths = []  # (collection, length)
         self._empty = []  # Collections
         self._hooks = []  # (tensor, attribute, hooks)
-        # Places of plain values. The values are part of the key.
+        # The places of plain values. The values are a part of the key.
         self._value_items = []  # (dictionary, key)
-        self._value_class_items = []  # (what is in a class, key)
+        self._value_class_items = []  # (__dict__ of a class, key)
         self._value_elements = []  # (list, index)
         self._value_cells = []
-        self._value_reads = []  # (function, what it is called with)
+        self._value_reads = []  # (function, arguments...)
         self._last_values = None
         self._places = None
 
-    # What must stay as it is ----------------------------------------------------------
+    # Places of things -----------------------------------------------------------------
 
     def add_tensor(self, tensor):
         self.tensors.append(tensor)
         self._kinds_of_tensors.append(type(tensor))
 
     def add_hooks(self, tensor, name):
-        """Those of the tensor's attribute, which it returns."""
+        """Adds the hooks in this attribute of a tensor, and returns them."""
         hooks = getattr(tensor, name)
         self._hooks.append((tensor, name, hooks))
         return hooks
@@ -87,7 +85,7 @@ class Watch:
         self._kinds_of_objects.append(type(thing))
 
     def add_dictionary_of(self, owner):
-        """Its __dict__, which it returns: another one may be put in its place."""
+        """Adds the __dict__ of an object, which a program may replace, and returns it."""
         contents = owner.__dict__
         self._owners.append(owner)
         self._dictionaries.append(contents)
@@ -97,21 +95,21 @@ class Watch:
         self._attributes.append((owner, name, thing))
 
     def add_members(self, kind):
-        """Of a class: all of them, in order."""
+        """Adds all members of a class, in order."""
         self._members.append((kind, tuple(kind.__dict__), tuple(kind.__dict__.values())))
 
     def add_reference(self, reference, thing):
-        """A weak one that leads to `thing`, which is not held."""
+        """Adds a weak reference to `thing`, which is not kept alive."""
         self._references.append((reference, type(thing), thing.__dict__))
 
     def add_item(self, mapping, key, thing):
-        """Of a dictionary; ABSENT if it has none of this key."""
+        """Adds an item of a dictionary. `thing` is ABSENT if the key must stay missing."""
         _, keys, things = self._items.setdefault(id(mapping), (mapping, [], []))
         keys.append(key)
         things.append(thing)
 
     def add_class_item(self, contents, key, thing):
-        """The same in what is in a class."""
+        """Adds an item of a class's __dict__, as add_item() does."""
         self._class_items.append((contents, key, thing))
 
     def add_cell(self, cell, thing):
@@ -121,14 +119,17 @@ class Watch:
         self._elements.append((sequence, index, thing))
 
     def add_list(self, sequence, things):
-        """Of a class of the program's; `things`: those watched, each as (index, thing)."""
+        """Adds a list whose class the program defines, with (index, thing) of watched things."""
         self._lists.append((sequence, _count(sequence), things))
 
     def add_keys(self, collection, keys):
         self._keys.append((collection, keys))
 
     def add_order(self, collection, keys, iterate):
-        """The same where the collection may iterate in another way than `iterate`."""
+        """Adds the keys of a collection whose class may define how it is iterated.
+
+        `iterate` is the function of the builtin class.
+        """
         self._orders.append((collection, keys, iterate))
 
     def add_length(self, collection):
@@ -137,7 +138,7 @@ class Watch:
     def add_empty(self, collection):
         self._empty.append(collection)
 
-    # Where plain values are -----------------------------------------------------------
+    # Places of plain values -----------------------------------------------------------
 
     def add_value_item(self, mapping, key):
         self._value_items.append((mapping, key))
@@ -158,13 +159,13 @@ class Watch:
         self._value_cells.append(cell)
 
     def add_read(self, function, *args):
-        """What `function` returns, called with these."""
+        """Adds the result of a call of `function`."""
         self._value_reads.append((function, *args))
 
-    # What has become of it ------------------------------------------------------------
+    # Checks ---------------------------------------------------------------------------
 
     def holds(self, place):
-        """Whether this object, list or dictionary is part of it."""
+        """Returns whether this object, list or dictionary is watched."""
         if self._places is None:
             places = self._objects + [reference() for reference, _, _ in self._references]
             places += [one for one, _ in self._keys + self._lengths] + self._empty
@@ -173,7 +174,7 @@ class Watch:
         return id(place) in self._places
 
     def is_held_elsewhere(self, things, holders):
-        """Returns whether something besides these dictionaries and lists holds one of the things."""
+        """Returns whether something other than these dictionaries and lists holds one of them."""
         wanted, known = set(map(id, things)), set(map(id, holders))
         held = [(mapping, one) for mapping, _, others in self._items.values() for one in others]
         held += [(owner, one) for owner, _, one in self._class_items + self._attributes]
@@ -183,11 +184,11 @@ class Watch:
         return any(id(one) in wanted and id(holder) not in known for holder, one in held)
 
     def has_one_of(self, kinds):
-        """Whether an object of these classes is part of it."""
+        """Returns whether an object of these classes is watched."""
         return any(isinstance(one, kinds) for one in self._objects)
 
     def is_like(self, other):
-        """Whether it consists of the very things that `other`, alive, consists of."""
+        """Returns whether both watch the same objects in the same places."""
         return self._identity() == other._identity()
 
     def _identity(self):
@@ -219,10 +220,10 @@ class Watch:
         )
 
     def changed(self):
-        """Whether something else has taken the place of something."""
+        """Returns whether something has taken the place of a watched thing."""
         if not (places.are_empty(self._empty) and places.hold_items(self._items, ABSENT)):
             return True
-        # Comes before the attributes, because a class may define how they are read.
+        # Classes come before attributes, because a class may define how attributes are read.
         for kind, key, thing in self._class_items:
             if kind.get(key, ABSENT) is not thing:
                 return True
@@ -261,7 +262,7 @@ class Watch:
         return False
 
     def values(self):
-        """Every plain value; None when one of them is no plain value any more, or gone."""
+        """Returns the Values at all places, or None if something else is at one of them."""
         last = self._last_values
         others = [kind.get(key, ABSENT) for kind, key in self._value_class_items]
         others += [sequence[index] for sequence, index in self._value_elements]
@@ -280,7 +281,7 @@ class Watch:
             [detail(value) for value in values if isinstance(value, EQUAL_TO_OTHERS)]
         )
         now = Values(values, kinds, details)
-        # Another thread may read the values at the same time. It does not matter whose are kept.
+        # Another thread may do the same. It does not matter whose values are kept.
         self._last_values = now
         return now
 

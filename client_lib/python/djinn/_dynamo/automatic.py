@@ -6,14 +6,13 @@ import weakref
 
 import torch
 
-from djinn import _session
+from djinn._dynamo.nodes import is_remote
 from djinn._dynamo.traced import TracedCalls
 
-# The number of a module's calls before it is registered.
+# The number of calls after which a module is registered.
 _CALLS_BEFORE = 2
 
-_DEVICE_TYPE = _session.device().type
-_call_as_ever = torch.nn.Module.__call__
+_call_unregistered = torch.nn.Module.__call__
 _thread = threading.local()
 
 
@@ -28,10 +27,10 @@ class _Repeating:
     def __call__(self, module, args, kwargs):
         self.number += 1
         if self.number <= _CALLS_BEFORE:
-            return _call_as_ever(module, *args, **kwargs)
+            return _call_unregistered(module, *args, **kwargs)
         if self.calls is None:
             self.calls = TracedCalls(type(module).__name__)
-        return self.calls.call(_call_as_ever, (module, *args), kwargs)
+        return self.calls.call(_call_unregistered, (module, *args), kwargs)
 
 
 # The live modules by id, because modules may be equal or not hashable.
@@ -52,9 +51,9 @@ def _call(self, *args, **kwargs):
         torch.compiler.is_compiling()
         or torch.is_grad_enabled()
         or getattr(_thread, "inside", False)
-        or not _is_remote(args, kwargs)
+        or not _has_remote(args, kwargs)
     ):
-        return _call_as_ever(self, *args, **kwargs)
+        return _call_unregistered(self, *args, **kwargs)
     repeating = _repeating_of(self)
     _thread.inside = True
     try:
@@ -63,10 +62,11 @@ def _call(self, *args, **kwargs):
         _thread.inside = False
 
 
-def _is_remote(args, kwargs):
+def _has_remote(args, kwargs):
+    """Returns whether the first tensor among the arguments is remote."""
     for thing in (*args, *kwargs.values()):
         if isinstance(thing, torch.Tensor):
-            return thing.device.type == _DEVICE_TYPE
+            return is_remote(thing)
     return False
 
 
@@ -77,7 +77,7 @@ def set_automatic_registration(on):
     called with a tensor on the device while gradients are off, from its third call on.
     DJINN_AUTOMATIC_REGISTRATION=1 enables it initially.
     """
-    torch.nn.Module.__call__ = _call if on else _call_as_ever
+    torch.nn.Module.__call__ = _call if on else _call_unregistered
 
 
 def begin():
