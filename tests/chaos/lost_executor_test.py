@@ -3,14 +3,12 @@
 import glob
 import os
 import signal
-import tempfile
 import unittest
 
-import torch
-
 import djinn
-from tests.chaos import recovery_programs
-from tests.operating.cluster import PATIENCE, Cluster
+from tests.chaos.recovery_programs import train
+from tests.operating.cluster import PATIENCE, start_cluster
+from tests.python.remote_case import assert_equal
 
 
 def _children(pid):
@@ -24,18 +22,15 @@ def _children(pid):
 
 class LostExecutorTest(unittest.TestCase):
     def test_training_goes_on_in_another_executor(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        cluster = Cluster(
-            folder.name, ("walled",), worker_extra="isolation: {mode: process, executors: 2}\n")
-        self.addCleanup(cluster.stop)
+        cluster = start_cluster(
+            self, ("walled",), worker_extra="isolation: {mode: process, executors: 2}\n")
 
         def run(at_step):
             djinn.connect(
                 cluster.coordinator, token_file=cluster.path("dev.token"), recovery="replay",
                 connect_timeout=PATIENCE)
             try:
-                return (recovery_programs.train(djinn.device(), at_step),
+                return (train(djinn.device(), at_step),
                         djinn.statistics()["recoveries"])
             finally:
                 djinn.close()
@@ -49,9 +44,7 @@ class LostExecutorTest(unittest.TestCase):
         expected, _ = run(lambda step: None)
         results, recoveries = run(kill)
         self.assertGreater(recoveries, 0)
-        self.assertEqual(len(results), len(expected))
-        for result, other in zip(results, expected):
-            self.assertTrue(torch.equal(result, other))
+        assert_equal(self, results, expected)
 
 
 if __name__ == "__main__":

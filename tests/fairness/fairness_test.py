@@ -5,13 +5,11 @@ worker before any of it begins, and times are compared by the bound that
 docs/design/scheduling.md gives, with the longest turn that there was.
 """
 
-import os
 import re
-import tempfile
 import unittest
 import urllib.request
 
-from tests.operating.cluster import PATIENCE, Cluster, eventually
+from tests.operating.cluster import PATIENCE, eventually, start_cluster
 
 _TENANT = """
   - name: %s
@@ -35,15 +33,9 @@ def _seconds(duration):
 class FairnessTest(unittest.TestCase):
 
     def start(self, tenants, worker_memory="1GiB"):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        path = os.path.join(folder.name, "%s.token")
-        for name in ("greedy", "modest"):
-            with open(path % name, "w", opener=lambda p, f: os.open(p, f, 0o600)) as file:
-                file.write(name + "-0123456789abcdef")
-        self.cluster = Cluster(folder.name, ("w0",), tenants=tenants,
-                               extra="monitoring: {listen: '127.0.0.1:0'}\n")
-        self.addCleanup(self.cluster.stop)
+        self.cluster = start_cluster(
+            self, ("w0",), tenants=tenants, tokens=("greedy", "modest"),
+            extra="monitoring: {listen: '127.0.0.1:0'}\n")
 
     def tenants(self):
         listed = self.cluster.json("get", "tenants")["tenants"]

@@ -38,6 +38,13 @@ class RemoteCase(unittest.TestCase):
         torch.testing.assert_close(remote.cpu(), local, rtol=tolerance, atol=tolerance)
 
 
+def assert_equal(case, results, expected):
+    """Checks that two runs of a program returned tensors with the same bytes."""
+    case.assertEqual(len(results), len(expected))
+    for result, other in zip(results, expected):
+        case.assertTrue(torch.equal(result, other))
+
+
 def in_threads(work, count):
     """Calls work(0), work(1), ... at once, each in a thread; raises what one of them raises."""
     barrier = threading.Barrier(count)
