@@ -1,6 +1,5 @@
 """Every dtype that PyTorch has, on a remote device: the CPU's bytes, or the CPU's error."""
 
-import unittest
 
 import torch
 
@@ -120,7 +119,3 @@ class DataTypesTest(RemoteCase):
             with self.subTest(dtype), self.assertRaisesRegex(
                     (NotImplementedError, RuntimeError), "no quantised tensors|uantized"):
                 torch.empty(2, dtype=dtype, device=self.device)
-
-
-if __name__ == "__main__":
-    unittest.main()
