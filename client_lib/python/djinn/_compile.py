@@ -58,6 +58,8 @@ class CompiledCallable:
         # The programs of captured graphs with numbers that vary; and whether such are captured.
         self._programs = {}
         self._varies = True
+        # True if optimizers' numbers vary, and how others follow from them is not known.
+        self._has_unknown_numbers = False
         # The number of captures that calculated otherwise than the equal one before.
         self._other_programs = 0
         # The number of forms above which those of forgotten captured_graphs are dropped.
@@ -103,6 +105,9 @@ class CompiledCallable:
         if not self._callable.begin(*call, eager, counters):
             if self._callable.statistics()[2] == _NEVER_ALIKE:
                 self._wait(_MOST_GOOD_CALLS_TO_WAIT)  # Some calls in between may recur.
+                if self._has_unknown_numbers and not self._is_warned:
+                    self._is_warned = True
+                    warn(describe_function(self._function), _UNKNOWN_NUMBERS)
             return self._function(*args, **kwargs)
         if answers is None:
             result, is_refused = self._capture(prepared, args, kwargs, self._function)
@@ -174,6 +179,7 @@ class CompiledCallable:
             self._answers = {}
             self._programs = {}
             self._varies = True
+            self._has_unknown_numbers = False
             self._other_programs = 0
             self._refusal = ""
             self._calls_to_wait = self._calls_in_vain = 0
@@ -193,12 +199,14 @@ class CompiledCallable:
         found = self._callable.replay(*call, values)
         if found is not None:
             environment.optimizers.count(program.increments)
+            for scheduler in program.schedulers:
+                scheduler.step()
         return found
 
     def _learn(self, captured_graph, tracing):
         """Learns from a capture how its numbers follow from those of optimizers."""
         bits, predecessor = self._callable.numbers_of(captured_graph)
-        program = Program(tracing.tape, tracing.increments, bits)
+        program = Program(tracing.tape, tracing.increments, bits, tracing.stepped)
         before = self._programs.get(predecessor)
         is_like = before is not None and program.is_like(before)
         self._other_programs += before is not None and not is_like
@@ -209,6 +217,7 @@ class CompiledCallable:
         ):
             # Then a call with other numbers is another call.
             self._varies = False
+            self._has_unknown_numbers = True
             self._environment = None
             self._programs = {}
             return
@@ -272,7 +281,7 @@ class CompiledCallable:
             elif lost := _class_that_is_lost(outputs, args, kwargs):
                 self._refusal = f"it returns a {lost.__name__}"
             elif changed or before != self._world(prepared, args, kwargs):
-                self._refusal = "it changes what it refers to, or its arguments"
+                self._refusal = _UNKNOWN_NUMBERS if self._has_unknown_numbers else _CHANGES
             elif before[0] != values:
                 # These values are part of the key.
                 self._refusal = "what it refers to was changed while it was called"
@@ -448,6 +457,10 @@ _CALLS_BEFORE_WARNING = 2
 _READS_A_VALUE = "it reads a value from the device"
 # The refusal if too many calls differed from all earlier ones.
 _NEVER_ALIKE = "no call equals an earlier one"
+_CHANGES = "it changes what it refers to, or its arguments"
+_UNKNOWN_NUMBERS = (
+    "its optimizer's numbers differ at each call, and it does more with them than the optimizer"
+)
 # The number of such captures above which numbers are taken as parts of the key.
 _MAX_OTHER_PROGRAMS = 8
 # The number of forms of one function that are kept without looking for forgotten ones.
