@@ -15,6 +15,7 @@ _ADVICE = {
     " as well": "Compile what each device computes by itself.",
     "kernel in Python": "Give the operator a kernel in C++, or call it outside.",
     "allow_in_graph": "Let torch.compile trace the function.",
+    "optimizer's numbers": "Change learning rates outside, or by a scheduler's step() at the end.",
     "equals an earlier one": "Pad the sizes, so that fewer of them occur.",
     "autograd may": "Return the result detached, or call under torch.no_grad().",
 }

@@ -42,6 +42,10 @@ _CALLS_BEFORE_WARNING = 2
 _READS_A_VALUE = "it reads a value from the device"
 # The refusal if too many calls differed from all earlier ones.
 _NEVER_ALIKE = "no call equals an earlier one"
+_CHANGES = "it changes what it refers to, or its arguments"
+_UNKNOWN_NUMBERS = (
+    "its optimizer's numbers differ at each call, and it does more with them than the optimizer"
+)
 # The number of captures with unlike calculations after which numbers become parts of the key.
 _MAX_OTHER_PROGRAMS = 8
 # The number of forms of one function up to which forgotten ones are not looked for.
@@ -89,6 +93,8 @@ class CompiledCallable:
         # The programs of captured graphs with numbers that vary, and whether such are captured.
         self._programs = {}
         self._varies = True
+        # True if optimizers' numbers vary, and how others follow from them is not known.
+        self._has_unknown_numbers = False
         # The number of captures that calculated otherwise than the equal one before.
         self._other_programs = 0
         self._refusal = ""
@@ -124,6 +130,9 @@ class CompiledCallable:
         if not self._callable.begin(*call, eager, counters):
             if self._callable.statistics()[2] == _NEVER_ALIKE:
                 self._wait(_MOST_GOOD_CALLS_TO_WAIT)  # Some calls in between may recur.
+                if self._has_unknown_numbers and not self._is_warned:
+                    self._is_warned = True
+                    warn(describe_function(self._function), _UNKNOWN_NUMBERS)
             return self._function(*args, **kwargs)
         if answers is None:
             result, is_refused = self._capture(prepared, args, kwargs, self._function)
@@ -204,6 +213,8 @@ class CompiledCallable:
         found = self._callable.replay(*call, values)
         if found is not None:
             environment.optimizers.count(program.increments)
+            for scheduler in program.schedulers:
+                scheduler.step()
         return found
 
     def _learn(self, captured_graph, tracing):
@@ -212,7 +223,7 @@ class CompiledCallable:
         The caller holds the lock.
         """
         bits, predecessor = self._callable.numbers_of(captured_graph)
-        program = Program(tracing.tape, tracing.increments, bits)
+        program = Program(tracing.tape, tracing.increments, bits, tracing.stepped)
         before = self._programs.get(predecessor)
         is_like = before is not None and program.is_like(before)
         self._other_programs += before is not None and not is_like
@@ -223,6 +234,7 @@ class CompiledCallable:
         ):
             # From now on, a call with other numbers is another call.
             self._varies = False
+            self._has_unknown_numbers = True
             self._environment = None
             self._programs = {}
             return
@@ -286,7 +298,7 @@ class CompiledCallable:
             elif lost := _class_that_is_lost(outputs, args, kwargs):
                 self._refusal = f"it returns a {lost.__name__}"
             elif changed or before != self._world(prepared, args, kwargs):
-                self._refusal = "it changes what it refers to, or its arguments"
+                self._refusal = _UNKNOWN_NUMBERS if self._has_unknown_numbers else _CHANGES
             elif before[0] != values:
                 # These values are part of the key.
                 self._refusal = "what it refers to was changed while it was called"

@@ -16,7 +16,7 @@ from djinn._registered.classes import Classes
 from djinn._registered.functions import Functions
 from djinn._registered.libraries import Libraries
 from djinn._registered.modules import Modules
-from djinn._registered.numbers import find_optimizers
+from djinn._registered.numbers import find_optimizers, is_scheduler
 from djinn._registered.objects import Objects, look_at_logger
 from djinn._registered.operators import OPERATORS, watch_operator
 from djinn._registered.outside import Unwatchable, check_is_watchable
@@ -48,18 +48,26 @@ class Environment(Watch):
     transparent = {}
 
     def __init__(self, function, varies=False):
-        super().__init__()
-        search = _Search(self, self.transparent)
-        search.look_through(function)
+        search = self._search(function, varies)
+        self.optimizers = None
+        if varies and not search.reads_variables:
+            self.optimizers = find_optimizers(
+                self, search.things(), search.attributes(), search.schedulers
+            )
+        if self.optimizers is None and search.schedulers:
+            search = self._search(function, False)
         # The random generators of this process. Their states show whether a call used them.
         self.generators = search.generators
         # True if some of the code may read its callers' variables.
         self.reads_variables = search.reads_variables
-        self.optimizers = None
-        if varies and not self.reads_variables:
-            self.optimizers = find_optimizers(self, search.things(), search.attributes())
         if self.optimizers is not None:
             self.leave_out(self.optimizers.places())
+
+    def _search(self, function, leaves_schedulers):
+        super().__init__()
+        search = _Search(self, self.transparent, leaves_schedulers)
+        search.look_through(function)
+        return search
 
     def numbers(self):
         """Returns the numbers of optimizers, as Optimizers.read() does."""
@@ -78,8 +86,11 @@ class _Pending:
 class _Search:
     """Fills `watch` with everything that a function refers to."""
 
-    def __init__(self, watch, transparent):
+    def __init__(self, watch, transparent, leaves_schedulers):
         self.generators = []
+        # The schedulers whose state was left out.
+        self.schedulers = []
+        self._leaves_schedulers = leaves_schedulers
         self.reads_variables = False
         self._watch = watch
         self._transparent = transparent
@@ -159,6 +170,11 @@ class _Search:
             self._tensors.look_at(thing)
         elif isinstance(thing, logging.Logger):
             look_at_logger(self._watch, thing)
+        elif self._leaves_schedulers and is_scheduler(thing):
+            self.schedulers.append(thing)
+            self._watch.add_class_of(thing)
+            self._pending.kinds.append(type(thing))
+            things.append(thing.optimizer)
         elif is_value(thing) or isinstance(thing, OPAQUE):
             if isinstance(thing, torch.Generator) and thing.device.type == "cpu":
                 self.generators.append(thing)

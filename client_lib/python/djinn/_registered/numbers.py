@@ -16,15 +16,21 @@ code:
 A Tape does not note every calculation, for example math.sqrt(). Such a calculation shows when its
 result changes, but rounding could hide that. So only optimizers of PyTorch whose code does nothing
 but arithmetic with its floats take part, and only if no other code of the call can get at their
-parameter groups or at a scheduler.
+parameter groups.
+
+A scheduler of PyTorch's with which the call does nothing but step() is stepped by each replay, too,
+after the captured graph. The call must not use the floats that the scheduler has set.
 """
 
+import functools
 import operator
 import struct
 
 import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree
+
+from djinn._registered.stable import is_stable_class
 
 # NAdam and ASGD also keep values in tensors of this process, and LBFGS and Adafactor read values.
 _OPTIMIZERS = (
@@ -39,6 +45,8 @@ _OPTIMIZERS = (
 )
 # The attributes by which code reaches an optimizer's floats.
 _WAYS_TO_FLOATS = frozenset(("param_groups", "state_dict"))
+# The only attributes of schedulers that a call may name.
+_OF_SCHEDULERS = frozenset(("optimizer", "step"))
 # The functions by which optimizers use their counts, besides item().
 _COUNTING = frozenset(
     (
@@ -208,21 +216,49 @@ for _name in (
         setattr(Number, _name, _loses(_name))
 
 
+class _Spent:
+    """Takes the place of a Tape for floats that a scheduler has set: using them loses the tape."""
+
+    def __init__(self, tape):
+        self._tape = tape
+
+    def calculate(self, function, *operands):
+        self.is_lost = True
+        return function(*[_plain_of(one) for one in operands])
+
+    compare = calculate
+
+    @property
+    def is_lost(self):
+        return self._tape.is_lost
+
+    @is_lost.setter
+    def is_lost(self, lost):
+        self._tape.is_lost |= lost
+
+
+def _plain_of(thing):
+    return float.__float__(thing) if type(thing) is Number else thing
+
+
 class Optimizers:
-    """The floats and counts of the optimizers that a function refers to.
+    """The floats and counts of the optimizers that a function refers to, and its schedulers.
 
     Not thread-safe, as optimizers are not.
     """
 
-    def __init__(self, optimizers):
-        # The places of floats in parameter groups.
-        self._floats = [
-            (group, key)
-            for optimizer in optimizers
-            for group in optimizer.param_groups
-            for key, value in group.items()
-            if type(value) is float
-        ]
+    def __init__(self, optimizers, schedulers=()):
+        self.schedulers = schedulers
+        # The places of floats and of tuples of floats in parameter groups, and the tuples' lengths.
+        self._floats, self._tuples = [], []
+        for optimizer in optimizers:
+            for group in optimizer.param_groups:
+                for key, value in group.items():
+                    if type(value) is float:
+                        self._floats.append((group, key))
+                    elif _is_floats(value):
+                        self._tuples.append((group, key, len(value)))
+        self._number_of_floats = len(self._floats) + sum(length for _, _, length in self._tuples)
         counters = [
             state["step"]
             for optimizer in optimizers
@@ -240,13 +276,18 @@ class Optimizers:
 
     def places(self):
         """Returns the ids of the dictionaries, each with a key, in which the floats are."""
-        return {(id(group), key) for group, key in self._floats}
+        return {(id(group), key) for group, key, *_ in self._floats + self._tuples}
 
     def read(self):
         """Returns (leaves, which counters are equal), or None if a float is none any more."""
         floats = [group.get(key) for group, key in self._floats]
         if any(type(one) is not float for one in floats):
             return None
+        for group, key, length in self._tuples:
+            value = group.get(key)
+            if not _is_floats(value) or len(value) != length:
+                return None
+            floats += value
         if self._versions != [one._version for one in self.counters] or self._counts != tuple(
             [one.item() for one in self._examples]  # .data has no version.
         ):
@@ -271,7 +312,7 @@ class Optimizers:
     def leaf_of(self, counter):
         """Returns the index of the leaf that is a counter's count, or None for other tensors."""
         position = self._positions.get(id(counter))
-        return None if position is None else len(self._floats) + self._kinds[position]
+        return None if position is None else self._number_of_floats + self._kinds[position]
 
     def _read_counters(self):
         self._versions = [one._version for one in self.counters]
@@ -280,6 +321,10 @@ class Optimizers:
         self._counts = tuple(indices)
         self._examples = [self.counters[counts.index(count)] for count in indices]
         self._kinds = tuple(map(indices.get, counts))
+
+
+def _is_floats(value):
+    return type(value) is tuple and value and all(type(one) is float for one in value)
 
 
 def _is_counter(step):
@@ -291,16 +336,35 @@ def _is_counter(step):
     )
 
 
-def find_optimizers(watch, things, names):
+def is_scheduler(thing):
+    """Returns whether it is a scheduler of PyTorch's, which step() alone changes."""
+    kind = type(thing)
+    return (
+        isinstance(thing, torch.optim.lr_scheduler.LRScheduler)
+        and kind.__module__ == torch.optim.lr_scheduler.__name__
+        and kind is not torch.optim.lr_scheduler.ReduceLROnPlateau
+        and "step" not in vars(thing)
+    )
+
+
+def find_optimizers(watch, things, names, schedulers):
     """Returns the Optimizers among the things that a function refers to, or None.
 
-    `watch` says where things are held, and `names` are the attributes that the program's code
-    names.
+    `watch` says where things are held, `names` are the attributes that the program's code
+    names, and `schedulers` are those into which the search did not look.
     """
     optimizers = [thing for thing in things if type(thing) in _OPTIMIZERS]
     if not optimizers or not _WAYS_TO_FLOATS.isdisjoint(names):
         return None
-    if any(isinstance(thing, torch.optim.lr_scheduler.LRScheduler) for thing in things):
+    if any(
+        isinstance(thing, torch.optim.lr_scheduler.LRScheduler)
+        and not any(thing is one for one in schedulers)
+        for thing in things
+    ):
+        return None
+    if not all(_is_only_stepped(one, names) for one in schedulers):
+        return None
+    if schedulers and watch.is_held_elsewhere(schedulers, watch.places_of_programs(is_stable_class)):
         return None
     lists = [optimizer.param_groups for optimizer in optimizers]
     groups = [group for groups in lists for group in groups]
@@ -308,9 +372,16 @@ def find_optimizers(watch, things, names):
     if watch.is_held_elsewhere(lists + groups, holders):
         return None
     parts = {id(part) for thing in things if type(thing) is tuple for part in thing}
-    if not parts.isdisjoint(map(id, lists + groups)):
+    if not parts.isdisjoint(map(id, lists + groups + list(schedulers))):
         return None
-    return Optimizers(optimizers)
+    return Optimizers(optimizers, schedulers)
+
+
+def _is_only_stepped(scheduler, names):
+    ways = set(dir(scheduler)) - _OF_SCHEDULERS
+    # Every object has the others of these names.
+    ways -= set(dir(object)) - {"__getattribute__", "__reduce__", "__reduce_ex__", "__setattr__"}
+    return ways.isdisjoint(names)
 
 
 class _Tracing(TorchFunctionMode):
@@ -319,8 +390,13 @@ class _Tracing(TorchFunctionMode):
     def __init__(self, optimizers, tape):
         super().__init__()
         self.tape = tape
+        # The schedulers that were stepped, in order.
+        self.stepped = []
+        self._spent = _Spent(tape)
+        self._is_stepping = False
         self._optimizers = optimizers
         self._before = []
+        # (group, key, what was put there, what a scheduler or the program had put there).
         self._put = []
         # The increment of each counter within the block, once it has ended.
         self.increments = ()
@@ -328,21 +404,20 @@ class _Tracing(TorchFunctionMode):
     def __enter__(self):
         optimizers = self._optimizers
         self._before = [one.item() for one in optimizers.counters]
-        for i, (group, key) in enumerate(optimizers._floats):
-            group[key] = number = self.tape.leaf(i)
-            self._put.append(number)
+        leaf = iter(range(len(self.tape.leaves)))
+        for group, key in optimizers._floats:
+            self._put_in(group, key, self.tape.leaf(next(leaf)))
+        for group, key, length in optimizers._tuples:
+            self._put_in(group, key, tuple([self.tape.leaf(next(leaf)) for _ in range(length)]))
+        for scheduler in optimizers.schedulers:
+            vars(scheduler)["step"] = functools.partial(self._step, scheduler)
         return super().__enter__()
 
     def __exit__(self, *raised):
         super().__exit__(*raised)
-        for i, (group, key) in enumerate(self._optimizers._floats):
-            if group.get(key) is self._put[i]:
-                group[key] = self.tape.leaves[i]
-            else:
-                # The function sets it itself, which a replay would not do.
-                self.tape.is_lost = True
-                if type(group.get(key)) is Number:
-                    group[key] = float.__float__(group[key])
+        for scheduler in self._optimizers.schedulers:
+            vars(scheduler).pop("step", None)
+        self._take_back(self._put)
         after = [one.item() for one in self._optimizers.counters]
         self.increments = tuple(now - before for now, before in zip(after, self._before))
         self.tape.is_lost |= not set(self.increments) <= {0.0, 1.0} or any(
@@ -350,9 +425,13 @@ class _Tracing(TorchFunctionMode):
         )
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
+        self.tape.is_lost |= self._is_stepping
         if func is not torch.Tensor.item:
-            leaves = () if func in _COUNTING else _pytree.tree_leaves((args, kwargs))
-            self.tape.is_lost |= any(map(self._is_counter, leaves))
+            leaves = _pytree.tree_leaves((args, kwargs))
+            if func not in _COUNTING and any(map(self._is_counter, leaves)):
+                self.tape.is_lost = True
+            if self.stepped and any(type(one) is Number and one.tape is self._spent for one in leaves):
+                self.tape.is_lost = True
         elif (leaf := self._optimizers.leaf_of(args[0])) is not None:
             count, now = self.tape.leaves[leaf], func(*args)
             if now == count:
@@ -366,13 +445,53 @@ class _Tracing(TorchFunctionMode):
     def _is_counter(self, thing):
         return self._optimizers.leaf_of(thing) is not None
 
+    def _put_in(self, group, key, numbers):
+        self._put.append((group, key, numbers, group[key]))
+        group[key] = numbers
+
+    def _take_back(self, put):
+        for group, key, numbers, before in put:
+            if group.get(key) is numbers:
+                group[key] = before
+                continue
+            # The function sets it itself, which a replay would not do.
+            self.tape.is_lost = True
+            if key in group:
+                group[key] = _pytree.tree_map(_plain_of, group[key])
+
+    def _step(self, scheduler, *args, **kwargs):
+        """Steps a scheduler, in the place of its method."""
+        step = type(scheduler).step
+        if self._is_stepping:
+            return step(scheduler, *args, **kwargs)  # One of a scheduler that has others.
+        # Replays step without arguments.
+        self.tape.is_lost |= bool(args or kwargs)
+        groups = getattr(getattr(scheduler, "optimizer", None), "param_groups", None)
+        its = [one for one in self._put if groups is None or any(one[0] is group for group in groups)]
+        self._take_back(its)
+        self._is_stepping = True
+        try:
+            return step(scheduler, *args, **kwargs)
+        finally:
+            self._is_stepping = False
+            self.stepped.append(scheduler)
+            self._put = [one for one in self._put if not any(one is other for other in its)]
+            for group, key, *_ in its:
+                if key in group:
+                    self._put_in(group, key, _pytree.tree_map(self._spend, group[key]))
+
+    def _spend(self, thing):
+        return Number(thing, self._spent, 0) if type(thing) is float else thing
+
 
 class Program:
     """Calculates the numbers of a captured graph, as a capture and those before it had them."""
 
-    def __init__(self, tape, increments, bits):
+    def __init__(self, tape, increments, bits, schedulers=()):
         self._tape = tape
         self.increments = increments
+        # Those that a replay steps, in order.
+        self.schedulers = schedulers
         self._bits = bits
         found = {}
         for index, value in enumerate(_bits_of(tape.values)):
@@ -388,6 +507,7 @@ class Program:
         """Returns whether an earlier capture calculated and counted the same."""
         return (
             self.increments == before.increments
+            and list(map(id, self.schedulers)) == list(map(id, before.schedulers))
             and len(self._bits) == len(before._bits)
             and self._tape.is_like(before._tape)
         )

@@ -144,7 +144,11 @@ class Watch:
         self._value_items.append((mapping, key))
 
     def leave_out(self, places):
-        """Leaves out the values at these places, each the id of a dictionary and a key."""
+        """Leaves out what is at these places, each the id of a dictionary and a key."""
+        for identity, (mapping, keys, things) in self._items.items():
+            kept = [pair for pair in zip(keys, things) if (identity, pair[0]) not in places]
+            if len(kept) != len(keys):
+                self._items[identity] = mapping, [key for key, _ in kept], [one for _, one in kept]
         self._value_items = [
             (mapping, key) for mapping, key in self._value_items if (id(mapping), key) not in places
         ]
@@ -182,6 +186,14 @@ class Watch:
         held += [(one, one.cell_contents) for one, _ in self._cells]
         held += [(sequence, one) for sequence, _, others in self._lists for _, one in others]
         return any(id(one) in wanted and id(holder) not in known for holder, one in held)
+
+    def places_of_programs(self, is_a_librarys):
+        """Returns the cells, and the dictionaries but of objects whose class is a library's."""
+        others = {
+            id(held) for one, held in zip(self._owners, self._dictionaries) if is_a_librarys(type(one))
+        }
+        places = [cell for cell, _ in self._cells]
+        return places + [one for one, _, _ in self._items.values() if id(one) not in others]
 
     def has_one_of(self, kinds):
         """Returns whether an object of these classes is watched."""
