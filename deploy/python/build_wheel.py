@@ -1,8 +1,10 @@
 """Packs what was built into a wheel that needs nothing but torch.
 
 usage: build_wheel.py --package FOLDER --programs FILE... --output FOLDER
+                      [--python VERSION --extension FILE]
 
-The package has the Python files, the extension and libdjinn_client.so; the programs
+The package has the Python files, the extension and libdjinn_client.so; --extension names the
+one for another VERSION of Python than the package's 3.11. The programs
 are the coordinator and the worker, and a plug-in if there is one, which are packed beside
 the library, where djinn.local() looks for them. Shared libraries that others lack are bundled by
 auditwheel; torch's are found where pip installs them.
@@ -20,25 +22,25 @@ import tempfile
 import zipfile
 
 VERSION = "0.1.0"
-_TAG = "cp311-cp311-linux_x86_64"
+_OWN_PYTHON = "3.11"
 
 # Seen from site-packages/djinn.
 _TORCH_RUNPATH = "$ORIGIN/../torch/lib"
 
-_METADATA = f"""\
+_METADATA = """\
 Metadata-Version: 2.1
 Name: djinn
-Version: {VERSION}
+Version: {version}
 Summary: Run PyTorch on GPUs that are somewhere else
-Requires-Python: ==3.11.*
+Requires-Python: =={python}.*
 Requires-Dist: torch>=2.11,<2.12
 """
 
-_WHEEL = f"""\
+_WHEEL = """\
 Wheel-Version: 1.0
 Generator: djinn
 Root-Is-Purelib: false
-Tag: {_TAG}
+Tag: {tag}
 """
 
 _ENTRY_POINTS = """\
@@ -66,9 +68,12 @@ def _run(*command):
 def _stage(arguments, folder):
     package = folder / "djinn"
     package.mkdir()
-    sources = [p for p in arguments.package.iterdir() if p.suffix in (".py", ".so")]
-    for source in sources + arguments.programs:
-        copy = package / source.name
+    sources = {p.name: p for p in arguments.package.iterdir() if p.suffix in (".py", ".so")}
+    sources |= {p.name: p for p in arguments.programs}
+    if arguments.extension:
+        sources["_djinn.so"] = arguments.extension
+    for name, source in sources.items():
+        copy = package / name
         shutil.copyfile(source, copy)
         if source.suffix == ".py":
             continue
@@ -77,12 +82,14 @@ def _stage(arguments, folder):
         _run("patchelf", "--set-rpath", _TORCH_RUNPATH, copy)
 
 
-def _pack(folder, path):
+def _pack(folder, python, tag, path):
     """Writes the wheel with its RECORD, reproducibly."""
     info = f"djinn-{VERSION}.dist-info"
     (folder / info).mkdir()
     for name, text in (
-        ("METADATA", _METADATA), ("WHEEL", _WHEEL), ("entry_points.txt", _ENTRY_POINTS)
+        ("METADATA", _METADATA.format(version=VERSION, python=python)),
+        ("WHEEL", _WHEEL.format(tag=tag)),
+        ("entry_points.txt", _ENTRY_POINTS),
     ):
         (folder / info / name).write_text(text)
     record = []
@@ -101,12 +108,16 @@ def _pack(folder, path):
 
 def build(arguments):
     """Returns the wheel's path."""
+    if (arguments.python == _OWN_PYTHON) == bool(arguments.extension):
+        sys.exit(f"--extension goes with another --python than {_OWN_PYTHON}, and only with one")
+    abi = "cp" + arguments.python.replace(".", "")
+    tag = f"{abi}-{abi}-linux_x86_64"
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary, "wheel")
         folder.mkdir()
         _stage(arguments, folder)
-        plain = pathlib.Path(temporary, f"djinn-{VERSION}-{_TAG}.whl")
-        _pack(folder, plain)
+        plain = pathlib.Path(temporary, f"djinn-{VERSION}-{tag}.whl")
+        _pack(folder, arguments.python, tag, plain)
         repaired = pathlib.Path(temporary, "repaired")
         _run(
             sys.executable, "-m", "auditwheel", "repair", plain, "-w", repaired,
@@ -123,6 +134,8 @@ def main():
     for name in ("package", "output"):
         parser.add_argument(f"--{name}", type=pathlib.Path, required=True)
     parser.add_argument("--programs", type=pathlib.Path, nargs="+", required=True)
+    parser.add_argument("--python", default=_OWN_PYTHON)
+    parser.add_argument("--extension", type=pathlib.Path)
     print(build(parser.parse_args()))
 
 
