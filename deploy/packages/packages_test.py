@@ -16,6 +16,7 @@ import time
 import unittest
 
 from deploy.packages import build_packages
+from deploy.packages import notices
 from deploy.testing import programs
 from deploy.testing.tools import ROOT
 
@@ -102,6 +103,7 @@ class FilesTest(unittest.TestCase):
 
     def test_what_has_parts_of_others_has_their_licences(self):
         for name, words in (("libdjinn-client", ("gRPC", "abseil", "protobuf", "re2", "c-ares")),
+                            ("djinn-server", ("CLI11", "nlohmann", "prometheus-cpp", "yaml-cpp")),
                             ("djinn-torch", ("PyTorch", "NVIDIA"))):
             (deb,) = output.glob(f"{name}_*.deb")
             with tempfile.TemporaryDirectory() as root:
@@ -109,7 +111,22 @@ class FilesTest(unittest.TestCase):
                 text = pathlib.Path(root, "usr/share/doc", name, "copyright").read_text(
                     encoding="utf-8").lower()
             for word in words:
-                self.assertIn(word.lower(), text)
+                self.assertTrue(word.lower() in text, word)
+
+    def test_every_package_whose_headers_the_programs_include_has_its_licence(self):
+        headers = set()
+        for part in ("common", "scheduler", "coordinator", "gpu_worker"):
+            for path in pathlib.Path(ROOT, part).rglob("*"):
+                if path.suffix in (".h", ".cc") and not re.search("test|bench|fuzz", str(path)):
+                    headers |= set(re.findall(r'(?m)^#include ["<](\S+)[">]',
+                                              path.read_text(encoding="utf-8")))
+        found = {notices.owner(path) for path in (f"/usr/include/{name}" for name in headers)
+                 if os.path.exists(path)}
+        # C libraries have declarations alone in their headers; tests use googletest.
+        found -= {"libc6-dev", "linux-libc-dev", "libssl-dev", "libsqlite3-dev",
+                  "libgtest-dev", "libgmock-dev"}
+        self.assertGreater(len(found), 5)
+        self.assertLessEqual(found, set(notices.IN_SERVER))
 
     def test_files_belong_to_root_and_no_other_may_write_them(self):
         for deb in output.glob("*.deb"):
@@ -144,6 +161,13 @@ class ArchiveTest(unittest.TestCase):
                 path = re.search(r"=> (/\S.*) \(", line)
                 if path and not re.search(r"/lib(c|m|dl|rt|pthread|util|stdc\+\+|gcc_s)\.so", path.group(1)):
                     self.assertTrue(path.group(1).startswith(str(self.prefix)), line)
+
+    def test_bundled_libraries_add_their_licences_to_those_of_the_programs(self):
+        text = (self.prefix / "share/doc/djinn-server/copyright").read_text(encoding="utf-8")
+        for name in ("libgrpc29", "libsqlite3-0", "libcli11-dev"):
+            self.assertTrue(f"\n{name}\n====" in text, name)
+        # Elsewhere there is no /usr/share/common-licenses, to which Debian's texts refer.
+        self.assertTrue("END OF TERMS AND CONDITIONS" in text)
 
     def test_cmake_project_builds_against_it_and_runs(self):
         write_project(self.place / "project", _SMALL)

@@ -1,7 +1,7 @@
 """Packs what was built into a wheel that needs nothing but torch.
 
 usage: build_wheel.py --package FOLDER --programs FILE... --output FOLDER
-                      [--python VERSION --extension FILE]
+                      [--python VERSION --extension FILE] [--wheels FOLDER]
 
 The package has the Python files, the extension and libdjinn_client.so; --extension names the
 one for another VERSION of Python than the package's 3.11. The programs
@@ -21,6 +21,10 @@ import sys
 import tempfile
 import zipfile
 
+_ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(_ROOT))
+from deploy.packages import notices  # noqa: E402  pylint: disable=wrong-import-position
+
 VERSION = "0.1.0"
 _OWN_PYTHON = "3.11"
 
@@ -28,11 +32,12 @@ _OWN_PYTHON = "3.11"
 _TORCH_RUNPATH = "$ORIGIN/../torch/lib"
 
 _METADATA = """\
-Metadata-Version: 2.1
+Metadata-Version: 2.4
 Name: djinn
 Version: {version}
 Summary: Run PyTorch on GPUs that are somewhere else
 Requires-Python: =={python}.*
+License-File: NOTICES
 Requires-Dist: torch>=2.11,<2.12
 """
 
@@ -82,16 +87,28 @@ def _stage(arguments, folder):
         _run("patchelf", "--set-rpath", _TORCH_RUNPATH, copy)
 
 
-def _pack(folder, python, tag, path):
+def _notices(arguments, package, outside):
+    """Returns the licences of what is compiled in, and of what auditwheel bundles."""
+    needed = notices.libraries(sorted(package.glob("*.so")) + [
+        package / program.name for program in arguments.programs], outside)
+    names = {*notices.IN_CLIENT, *notices.IN_SERVER, *notices.owners(needed)}
+    # PyTorch's headers, and pybind11, which it brings.
+    return ("What this wheel has of others, and their licences.\n\n"
+            + notices.of_packages(*sorted(names))
+            + notices.of_wheels(arguments.wheels, "torch-*.whl"))
+
+
+def _pack(folder, python, tag, licences, path):
     """Writes the wheel with its RECORD, reproducibly."""
     info = f"djinn-{VERSION}.dist-info"
-    (folder / info).mkdir()
+    (folder / info / "licenses").mkdir(parents=True)
     for name, text in (
         ("METADATA", _METADATA.format(version=VERSION, python=python)),
         ("WHEEL", _WHEEL.format(tag=tag)),
         ("entry_points.txt", _ENTRY_POINTS),
+        ("licenses/NOTICES", licences),
     ):
-        (folder / info / name).write_text(text)
+        (folder / info / name).write_text(text, encoding="utf-8")
     record = []
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as wheel:
         for file in sorted(p for p in folder.rglob("*") if p.is_file()):
@@ -117,7 +134,8 @@ def build(arguments):
         folder.mkdir()
         _stage(arguments, folder)
         plain = pathlib.Path(temporary, f"djinn-{VERSION}-{tag}.whl")
-        _pack(folder, arguments.python, tag, plain)
+        licences = _notices(arguments, folder / "djinn", folder)
+        _pack(folder, arguments.python, tag, licences, plain)
         repaired = pathlib.Path(temporary, "repaired")
         _run(
             sys.executable, "-m", "auditwheel", "repair", plain, "-w", repaired,
@@ -136,6 +154,7 @@ def main():
     parser.add_argument("--programs", type=pathlib.Path, nargs="+", required=True)
     parser.add_argument("--python", default=_OWN_PYTHON)
     parser.add_argument("--extension", type=pathlib.Path)
+    parser.add_argument("--wheels", type=pathlib.Path, default=_ROOT / ".deps/wheels")
     print(build(parser.parse_args()))
 
 

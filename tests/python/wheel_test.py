@@ -34,6 +34,18 @@ class WheelTest(WheelCase):
             "False\n",
         )
 
+    def test_parts_of_others_have_their_licences_inside(self):
+        with zipfile.ZipFile(self.wheel) as wheel:
+            (name,) = [one for one in wheel.namelist() if one.endswith("licenses/NOTICES")]
+            text = wheel.read(name).decode()
+            bundled = {one.split("/")[1].split("-")[0].split(".")[0] for one in wheel.namelist()
+                       if one.startswith("djinn.libs/")}
+        # What auditwheel bundles, and what is compiled in.
+        self.assertIn("libgrpc", bundled)
+        for part in ("libgrpc29", "libprotobuf32", "libabsl-dev", "libcli11-dev", "pybind11"):
+            self.assertTrue(part in text, part)
+        self.assertTrue("END OF TERMS AND CONDITIONS" in text)
+
     def test_nothing_of_the_build_machine_is_inside(self):
         with zipfile.ZipFile(self.wheel) as wheel:
             for name in wheel.namelist():
