@@ -13,6 +13,16 @@
 
 namespace djinn::python {
 
+// Returns whether the interpreter is gone or ends. It then grants the GIL to no
+// other thread. Needs no GIL.
+inline bool InterpreterEnds() {
+#if PY_VERSION_HEX >= 0x030D0000
+  return !Py_IsInitialized() || Py_IsFinalizing();
+#else
+  return !Py_IsInitialized() || _Py_IsFinalizing();
+#endif
+}
+
 // Converts every djinn::Error that a PyTorch call throws in this process to a
 // Python exception. Python's `set_error_factory` sets the exceptions' class.
 void BindErrors(pybind11::module_& module);
