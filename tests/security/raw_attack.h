@@ -73,6 +73,12 @@ inline RawCall EncodeCall(worker::ProgramTester* tester,
   return call;
 }
 
+// Returns whether the text holds a canary. The worker replaces the bytes of it
+// that are no UTF-8.
+inline bool NamesCanary(const std::string& text) {
+  return absl::StrContains(text, "CANARY");
+}
+
 // Reads the first bytes of a storage. Returns nothing when the stream has
 // ended, and nothing else for a poisoned storage than an empty text.
 inline std::optional<std::string> ReadBytes(RawClient* client, uint64_t storage,
@@ -85,12 +91,14 @@ inline std::optional<std::string> ReadBytes(RawClient* client, uint64_t storage,
   });
   if (!reply.has_value()) return std::nullopt;
   client->Acknowledge(*reply);
+  EXPECT_FALSE(NamesCanary(reply->read().error().message()))
+      << "the victim's bytes in the error of a read";
   return reply->read().value();
 }
 
 // Makes the call in the client's session, on storages from `*last_id` on.
-// Expects no canary in any result or written operand. Returns "done", the
-// reason of the operator's error, or nothing when the stream has ended.
+// Expects no canary in any result, written operand or error. Returns "done",
+// the reason of the operator's error, or nothing when the stream has ended.
 inline std::optional<std::string> Play(const RawCall& call, RawClient* client,
                                        uint64_t* last_id) {
   v1::Ordered run;
@@ -151,6 +159,8 @@ inline std::optional<std::string> Play(const RawCall& call, RawClient* client,
     if (!reply.has_value()) return std::nullopt;
     const v1::RunMetadata& metadata = reply->metadata();
     if (metadata.has_error()) outcome = metadata.error().reason();
+    EXPECT_FALSE(NamesCanary(metadata.error().message()))
+        << "the victim's bytes in the error of " << call.name;
     // Results are the last slots.
     const auto sizes = static_cast<size_t>(metadata.storage_bytes_size());
     for (size_t i = 0; i < std::min(sizes, written.size()); ++i) {
