@@ -27,6 +27,14 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
+// Returns the report of an executor whose leases have all ended.
+v1::WorkerState HoldingNothing(uint64_t applied) {
+  v1::WorkerState nothing;
+  nothing.set_complete(true);
+  nothing.set_applied_revision(applied);
+  return nothing;
+}
+
 TEST_F(SupervisorTest, OneExecutorIsReadyBeforeAnyTenant) {
   EXPECT_FALSE(supervisor_.Ready().ok());
   Step();
@@ -229,17 +237,70 @@ TEST_F(SupervisorTest, ExecutorWithoutLeasesMakesRoom) {
   Step();
   Lease("a", "a1");
   Lease("b", "b1");
+  executor(0).Report(HoldingNothing(1));
   executor(1).Report(Holding("b", "b1", 1, 1));
-  v1::WorkerState nothing;
-  nothing.set_complete(true);
-  nothing.set_applied_revision(1);
-  executor(0).Report(nothing);
   Step();
   Lease("c", "c1");
   Step();
   EXPECT_THAT(Ended(), IsEmpty());
   EXPECT_EQ(Endpoints().count("a"), 0);
   EXPECT_EQ(Endpoints().count("c"), 1);
+}
+
+TEST_F(SupervisorTest, ExecutorThatIsAboutToGetALeaseMakesNoRoom) {
+  Step();
+  Lease("a", "a1");
+  Lease("b", "b1");
+  executor(0).Report(HoldingNothing(1));
+  executor(1).Report(Holding("b", "b1", 1, 1));
+  Step();
+  while (executor(0).Orders().revision() > 0) {
+  }
+  v1::DesiredState desired;
+  desired.set_revision(++revision_);
+  *desired.add_leases() = LeaseOf("a", "a2");
+  *desired.add_leases() = LeaseOf("c", "c1");
+  supervisor_.Apply(desired);
+  Step();
+  const v1::DesiredState of_a = executor(0).Orders();
+  ASSERT_EQ(of_a.leases_size(), 1);
+  EXPECT_EQ(UncheckedClaims(of_a.leases(0)).lease_id(), "a2");
+  EXPECT_THAT(Ended(), ElementsAre(std::pair("c1", "EXECUTORS_IN_USE")));
+}
+
+TEST_F(SupervisorTest, LeaseOfAnExecutorThatJustEndedIsRefused) {
+  Step();
+  Lease("a", "a1");
+  Lease("b", "b1");
+  executor(0).Report(HoldingNothing(1));
+  executor(1).Report(HoldingNothing(1));
+  Step();
+  v1::DesiredState desired;
+  desired.set_revision(++revision_);
+  *desired.add_leases() = LeaseOf("a", "a2");
+  *desired.add_leases() = LeaseOf("c", "c1");
+  // The executor of a, which is chosen, dies while another one for c is made.
+  launcher_.on_listen = [this] {
+    executor(0).Die();
+    Step();
+  };
+  supervisor_.Apply(desired);
+  EXPECT_THAT(Ended(), ElementsAre(std::pair("a2", "EXECUTOR_LOST")));
+}
+
+TEST_F(SupervisorTest, TwoTenantsThatArriveTogetherShareOneFreePlace) {
+  Step();
+  Lease("b", "b1");
+  executor(0).Report(Holding("b", "b1", 1, 1));
+  Step();
+  v1::DesiredState desired;
+  desired.set_revision(++revision_);
+  *desired.add_leases() = LeaseOf("a", "a1");
+  *desired.add_leases() = LeaseOf("c", "c1");
+  supervisor_.Apply(desired);
+  Step();
+  EXPECT_EQ(executor(1).Orders().leases_size(), 1);
+  EXPECT_THAT(Ended(), ElementsAre(std::pair("c1", "EXECUTORS_IN_USE")));
 }
 
 TEST_F(SupervisorTest, LeaseThatWasNeverGivenIsTakenAwayAndNotReported) {
