@@ -193,14 +193,14 @@ void Supervisor::Apply(const v1::DesiredState& desired) {
         executor->restarted = true;
         for (auto& [id, lease] : executor->leases) lease.listed = 0;
       }
-      v1::DesiredState part =
-          executor->revision == 0
-              ? orders_.AllFor(executor->tenant)
-              : StandingOrders::PartOf(desired, executor->tenant,
-                                       executor->leases);
+      const v1::DesiredState rest = StandingOrders::PartOf(
+          desired, executor->tenant, executor->leases, executor->report);
+      v1::DesiredState part = rest;
       if (executor->revision == 0) {
-        v1::DesiredState rest =
-            StandingOrders::PartOf(desired, executor->tenant, executor->leases);
+        part = orders_.AllFor(executor->tenant);
+        for (const auto& [fingerprint, runs] : executor->report.graphs()) {
+          orders_.AddPhases(fingerprint, executor->tenant, &part);
+        }
         *part.mutable_drop_session_ids() = rest.drop_session_ids();
         *part.mutable_drop_lease_ids() = rest.drop_lease_ids();
         *part.mutable_settled_lease_ids() = rest.settled_lease_ids();

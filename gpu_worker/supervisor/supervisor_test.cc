@@ -10,6 +10,7 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "common/lease/lease_verifier.h"
 #include "gmock/gmock.h"
@@ -121,10 +122,60 @@ TEST_F(SupervisorTest, OrdersNameNoOtherTenantWorkerOrSession) {
   EXPECT_THAT(of_a.peers(), IsEmpty());
   EXPECT_THAT(of_a.sharing_tenants(), IsEmpty());
   EXPECT_THAT(of_a.batching_tenants(), ElementsAre("a"));
-  ASSERT_EQ(of_a.graph_phases_size(), 1);
-  EXPECT_EQ(of_a.graph_phases(0).fingerprint(), "graph of all");
   EXPECT_EQ(of_a.DebugString().find("\"b\""), std::string::npos);
-  EXPECT_EQ(executor(1).Orders().graph_phases_size(), 2);
+  // Neither has reported a graph.
+  EXPECT_THAT(of_a.graph_phases(), IsEmpty());
+  EXPECT_THAT(executor(1).Orders().graph_phases(), IsEmpty());
+}
+
+TEST_F(SupervisorTest, PhaseIsToldToAnExecutorThatReportsTheGraph) {
+  Step();
+  v1::DesiredState desired;
+  desired.set_revision(++revision_);
+  *desired.add_leases() = LeaseOf("a", "a1");
+  *desired.add_leases() = LeaseOf("b", "b1");
+  desired.add_graph_phases()->set_fingerprint("of all");
+  v1::GraphPhase* const of_b = desired.add_graph_phases();
+  of_b->set_fingerprint("of b");
+  of_b->add_tenants("b");
+  supervisor_.Apply(desired);
+  Step();
+  EXPECT_THAT(executor(0).Orders().graph_phases(), IsEmpty());
+  v1::WorkerState report = Holding("a", "a1", 1, 1);
+  const auto report_graph = [&](const std::string& fingerprint, uint64_t runs) {
+    v1::HeldGraph* const graph = report.add_graphs();
+    graph->set_fingerprint(fingerprint);
+    graph->set_run_count(runs);
+  };
+  const auto told = [&] {
+    executor(0).Report(report);
+    Step();
+    std::vector<std::string> fingerprints;
+    const v1::DesiredState orders = executor(0).Orders();
+    for (const v1::GraphPhase& phase : orders.graph_phases()) {
+      fingerprints.push_back(phase.fingerprint());
+    }
+    return fingerprints;
+  };
+  report_graph("of all", 5);
+  report_graph("of b", 5);
+  report_graph("unknown", 5);
+  EXPECT_THAT(told(), ElementsAre("of all"));
+  EXPECT_THAT(told(), IsEmpty());
+  // Another plan of the graph must learn it again.
+  report.mutable_graphs(0)->set_run_count(4);
+  EXPECT_THAT(told(), ElementsAre("of all"));
+  // What becomes known later is told at once, and so is what a new stream says.
+  desired.Clear();
+  desired.set_revision(++revision_);
+  desired.add_graph_phases()->set_fingerprint("unknown");
+  desired.add_graph_phases()->set_fingerprint("of nobody");
+  supervisor_.Apply(desired);
+  EXPECT_THAT(told(), ElementsAre("unknown"));
+  desired.set_revision(1);
+  desired.add_graph_phases()->set_fingerprint("of all");
+  supervisor_.Apply(desired);
+  EXPECT_THAT(told(), ElementsAre("of all"));
 }
 
 TEST_F(SupervisorTest, ReportsOfTwoTenantsAreOneReport) {
