@@ -77,6 +77,9 @@ struct SupervisorOptions {
   SpanExporter* spans = nullptr;
 };
 
+// Returns the pause of a tenant after so many deaths in succession.
+absl::Duration BackoffOf(const SupervisorOptions& options, int deaths);
+
 class Supervisor {
  public:
   // All pointers must outlive the supervisor, and so must `changed`, which is

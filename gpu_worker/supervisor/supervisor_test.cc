@@ -272,6 +272,39 @@ TEST_F(SupervisorTest, TenantThatKeepsKillingWaitsLongerEachTime) {
   EXPECT_EQ(launcher_.executors.back()->Orders().leases_size(), 1);
 }
 
+TEST(BackoffTest, DoublesFromTheSecondDeathUpToItsMaximum) {
+  const SupervisorOptions options;
+  std::vector<int64_t> seconds;
+  for (int deaths = 0; deaths < 9; ++deaths) {
+    seconds.push_back(absl::ToInt64Seconds(BackoffOf(options, deaths)));
+  }
+  EXPECT_THAT(seconds, ElementsAre(0, 0, 1, 2, 4, 8, 16, 30, 30));
+  EXPECT_EQ(BackoffOf(options, 1'000'000), absl::Seconds(30));
+}
+
+TEST_F(SupervisorTest, DeathsAreForgottenAfterAWhile) {
+  Step();
+  // Returns whether the tenant's next executor waits for its start.
+  const auto waits = [&](const std::string& lease_id) {
+    Lease("a", lease_id);
+    for (size_t i = 0; i < launcher_.addresses.size(); ++i) {
+      if (launcher_.addresses[i] != Endpoints()["a"]) continue;
+      executor(i).Die();
+      Step();
+      return false;
+    }
+    return true;
+  };
+  EXPECT_FALSE(waits("a1"));
+  EXPECT_FALSE(waits("a2"));
+  clock_.Advance(Options().forgive_after + absl::Seconds(1));
+  Step();
+  // The third and the fourth are the first and the second again.
+  EXPECT_FALSE(waits("a3"));
+  EXPECT_FALSE(waits("a4"));
+  EXPECT_TRUE(waits("a5"));
+}
+
 TEST_F(SupervisorTest, TenantBeyondTheLimitGetsATypedEnd) {
   Step();
   Lease("a", "a1");

@@ -97,10 +97,12 @@ inline std::optional<std::string> ReadBytes(RawClient* client, uint64_t storage,
 }
 
 // Makes the call in the client's session, on storages from `*last_id` on.
-// Expects no canary in any result, written operand or error. Returns "done",
-// the reason of the operator's error, or nothing when the stream has ended.
+// Expects no canary in any result, written operand or error; where `found` is
+// not null, sets it if a value holds one instead. Returns "done", the reason of
+// the operator's error, or nothing when the stream has ended.
 inline std::optional<std::string> Play(const RawCall& call, RawClient* client,
-                                       uint64_t* last_id) {
+                                       uint64_t* last_id,
+                                       bool* found = nullptr) {
   v1::Ordered run;
   run.mutable_run()->set_graph_id(++*last_id);
   client->Send(Define(*last_id, ToProto(call.encoded.graph)));
@@ -175,7 +177,9 @@ inline std::optional<std::string> Play(const RawCall& call, RawClient* client,
     if (!value.has_value()) return std::nullopt;
     // Nothing is read of a poisoned storage.
     if (value->empty()) outcome = "poisoned";
-    EXPECT_FALSE(absl::StrContains(*value, Canary()))
+    const bool shows = absl::StrContains(*value, Canary());
+    if (found != nullptr) *found = *found || shows;
+    EXPECT_TRUE(!shows || found != nullptr)
         << "the victim's bytes in a result of " << call.name;
   }
   // Waits for a run without results.
