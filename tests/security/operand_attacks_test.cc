@@ -242,6 +242,29 @@ INSTANTIATE_TEST_SUITE_P(
                                      true,
                                      false};
                       }},
+        // No guard looks at what follows on a CPU: only the wall is there.
+        OperandAttack{
+            "CountsOfFarIndices", "aten::embedding_dense_backward", "",
+            [] {
+              return Stack{at::ones({4, 2}), at::full({4}, kFar, at::kLong),
+                           int64_t{5}, int64_t{-1}, true};
+            },
+            std::nullopt},
+        OperandAttack{"GradientOfABagThatIsNotThere",
+                      "aten::_embedding_bag_dense_backward", "",
+                      [] {
+                        return Stack{at::ones({1, 16}),
+                                     at::arange(8, at::kLong),
+                                     at::full({8}, 40, at::kLong),
+                                     at::ones({1}, at::kLong),
+                                     at::zeros({1}, at::kLong),
+                                     int64_t{8},
+                                     false,
+                                     int64_t{0},
+                                     c10::IValue(),
+                                     int64_t{-1}};
+                      },
+                      std::nullopt},
         OperandAttack{"AlignmentThatLeavesRowsUnwritten", "aten::_ctc_loss", "",
                       Alignment, true},
         OperandAttack{
