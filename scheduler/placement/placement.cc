@@ -113,11 +113,9 @@ void ExplainLackOfMemory(const Request& request, const Fleet& fleet,
                          Decision* decision) {
   const Considered* nearest = nullptr;
   const Considered* kept = nullptr;
-  uint64_t most = 0;
   uint64_t shortage = std::numeric_limits<uint64_t>::max();
   for (const Considered& worker : decision->considered) {
     if (worker.dropped_by != "memory") continue;
-    most = std::max(most, worker.available_bytes);
     const uint64_t lacks = worker.terms.missing_bytes - worker.available_bytes;
     if (worker.worker_id == request.kept_for_this) {
       kept = &worker;
@@ -139,13 +137,13 @@ void ExplainLackOfMemory(const Request& request, const Fleet& fleet,
         "a worker with more memory, or asking for less at a time";
     return;
   }
+  // Clients see this error, and may not learn how much memory others use.
+  // Operators see `unblocked_by`.
   decision->obstacle =
       MakeError(absl::StatusCode::kResourceExhausted, "NO_CAPACITY",
                 absl::StrCat("no worker has the memory: asked ",
-                             DescribeBytes(request.asked_bytes), ", at most ",
-                             DescribeBytes(most), " available"),
-                {{"asked", absl::StrCat(request.asked_bytes)},
-                 {"limit", absl::StrCat(most)}});
+                             DescribeBytes(request.asked_bytes)),
+                {{"asked", absl::StrCat(request.asked_bytes)}});
   if (kept != nullptr) nearest = kept;
   decision->unblocked_by = absl::StrCat(
       DescribeBytes(nearest->terms.missing_bytes - nearest->available_bytes),
