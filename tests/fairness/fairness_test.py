@@ -40,8 +40,7 @@ class FairnessTest(unittest.TestCase):
         self.cluster = start_cluster(
             self, ("w0",), tenants=tenants, tokens=("greedy", "modest"),
             worker_extra=os.environ.get("FAIRNESS_WORKER", ""),
-            extra="monitoring: {listen: '127.0.0.1:0'}
-")
+            extra="monitoring: {listen: '127.0.0.1:0'}\n")
 
     def tenants(self):
         listed = self.cluster.json("get", "tenants")["tenants"]
