@@ -84,6 +84,8 @@ def djinn(graph, example_inputs, **options):
     """Compiles a graph of Dynamo's. It is the function that torch.compile(backend="djinn") calls."""
     if options:
         raise TypeError(f'backend="djinn" takes no options, got {", ".join(sorted(options))}')
+    if thread.call is not None:
+        thread.call.codes.update(torch._guards.TracingContext.get_traced_code() or ())
     place = Place(graph)
     if not _needs_gradients(graph):
         execute = _executor(graph, _static_inputs(graph), place, False)
