@@ -31,6 +31,8 @@ from djinn._rewrites import rewrite
 
 # Hooks that a program adds later are seen, too.
 torch._dynamo.config.skip_nnmodule_hook_guards = False
+# Recurrent networks are parts of graphs, which Dynamo leaves out by default.
+torch._dynamo.config.allow_rnn = True
 
 _DEVICE_TYPE = _session.device().type
 # The folders with code that is not the program's own.
