@@ -23,8 +23,9 @@ class Model(lightning.LightningModule):
         super().__init__()
         self.layer = torch.nn.Linear(4, 1)
     def training_step(self, batch, index):
-        print(batch.device)
-        return self.layer(batch).sum()
+        result = self.layer(batch)
+        print(batch.device, result.dtype)
+        return result.float().sum()
     def configure_optimizers(self): return torch.optim.SGD(self.parameters(), 0.1)
 def fit(**options):
     trainer = lightning.Trainer(
@@ -118,12 +119,17 @@ with tempfile.TemporaryDirectory() as folder:
                 source = _LIGHTNING.replace("sys.argv[1]", repr(package))
                 self.assert_prints(_LOCAL + source + """
 fit(accelerator="remote_accelerator", strategy="remote_accelerator")
+fit(accelerator="remote_accelerator", strategy="remote_accelerator", precision="bf16-mixed")
+fit(accelerator="remote_accelerator", strategy="remote_accelerator", precision="16-mixed")
 fit(accelerator="cpu")
+fit(accelerator="cpu", precision="bf16-mixed")
 fit()
 try: fit(accelerator="remote_accelerator")
 except ValueError as error: print("and strategy" if 'pass strategy="' in str(error) else error)
 """,
-                    "remote_accelerator:0", "cpu", "cpu", "and strategy",
+                    "remote_accelerator:0 torch.float32", "remote_accelerator:0 torch.bfloat16",
+                    "remote_accelerator:0 torch.float16", "cpu torch.float32",
+                    "cpu torch.bfloat16", "cpu torch.float32", "and strategy",
                     warns=['pass accelerator="remote_accelerator" and strategy='])
 
     def test_fabric_has_an_accelerator_and_a_strategy(self):
@@ -136,7 +142,11 @@ model, optimizer = fabric.setup(model, torch.optim.SGD(model.parameters(), 0.1))
 fabric.backward(model(torch.ones(2, 4, device=fabric.device)).sum())
 optimizer.step()
 print(model.weight.device)
+fabric = Fabric(
+    accelerator="remote_accelerator", strategy="remote_accelerator", precision="bf16-mixed")
+with fabric.autocast():
+    print(torch.nn.functional.linear(*[torch.ones(2, 2, device=fabric.device)] * 2).dtype)
 print(Fabric().device)
 """,
-            "remote_accelerator:0", "cpu",
+            "remote_accelerator:0", "torch.bfloat16", "cpu",
             warns=['pass accelerator="remote_accelerator" and strategy='])

@@ -168,8 +168,31 @@ def _registry(module, kind):
     return getattr(module, constant if hasattr(module, constant) else f"{kind}Registry")
 
 
-def _watch_automatic_accelerator(module):
+def _teach_connector(module):
     connector = getattr(module, "_AcceleratorConnector", None) or module._Connector
+    _watch_automatic_accelerator(connector)
+    _teach_precision(module, connector)
+
+
+def _teach_precision(module, connector):
+    """Mixed precision is autocast of this device, where Lightning takes that of CUDA."""
+    original = connector._check_and_init_precision
+
+    @functools.wraps(original)
+    def _check_and_init_precision(self):
+        # The Trainer and Fabric spell the names differently.
+        attributes = vars(self)
+        given = attributes.get("_precision_plugin_flag") or attributes.get("_precision_instance")
+        chosen = attributes.get("_precision_flag") or attributes.get("_precision_input")
+        is_mixed = chosen in ("16-mixed", "bf16-mixed") and given is None
+        if is_mixed and self.strategy.root_device.type == _NAME:
+            return module.MixedPrecision(chosen, _NAME)
+        return original(self)
+
+    connector._check_and_init_precision = _check_and_init_precision
+
+
+def _watch_automatic_accelerator(connector):
     original = connector._choose_auto_accelerator
 
     @functools.wraps(original)
@@ -197,8 +220,8 @@ for _trainer, _fabric in (("lightning.pytorch", "lightning.fabric"),
         f"{_fabric}.accelerators": _register_accelerator,
         f"{_trainer}.strategies": _register_strategy,
         f"{_fabric}.strategies": _register_strategy,
-        f"{_trainer}.trainer.connectors.accelerator_connector": _watch_automatic_accelerator,
-        f"{_fabric}.connector": _watch_automatic_accelerator,
+        f"{_trainer}.trainer.connectors.accelerator_connector": _teach_connector,
+        f"{_fabric}.connector": _teach_connector,
     }
 
 

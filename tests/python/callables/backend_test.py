@@ -28,6 +28,16 @@ class Block(torch.nn.Module):
         return self.second(x) * n
 
 
+class Recurrent(torch.nn.Module):
+    def __init__(self, kind):
+        super().__init__()
+        self.network = kind(8, 6, 2, batch_first=True, bidirectional=True)
+        self.head = torch.nn.Linear(12, 3)
+
+    def forward(self, x):
+        return self.head(self.network(x)[0][:, -1])
+
+
 @torch.library.custom_op("djinn_backend_test::twice", mutates_args=())
 def twice(x: torch.Tensor) -> torch.Tensor:
     _plain_custom_calls.append(1)
@@ -96,6 +106,37 @@ class BackendTest(RegisteredCase):
             result = compiled(x).cpu()
             self.assertEqual(djinn.statistics()["runs"], runs + 1)
             self.assertTrue(torch.equal(result, expected))
+
+    def test_a_call_of_a_recurrent_network_is_one_message(self):
+        for kind in (torch.nn.GRU, torch.nn.LSTM, torch.nn.RNN):
+            with self.subTest(kind.__name__), torch.no_grad():
+                local = Recurrent(kind).eval()
+                remote = copy.deepcopy(local).to(self.device)
+                compiled = torch.compile(remote, backend="djinn")
+                x = torch.randn(2, 5, 8)
+                for _ in range(3):
+                    self.assert_same(compiled(x.to(self.device)), local(x))
+                there = x.to(self.device)
+                djinn.synchronize()
+                runs = djinn.statistics()["runs"]
+                self.assert_same(compiled(there), local(x))
+                self.assertEqual(djinn.statistics()["runs"], runs + 1)
+                for model in (local, remote):
+                    model.network.weight_hh_l1.fill_(0.25)
+                self.assert_same(compiled(there), local(x))
+
+    def test_gradients_of_a_recurrent_network(self):
+        local = Recurrent(torch.nn.GRU)
+        remote = copy.deepcopy(local).to(self.device)
+        compiled = _Counted(remote)
+        for _ in range(3):
+            x = torch.randn(2, 5, 8)
+            for model, call, device in ((local, local, "cpu"), (remote, compiled, self.device)):
+                model.zero_grad()
+                call(x.to(device)).square().mean().backward()
+            for one, other in zip(remote.parameters(), local.parameters()):
+                self.assert_same(one.grad, other.grad)
+        self.assertGreaterEqual(compiled.statistics()["replays"], 1, compiled.statistics())
 
     @torch.no_grad()
     def test_what_changes_between_calls_is_seen(self):

@@ -30,6 +30,8 @@ from djinn._refusals import is_passing, is_silent, warn
 
 # Hooks that a program adds later are seen, too.
 torch._dynamo.config.skip_nnmodule_hook_guards = False
+# Recurrent networks are parts of graphs, which Dynamo leaves out by default.
+torch._dynamo.config.allow_rnn = True
 
 # The packages whose functions in graphs do nothing but call operators. Dynamo does not trace
 # those of einops.
@@ -78,6 +80,8 @@ def djinn(graph, example_inputs, **options):
     """Compiles a graph for torch.compile(backend="djinn"), which calls this function."""
     if options:
         raise TypeError(f'backend="djinn" takes no options, got {", ".join(sorted(options))}')
+    if thread.call is not None:
+        thread.call.codes.update(torch._guards.TracingContext.get_traced_code() or ())
     place = Place(graph)
     if not _needs_gradients(graph):
         execute = _executor(graph, _static_inputs(graph), place, False)

@@ -7,24 +7,14 @@ import weakref
 
 import torch
 
-from djinn._djinn import places
+from djinn._dynamo.unguarded import Unguarded
 from djinn._errors import Error
 from djinn._refusals import MAX_WARM_UP_CALLS, describe, warn
 
 _NO_GRAPH = "PyTorch's Dynamo finds no graph of operators on the device in it"
 # The number of times that a function is traced from the beginning.
 _MAX_TRACES = 8
-_CHANGES = "it raises errors, or classes and functions that it uses are replaced, again and again"
-# The functions that PyTorch's modules call, and the hooks of all modules.
-_DICTIONARIES = (
-    vars(torch),
-    vars(torch.nn.functional),
-    torch.nn.modules.module._global_backward_hooks,
-    torch.nn.modules.module._global_backward_pre_hooks,
-    torch.nn.modules.module._global_forward_hooks,
-    torch.nn.modules.module._global_forward_pre_hooks,
-)
-_version_of = torch._C._dynamo.guards.dict_version
+_CHANGES = "it raises errors, or classes and functions that it uses change, again and again"
 # The number of consecutive calls without a graph after which the program is warned.
 _CALLS_BEFORE_WARNING = 4
 
@@ -43,7 +33,9 @@ class TracedCalls:
     def __init__(self, name):
         self._name = name
         self._compiled = None
-        self._classes = None
+        self._unguarded = None
+        # The code objects that were traced.
+        self._codes = set()
         # True until the first call of what was compiled has returned.
         self._is_new = False
         # The number of times that the code was traced from the beginning.
@@ -83,8 +75,8 @@ class TracedCalls:
 
     def _compiled_for(self, function, args):
         """Returns torch.compile's form of the function, or None if it must be called as it is."""
-        compiled, classes = self._compiled, self._classes
-        if compiled is not None and classes.are_unchanged():
+        compiled, unguarded = self._compiled, self._unguarded
+        if compiled is not None and unguarded.is_as_it_was():
             return compiled
         if self._traces > _MAX_TRACES:
             self._refusal = _CHANGES
@@ -94,7 +86,7 @@ class TracedCalls:
             if self._traces > _MAX_TRACES:
                 warn(describe(_called(function, args)), _CHANGES, "")
         compiled = _compile()
-        self._classes = _Classes(_called(function, args))
+        self._unguarded = Unguarded(_called(function, args), self._codes)
         self._is_new = True
         self._compiled = compiled
         return compiled
@@ -129,11 +121,12 @@ class TracedCalls:
                 self._captured += 1
             elif call.replayed and not call.refusal:
                 self._replays += 1
-            if call.captured or self._is_new:
+            if call.codes or self._is_new:
                 # The call may use other modules than earlier ones, and the first call imports
                 # some.
                 self._is_new = False
-                self._classes = _Classes(_called(function, args))
+                self._codes |= call.codes
+                self._unguarded = Unguarded(_called(function, args), self._codes)
             if call.graphs:
                 self._calls_in_vain = 0
                 return
@@ -180,30 +173,6 @@ class TracedModule:
         self._calls.forget()
 
 
-class _Classes:
-    """Guards what Dynamo does not guard: the members of PyTorch and of a module's classes."""
-
-    def __init__(self, function):
-        kinds = {torch.Tensor}
-        # Modules may be equal or not hashable.
-        modules = {}
-        found = [getattr(function, "__self__", function)] if is_module(function) else []
-        while found:
-            module = found.pop()
-            if module is not None and id(module) not in modules:
-                modules[id(module)] = module
-                kinds.update(type(module).__mro__[:-1])
-                found += module._modules.values()
-        self._members = [(kind, tuple(vars(kind)), tuple(vars(kind).values())) for kind in kinds]
-        self._versions = list(map(_version_of, _DICTIONARIES))
-
-    def are_unchanged(self):
-        return (
-            list(map(_version_of, _DICTIONARIES)) == self._versions
-            and places.hold_members(self._members)
-        )
-
-
 def _called(function, args):
     """Returns the module of a call of torch.nn.Module.__call__, or the function."""
     return args[0] if args and not is_module(function) and is_module(args[0]) else function
@@ -220,6 +189,8 @@ class _Call:
         self.captured = 0
         # The reason why a graph was neither replayed nor captured, or an empty string.
         self.refusal = ""
+        # The code objects of graphs that were traced.
+        self.codes = set()
 
 
 def _run(function, /, *args, **kwargs):

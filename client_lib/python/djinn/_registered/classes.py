@@ -6,7 +6,7 @@ Constructors are looked through only if code may call them.
 import torch
 
 from djinn._registered.contents import watch_class_item
-from djinn._registered.stable import is_stable_class
+from djinn._stable import is_stable_class
 
 # Attributes that describe how a class was created. They are not watched.
 OF_CREATION = frozenset(

@@ -30,7 +30,7 @@ from djinn._registered.special import (
     make_any_class,
     may_read_variables,
 )
-from djinn._registered.stable import BOUND, is_of_library, is_stateless, is_stable_class
+from djinn._stable import BOUND, is_of_library, is_stateless, is_stable_class
 from djinn._registered.tensors import Tensors
 from djinn._registered.values import is_value
 from djinn._registered.watch import Watch

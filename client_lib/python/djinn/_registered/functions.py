@@ -6,7 +6,7 @@ import types
 from djinn._registered.contents import watch_dictionary_of, watch_item
 from djinn._registered.names import Enclosing, Import, Names, loads_enclosing, names_in
 from djinn._registered.outside import Unwatchable
-from djinn._registered.stable import is_stable_function
+from djinn._stable import is_stable_function
 from djinn._registered.values import ABSENT, is_value
 
 # Attributes whose values cannot be watched on any object.

@@ -21,7 +21,7 @@ from djinn._registered.names import names_in
 from djinn._registered.operators import OPERATORS, find_operators, watch_operator
 from djinn._registered.outside import check_is_watchable
 from djinn._registered.special import SPECIAL
-from djinn._registered.stable import (
+from djinn._stable import (
     contents_of,
     is_of_library,
     is_changeable,

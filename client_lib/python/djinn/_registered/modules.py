@@ -8,7 +8,7 @@ import types
 
 from djinn._registered.contents import watch_item
 from djinn._registered.outside import Unwatchable
-from djinn._registered.stable import is_stable_class, is_stable_module
+from djinn._stable import is_stable_class, is_stable_module
 from djinn._registered.values import ABSENT
 
 

@@ -30,7 +30,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree
 
-from djinn._registered.stable import is_stable_class
+from djinn._stable import is_stable_class
 
 # NAdam and ASGD also keep values in tensors of this process, and LBFGS and Adafactor read values.
 _OPTIMIZERS = (

@@ -21,7 +21,7 @@ from djinn._registered.contents import (
     watch_set,
 )
 from djinn._registered.outside import Unwatchable
-from djinn._registered.stable import OF_PYBIND11, is_changeable, package_of
+from djinn._stable import OF_PYBIND11, is_changeable, package_of
 from djinn._registered.values import VALUES
 
 _OF_ATTRIBUTES_ONLY = (object, types.SimpleNamespace)

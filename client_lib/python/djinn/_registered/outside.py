@@ -21,7 +21,7 @@ import weakref
 import torch
 
 from djinn import _device_module, _session
-from djinn._registered.stable import is_stable_class, is_stable_function
+from djinn._stable import is_stable_class, is_stable_function
 
 
 class Unwatchable(Exception):

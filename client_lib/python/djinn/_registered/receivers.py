@@ -12,7 +12,7 @@ import torch
 
 from djinn._registered.contents import watch_class_item, watch_item
 from djinn._registered.names import uses_of_object
-from djinn._registered.stable import is_stable_class
+from djinn._stable import is_stable_class
 from djinn._registered.values import ABSENT
 
 # Classes of the standard library whose objects have no more attributes than others.

@@ -3,7 +3,7 @@
 import torch
 
 from djinn._registered.contents import watch_class_item, watch_dictionary_of, watch_items
-from djinn._registered.stable import is_of_library, is_of_library_throughout
+from djinn._stable import is_of_library, is_of_library_throughout
 
 # The contents of the classes of tensors, and PyTorch's own members in them when djinn was
 # imported.

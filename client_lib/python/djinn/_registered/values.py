@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from djinn._registered.stable import is_stable_class
+from djinn._stable import is_stable_class
 
 VALUES = (
     bool,

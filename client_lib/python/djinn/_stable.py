@@ -26,7 +26,7 @@ def _library_folders():
     places.update(site.getsitepackages(), [site.getusersitepackages()])
     places.update(sysconfig.get_path(name) for name in ("purelib", "platlib"))
     folders = [os.path.join(place, name, "") for place in places for name in _LIBRARIES]
-    return (*folders, os.path.join(os.path.dirname(os.path.dirname(__file__)), ""))
+    return (*folders, os.path.join(os.path.dirname(__file__), ""))
 
 
 _LIBRARY_FOLDERS = _library_folders()
