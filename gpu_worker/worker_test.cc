@@ -261,13 +261,7 @@ class WorkerTest : public testing::TestWithParam<bool> {
     auto client = std::make_unique<TestClient>(std::move(stream));
     v1::ClientHello hello = Hello();
     client->Hello(hello);
-    EXPECT_EQ(client
-                  ->WaitFor([](const v1::ControlResponse& r) {
-                    return r.has_hello();
-                  })
-                  .hello()
-                  .worker_id(),
-              "w0");
+    EXPECT_EQ(client->WaitHello().worker_id(), "w0");
     return client;
   }
 
@@ -286,6 +280,34 @@ class WorkerTest : public testing::TestWithParam<bool> {
     client->Release();
     client->WaitRead(last);
     return stream->messages - before;
+  }
+
+  std::unique_ptr<v1::Execution::Stub> Stub() const {
+    return v1::Execution::NewStub(grpc::CreateChannel(
+        worker_->address(), grpc::InsecureChannelCredentials()));
+  }
+  // Returns the request for an offer of the session's.
+  v1::PullRequest PullOf(const std::string& ticket, uint64_t size) const {
+    v1::PullRequest request;
+    request.set_session_id("s1");
+    request.set_ticket(ticket);
+    request.set_size_bytes(size);
+    request.set_worker_incarnation(incarnation_);
+    return request;
+  }
+  // Offers the value of a new storage, frees the storage, and returns the
+  // request for what was offered.
+  v1::PullRequest OfferNew(TestClient* client, uint64_t storage,
+                           const std::string& ticket, uint64_t size) {
+    client->Create(storage, size);
+    client->Offer(storage, ticket);
+    EXPECT_TRUE(client->WaitCompleted(client->Free({storage})));
+    return PullOf(ticket, size);
+  }
+  void WaitAllFree() {
+    coordinator_.Wait([](const v1::WorkerState& state) {
+      return state.free_bytes() == state.memory_bytes();
+    });
   }
 
   FakeCoordinator coordinator_;
@@ -444,11 +466,7 @@ TEST_P(WorkerTest, AnotherWorkerFetchesWhatWasOffered) {
   client->InstallTransfer(1, 1, bytes);
   EXPECT_TRUE(client->WaitDecision(1).send());
   client->SendBytes(1, bytes);
-  v1::PullRequest request;
-  request.set_session_id("s1");
-  request.set_ticket("0123456789abcdef");
-  request.set_size_bytes(bytes.size());
-  request.set_worker_incarnation(incarnation_);
+  v1::PullRequest request = PullOf("0123456789abcdef", bytes.size());
   // The pull comes before the offer.
   Pulled early;
   std::thread caller([&] { early = PullFrom(worker_->address(), request); });
@@ -506,12 +524,9 @@ TEST_P(WorkerTest, AnAnswerSaysWhereOthersOnTheMachineFetch) {
   peer.set_worker_id("w0");
   peer.set_incarnation(incarnation_);
   peer.set_address(worker_->address());
-  v1::PullRequest request;
-  request.set_session_id("s1");
-  request.set_size_bytes(bytes.size());
-  request.set_worker_incarnation(incarnation_);
   const auto fetch = [&](PeerConnector* peers, char ticket) {
-    request.set_ticket(std::string(OfferTable::kTicketBytes, ticket));
+    const v1::PullRequest request =
+        PullOf(std::string(OfferTable::kTicketBytes, ticket), bytes.size());
     client->Offer(1, request.ticket());
     BytesReceiver receiver;
     const auto received =
@@ -537,21 +552,13 @@ TEST_P(WorkerTest, AnAnswerSaysWhereOthersOnTheMachineFetch) {
 
 TEST_P(WorkerTest, ACallerThatGoesLetsGoOfWhatWasOffered) {
   std::unique_ptr<TestClient> client = Connect();
-  const uint64_t size = 48 << 20;
-  client->Create(1, size);
-  client->Offer(1, "0123456789abcdef");
-  EXPECT_TRUE(client->WaitCompleted(client->Free({1})));
+  const v1::PullRequest request =
+      OfferNew(client.get(), 1, "0123456789abcdef", 48 << 20);
   coordinator_.Wait([](const v1::WorkerState& state) {
     return state.free_bytes() < state.memory_bytes();
   });
-  v1::PullRequest request;
-  request.set_session_id("s1");
-  request.set_ticket("0123456789abcdef");
-  request.set_size_bytes(size);
-  request.set_worker_incarnation(incarnation_);
   {
-    const auto stub = v1::Execution::NewStub(grpc::CreateChannel(
-        worker_->address(), grpc::InsecureChannelCredentials()));
+    const auto stub = Stub();
     grpc::ClientContext context;
     const auto call = stub->Pull(&context, request);
     v1::PullResponse response;
@@ -561,9 +568,7 @@ TEST_P(WorkerTest, ACallerThatGoesLetsGoOfWhatWasOffered) {
     }
     EXPECT_FALSE(call->Finish().ok());
   }
-  coordinator_.Wait([](const v1::WorkerState& state) {
-    return state.free_bytes() == state.memory_bytes();
-  });
+  WaitAllFree();
 }
 
 TEST_P(WorkerTest, WhatIsHeldForAnotherFetchComesAllTheSame) {
@@ -571,21 +576,11 @@ TEST_P(WorkerTest, WhatIsHeldForAnotherFetchComesAllTheSame) {
   coordinator_.has_run_deadline = true;
   StartWorker(absl::Seconds(30));
   std::unique_ptr<TestClient> client = Connect();
-  v1::PullRequest request;
-  request.set_session_id("s1");
-  request.set_ticket("0123456789abcdef");
-  request.set_size_bytes(48 << 20);
-  request.set_worker_incarnation(incarnation_);
-  client->Create(1, request.size_bytes());
-  client->Offer(1, request.ticket());
-  v1::PullRequest second = request;
-  second.set_ticket("fedcba9876543210");
-  second.set_size_bytes(1 << 20);
-  client->Create(2, second.size_bytes());
-  client->Offer(2, second.ticket());
-  EXPECT_TRUE(client->WaitCompleted(client->Free({1, 2})));
-  const auto stub = v1::Execution::NewStub(grpc::CreateChannel(
-      worker_->address(), grpc::InsecureChannelCredentials()));
+  const v1::PullRequest request =
+      OfferNew(client.get(), 1, "0123456789abcdef", 48 << 20);
+  const v1::PullRequest second =
+      OfferNew(client.get(), 2, "fedcba9876543210", 1 << 20);
+  const auto stub = Stub();
   grpc::ClientContext context;
   const auto call = stub->Pull(&context, request);
   v1::PullResponse response;
@@ -605,35 +600,24 @@ TEST_P(WorkerTest, WhatIsHeldForAnotherFetchComesAllTheSame) {
 TEST_P(WorkerTest, ACallerThatTakesNothingIsCutOff) {
   StartWorker(absl::Milliseconds(300));
   std::unique_ptr<TestClient> client = Connect();
-  const uint64_t size = 48 << 20;
-  client->Create(1, size);
-  client->Offer(1, "0123456789abcdef");
-  EXPECT_TRUE(client->WaitCompleted(client->Free({1})));
+  const v1::PullRequest request =
+      OfferNew(client.get(), 1, "0123456789abcdef", 48 << 20);
   coordinator_.Wait([](const v1::WorkerState& state) {
     return state.free_bytes() < state.memory_bytes();
   });
-  v1::PullRequest request;
-  request.set_session_id("s1");
-  request.set_ticket("0123456789abcdef");
-  request.set_size_bytes(size);
-  request.set_worker_incarnation(incarnation_);
-  const auto stub = v1::Execution::NewStub(grpc::CreateChannel(
-      worker_->address(), grpc::InsecureChannelCredentials()));
+  const auto stub = Stub();
   grpc::ClientContext context;
   const auto call = stub->Pull(&context, request);
   v1::PullResponse response;
   EXPECT_TRUE(call->Read(&response));
-  coordinator_.Wait([](const v1::WorkerState& state) {
-    return state.free_bytes() == state.memory_bytes();
-  });
+  WaitAllFree();
   while (call->Read(&response)) {
   }
   EXPECT_EQ(call->Finish().error_code(), grpc::StatusCode::CANCELLED);
 }
 
 TEST_P(WorkerTest, EightBulkCallsOfALeaseWaitAndNoStranger) {
-  const auto stub = v1::Execution::NewStub(grpc::CreateChannel(
-      worker_->address(), grpc::InsecureChannelCredentials()));
+  const auto stub = Stub();
   // Returns the status of a Bulk call that no Control call takes.
   const auto call = [&stub](const std::string& token) {
     grpc::ClientContext context;
