@@ -53,17 +53,12 @@ std::vector<std::string> NamesOf(const std::vector<Span>& spans) {
   return names;
 }
 
-class RequestTracerTest : public testing::Test {
+class RequestTracerTest : public DeviceTest {
  protected:
-  RequestTracerTest() {
-    session_ = cluster_.Open(OptionsWith(&clock_));
-    device_ = *session_->Device(0);
-    value_ = device_->NewStorage(4);
-  }
+  RequestTracerTest() : DeviceTest(OptionsWith(nullptr), FakeTime()) {}
   ~RequestTracerTest() override {
     RequestTracer::Global().Configure({});
     RequestTracer::EndRequest();
-    ExpectNoViolations(cluster_.worker());
   }
 
   void Configure(double ratio, bool nodes = false) {
@@ -98,11 +93,7 @@ class RequestTracerTest : public testing::Test {
   }
 
   const std::shared_ptr<Spans> spans_ = std::make_shared<Spans>();
-  FakeClock clock_;
-  FakeCluster cluster_;
-  std::unique_ptr<Session> session_;
-  std::shared_ptr<VirtualDevice> device_;
-  StoragePtr value_;
+  const StoragePtr value_ = device_->NewStorage(4);
 };
 
 TEST_F(RequestTracerTest, TheChildrenAddUpToTheRequest) {
