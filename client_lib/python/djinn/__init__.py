@@ -37,7 +37,6 @@ from djinn._cost import cost  # noqa: E402
 from djinn._debug import (  # noqa: E402
     set_call_sites,
     set_debug_level,
-    set_shape_inference_limits,
 )
 from djinn._errors import Error, OutOfMemoryError  # noqa: E402
 from djinn._graph import export_graph  # noqa: E402
@@ -110,7 +109,6 @@ __all__ = [
     "set_call_sites",
     "set_debug_level",
     "set_execution_mode",
-    "set_shape_inference_limits",
     "set_urgency",
     "signal_phase",
     "statistics",
