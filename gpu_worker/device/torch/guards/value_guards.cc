@@ -7,11 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "ATen/TensorOperators.h"
 #include "ATen/core/Tensor.h"
-#include "ATen/ops/nan_to_num.h"
-#include "ATen/ops/ones_like.h"
-#include "ATen/ops/scalar_tensor.h"
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -50,19 +46,6 @@ class NamedValues {
     return value != nullptr && value->isBool() && value->toBool();
   }
 
-  std::optional<double> Number(absl::string_view name) const {
-    const c10::IValue* const value = Find(name);
-    if (value == nullptr || !value->isDouble()) return std::nullopt;
-    return value->toDouble();
-  }
-
-  // Returns a number as a tensor without dimensions.
-  at::Tensor NumberOrTensor(absl::string_view name) const {
-    const c10::IValue* const value = Find(name);
-    if (value == nullptr || !value->isScalar()) return Tensor(name);
-    return at::scalar_tensor(value->toScalar(), at::kDouble);
-  }
-
   // Returns the integers of a list or of a tensor's elements; nothing if the
   // argument is neither.
   std::optional<Integers> List(absl::string_view name) const {
@@ -74,8 +57,6 @@ class NamedValues {
     const int64_t* const first = wide.const_data_ptr<int64_t>();
     return Integers(first, first + wide.numel());
   }
-
-  absl::string_view op() const { return schema_.name(); }
 
   // Returns whether the call is of the kernel itself, not of an operator above
   // it that makes operands contiguous for the kernel.
@@ -225,28 +206,6 @@ absl::Status CheckSegmentReduce(const NamedValues& values) {
   return absl::OkStatus();
 }
 
-// Checks pivots: rows to exchange, counted from 1. Negative pivots come in
-// pairs, for blocks of two.
-absl::Status CheckPivots(const NamedValues& values) {
-  const at::Tensor pivots = values.Tensor("pivots");
-  if (!pivots.defined() || pivots.dim() == 0) return absl::OkStatus();
-  const int64_t rows = pivots.size(-1);
-  const Integers all = *values.List("pivots");
-  bool paired = true;
-  for (size_t i = 0; i < all.size(); ++i) {
-    if (rows > 0 && i % rows == 0 && !paired) break;
-    if (all[i] == 0 || all[i] > rows || all[i] < -rows) {
-      return OutOfRange("pivots");
-    }
-    if (all[i] < 0) {
-      paired = !paired;
-    } else if (!paired) {
-      break;
-    }
-  }
-  return paired ? absl::OkStatus() : OutOfRange("pivots");
-}
-
 // LAPACK stops midway on infs and NaNs and leaves results unwritten, or never
 // ends.
 absl::Status CheckEigenvalues(const NamedValues& values) {
@@ -268,69 +227,6 @@ absl::Status CheckTrials(const NamedValues& values) {
   return absl::OkStatus();
 }
 
-// Most rounds of a loop that a kernel repeats for each element as often as the
-// element's value says. A core executes this many rounds in some seconds.
-constexpr double kMaxRounds = 1 << 30;
-
-absl::Status CheckRounds(absl::string_view argument, const at::Tensor& rounds) {
-  // Adds up doubles, whose sum does not overflow.
-  const double sum = rounds.sum(at::kDouble).item<double>();
-  if (!(sum > kMaxRounds)) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("argument ", argument, " asks for ", sum,
-                   " rounds of a loop, at most ", kMaxRounds, " are allowed"));
-}
-
-// Returns the terms of the sequence up to the requested order. Orders that are
-// negative or NaN cause no loop.
-at::Tensor RoundsOfOrders(const at::Tensor& orders) {
-  return at::nan_to_num(orders.to(at::kDouble), 0, 1e300, 0).clamp_min(0);
-}
-
-// Kernels compute Chebyshev polynomials between their ends with cosines,
-// without a loop.
-absl::Status CheckOrders(const NamedValues& values) {
-  const at::Tensor n = values.NumberOrTensor("n");
-  const at::Tensor x = values.NumberOrTensor("x");
-  if (!n.defined() || !x.defined()) return absl::OkStatus();
-  at::Tensor rounds = RoundsOfOrders(n);
-  if (absl::StrContains(values.op(), "chebyshev")) {
-    const bool shifted = absl::StrContains(values.op(), "shifted");
-    // Truth values have no sign and no difference.
-    const at::Tensor number =
-        x.scalar_type() == at::kBool ? x.to(at::kByte) : x;
-    const at::Tensor place = shifted ? number * 2 - 1 : number;
-    rounds = rounds * place.abs().ge(1).to(at::kDouble);
-  } else {
-    rounds = rounds * at::ones_like(x, at::kDouble);
-  }
-  return CheckRounds("n", rounds);
-}
-
-// Returns how many steps the zeta kernel takes for each element: it raises a
-// negative argument above 0 one step at a time. Integers are poles and cause no
-// loop.
-at::Tensor RoundsOfZeta(const at::Tensor& q) {
-  const at::Tensor wide = q.to(at::kDouble);
-  return RoundsOfOrders(-wide) * wide.ne(wide.floor()).to(at::kDouble);
-}
-
-absl::Status CheckZeta(const NamedValues& values) {
-  const at::Tensor x = values.NumberOrTensor("self");
-  const at::Tensor q = values.NumberOrTensor("other");
-  if (!x.defined() || !q.defined()) return absl::OkStatus();
-  return CheckRounds("other", RoundsOfZeta(q) * at::ones_like(x, at::kDouble));
-}
-
-absl::Status CheckPolygamma(const NamedValues& values) {
-  const at::Tensor self = values.Tensor("self");
-  // The kernel computes smaller orders without a loop.
-  if (!self.defined() || values.Integer("n").value_or(0) < 2) {
-    return absl::OkStatus();
-  }
-  return CheckRounds("self", RoundsOfZeta(self));
-}
-
 // Refuses positions that lie in no image: a NaN stays a NaN when it is clipped
 // or reflected, and so does a position that overflows during reflection.
 absl::Status CheckSamples(const NamedValues& values) {
@@ -346,33 +242,6 @@ absl::Status CheckSamples(const NamedValues& values) {
   if ((padding == kBorder && grid.isnan().any().item<bool>()) ||
       (padding == kReflection && !grid.abs().lt(kFar).all().item<bool>())) {
     return absl::InvalidArgumentError("argument grid has no such places");
-  }
-  return absl::OkStatus();
-}
-
-// Checks that every pixel's filter begins in the image. Where a filter begins
-// follows from the scale alone.
-absl::Status CheckFilters(const NamedValues& values) {
-  // of the half pixel by which the filter extends
-  constexpr double kSlack = 0.25;
-  const std::optional<Integers> output = values.List("output_size");
-  const at::Tensor self = values.Tensor("self");
-  const Integers input = self.defined()
-                             ? self.sizes().vec()
-                             : values.List("input_size").value_or(Integers());
-  if (values.Boolean("align_corners") || !output.has_value() ||
-      output->size() != 2 || input.size() != 4) {
-    return absl::OkStatus();
-  }
-  for (const size_t i : {0, 1}) {
-    const absl::string_view name = i == 0 ? "scales_h" : "scales_w";
-    const double scale = values.Number(name).value_or(0);
-    // the operator computes the scale from the sizes
-    if (!(scale > 0)) continue;
-    const double last = (static_cast<double>((*output)[i]) - 0.5) / scale;
-    if (!(last < static_cast<double>(input[i + 2]) + kSlack)) {
-      return DoesNotFit(name);
-    }
   }
   return absl::OkStatus();
 }
@@ -393,28 +262,9 @@ constexpr NamedGuard kGuards[] = {
     {"aten::_ctc_loss", CheckAlignment},
     {"aten::_pad_packed_sequence", CheckPackedSequence},
     {"aten::segment_reduce", CheckSegmentReduce},
-    {"aten::linalg_ldl_solve", CheckPivots},
     {"aten::linalg_eigvals", CheckEigenvalues},
     {"aten::binomial", CheckTrials},
-    {"aten::special_chebyshev_polynomial_t", CheckOrders},
-    {"aten::special_chebyshev_polynomial_u", CheckOrders},
-    {"aten::special_chebyshev_polynomial_v", CheckOrders},
-    {"aten::special_chebyshev_polynomial_w", CheckOrders},
-    {"aten::special_shifted_chebyshev_polynomial_t", CheckOrders},
-    {"aten::special_shifted_chebyshev_polynomial_u", CheckOrders},
-    {"aten::special_shifted_chebyshev_polynomial_v", CheckOrders},
-    {"aten::special_shifted_chebyshev_polynomial_w", CheckOrders},
-    {"aten::special_laguerre_polynomial_l", CheckOrders},
-    {"aten::special_legendre_polynomial_p", CheckOrders},
-    {"aten::special_zeta", CheckZeta},
-    {"aten::polygamma", CheckPolygamma},
-    {"aten::polygamma_", CheckPolygamma},
-    {"aten::special_polygamma", CheckPolygamma},
     {"aten::grid_sampler_2d_backward", CheckSamples},
-    {"aten::_upsample_bilinear2d_aa", CheckFilters},
-    {"aten::_upsample_bilinear2d_aa_backward", CheckFilters},
-    {"aten::_upsample_bicubic2d_aa", CheckFilters},
-    {"aten::_upsample_bicubic2d_aa_backward", CheckFilters},
 };
 
 class ValueGuard final : public ArgumentCheck {
