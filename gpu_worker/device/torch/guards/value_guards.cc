@@ -3,84 +3,20 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
-#include <optional>
-#include <string>
 #include <vector>
 
 #include "ATen/core/Tensor.h"
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "common/base/error.h"
 #include "common/base/status_macros.h"
+#include "gpu_worker/device/torch/guards/named_values.h"
 
 namespace djinn::worker {
 namespace {
 
 using Integers = std::vector<int64_t>;
-
-// Finds a call's arguments by name. The operator itself reports arguments that
-// are missing or of another type.
-class NamedValues {
- public:
-  NamedValues(const c10::FunctionSchema& schema, const torch::jit::Stack& stack)
-      : schema_(schema), stack_(stack) {}
-
-  // Returns an undefined tensor if there is none.
-  at::Tensor Tensor(absl::string_view name) const {
-    const c10::IValue* const value = Find(name);
-    return value != nullptr && value->isTensor() ? value->toTensor()
-                                                 : at::Tensor();
-  }
-
-  std::optional<int64_t> Integer(absl::string_view name) const {
-    const c10::IValue* const value = Find(name);
-    if (value == nullptr || !value->isInt()) return std::nullopt;
-    return value->toInt();
-  }
-
-  bool Boolean(absl::string_view name) const {
-    const c10::IValue* const value = Find(name);
-    return value != nullptr && value->isBool() && value->toBool();
-  }
-
-  // Returns the integers of a list or of a tensor's elements; nothing if the
-  // argument is neither.
-  std::optional<Integers> List(absl::string_view name) const {
-    const c10::IValue* const value = Find(name);
-    if (value == nullptr) return std::nullopt;
-    if (value->isIntList()) return value->toIntVector();
-    if (!value->isTensor() || !value->toTensor().defined()) return std::nullopt;
-    const at::Tensor wide = value->toTensor().to(at::kLong).contiguous();
-    const int64_t* const first = wide.const_data_ptr<int64_t>();
-    return Integers(first, first + wide.numel());
-  }
-
-  // Returns whether the call is of the kernel itself, not of an operator above
-  // it that makes operands contiguous for the kernel.
-  bool of_kernel() const { return absl::StartsWith(schema_.name(), "aten::_"); }
-
- private:
-  const c10::IValue* Find(absl::string_view name) const {
-    for (size_t i = 0; i < schema_.arguments().size(); ++i) {
-      if (schema_.arguments()[i].name() == name) return &stack_[i];
-    }
-    return nullptr;
-  }
-
-  const c10::FunctionSchema& schema_;
-  const torch::jit::Stack& stack_;
-};
-
-absl::Status OutOfRange(absl::string_view argument) {
-  return absl::OutOfRangeError(absl::StrCat("argument ", argument));
-}
-
-absl::Status DoesNotFit(absl::string_view argument) {
-  return absl::InvalidArgumentError(absl::StrCat("argument ", argument));
-}
 
 bool AreBelow(absl::Span<const int64_t> values, int64_t bound) {
   return std::all_of(values.begin(), values.end(), [bound](int64_t value) {
@@ -98,7 +34,7 @@ bool Ascend(absl::Span<const int64_t> values, int64_t last) {
 // first offset, and whether the last offset is too large.
 absl::Status CheckBags(const NamedValues& values) {
   constexpr int64_t kModes = 3;
-  const int64_t mode = values.Integer("mode").value_or(0);
+  const int64_t mode = values.Integer("mode");
   if (mode < 0 || mode >= kModes) return OutOfRange("mode");
   const at::Tensor weight = values.Tensor("weight");
   if (!weight.defined() || weight.dim() != 2) return DoesNotFit("weight");
@@ -106,7 +42,9 @@ absl::Status CheckBags(const NamedValues& values) {
   for (const absl::string_view name : {"indices", "offsets"}) {
     const at::Tensor row = values.Tensor(name);
     if (!row.defined() || row.dim() != 1) return DoesNotFit(name);
-    if (values.of_kernel() && !row.is_contiguous()) return DoesNotFit(name);
+    // The operator above the kernel makes its operands contiguous.
+    const bool of_kernel = absl::StartsWith(values.op(), "aten::_");
+    if (of_kernel && !row.is_contiguous()) return DoesNotFit(name);
   }
   if (indices.numel() == 0) return absl::OkStatus();
   const Integers offsets = values.List("offsets").value_or(Integers());
@@ -171,7 +109,7 @@ absl::Status CheckSegments(const NamedValues& values, absl::string_view name,
   const at::Tensor segments = values.Tensor(name);
   if (!segments.defined()) return absl::OkStatus();
   const int64_t axis = segments.dim() - 1;
-  const int64_t given = values.Integer("axis").value_or(0);
+  const int64_t given = values.Integer("axis");
   if (given != axis && given + data.dim() != axis) return DoesNotFit("axis");
   if (axis < 0 || axis >= data.dim() ||
       segments.sizes().slice(0, axis) != data.sizes().slice(0, axis)) {
@@ -238,21 +176,13 @@ absl::Status CheckSamples(const NamedValues& values) {
   if (!grid.defined() || values.Integer("interpolation_mode") != kBilinear) {
     return absl::OkStatus();
   }
-  const std::optional<int64_t> padding = values.Integer("padding_mode");
+  const int64_t padding = values.Integer("padding_mode");
   if ((padding == kBorder && grid.isnan().any().item<bool>()) ||
       (padding == kReflection && !grid.abs().lt(kFar).all().item<bool>())) {
     return absl::InvalidArgumentError("argument grid has no such places");
   }
   return absl::OkStatus();
 }
-
-// Guards return plain texts; the caller adds the operator.
-using Guard = absl::Status (*)(const NamedValues& values);
-
-struct NamedGuard {
-  absl::string_view op;
-  Guard guard;
-};
 
 constexpr NamedGuard kGuards[] = {
     {"aten::embedding_bag", CheckBags},
@@ -267,36 +197,11 @@ constexpr NamedGuard kGuards[] = {
     {"aten::grid_sampler_2d_backward", CheckSamples},
 };
 
-class ValueGuard final : public ArgumentCheck {
- public:
-  ValueGuard(const c10::FunctionSchema& schema, Guard guard)
-      : schema_(schema), guard_(guard) {}
-
-  absl::Status Check(torch::jit::Stack* arguments) override {
-    const absl::Status status = guard_(NamedValues(schema_, *arguments));
-    if (status.ok()) return status;
-    return MakeError(
-        absl::StatusCode::kInvalidArgument, kOperatorFailed,
-        absl::StrCat(absl::IsOutOfRange(status) ? "index out of range"
-                                                : "operands do not fit",
-                     " in ", schema_.name(), ", ", status.message()));
-  }
-
- private:
-  const c10::FunctionSchema& schema_;
-  const Guard guard_;
-};
-
 }  // namespace
 
 std::unique_ptr<ArgumentCheck> MakeValueGuard(
     const c10::FunctionSchema& schema) {
-  for (const NamedGuard& named : kGuards) {
-    if (named.op == schema.name()) {
-      return std::make_unique<ValueGuard>(schema, named.guard);
-    }
-  }
-  return nullptr;
+  return MakeGuard(kGuards, schema);
 }
 
 }  // namespace djinn::worker
