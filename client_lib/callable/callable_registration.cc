@@ -304,6 +304,32 @@ std::vector<uint32_t> GradientInputs(const CallableRegistration& before,
   return gradients;
 }
 
+std::vector<StoragePtr> CapturedOf(const CallableRegistration& registration) {
+  std::vector<StoragePtr> captured;
+  for (size_t i = 0; i < registration.captured.size(); ++i) {
+    const StoragePtr& storage = registration.captured_graph->kept[i];
+    if (registration.captured[i].source !=
+            CallableRegistration::Captured::Source::kGenerator &&
+        !storage->dead()) {
+      captured.push_back(storage);
+    }
+  }
+  return captured;
+}
+
+size_t BytesOf(const CapturedGraph& captured_graph) {
+  size_t bytes = sizeof(captured_graph);
+  for (const CapturedPart& part : captured_graph.parts) {
+    bytes += part.key.size() +
+             part.slots.size() * (sizeof(part.slots[0]) + sizeof(srg::Slot));
+    for (const srg::Node& node : part.graph.nodes) {
+      bytes += sizeof(node) + node.arguments.size() * sizeof(srg::Argument) +
+               node.results.size() * sizeof(srg::Result);
+    }
+  }
+  return bytes;
+}
+
 StoragePtr SendGenerator(const std::shared_ptr<VirtualDevice>& device,
                          uint32_t lane) {
   const at::Generator generator =
