@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "client_lib/session/testing/program.h"
-#include "common/base/mutex.h"
+#include "common/trace/testing/collected_spans.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -24,34 +24,6 @@ constexpr char kParent[] =
     "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
 constexpr absl::Duration Ms(int64_t ms) { return absl::Milliseconds(ms); }
-
-class Spans final : public SpanSink {
- public:
-  bool Takes(const TraceContext& /*context*/) const override { return true; }
-  void Add(Span span) override {
-    MutexLock lock(&mu_);
-    spans_.push_back(std::move(span));
-  }
-  std::vector<Span> Take() {
-    MutexLock lock(&mu_);
-    return std::exchange(spans_, {});
-  }
-
- private:
-  Mutex mu_;
-  std::vector<Span> spans_ ABSL_GUARDED_BY(mu_);
-};
-
-absl::Duration Took(const Span& span) {
-  return absl::Nanoseconds(span.end_time_unix_nano() -
-                           span.start_time_unix_nano());
-}
-
-std::vector<std::string> NamesOf(const std::vector<Span>& spans) {
-  std::vector<std::string> names;
-  for (const Span& span : spans) names.push_back(span.name());
-  return names;
-}
 
 class RequestTracerTest : public DeviceTest {
  protected:
@@ -92,7 +64,8 @@ class RequestTracerTest : public DeviceTest {
     return contexts;
   }
 
-  const std::shared_ptr<Spans> spans_ = std::make_shared<Spans>();
+  const std::shared_ptr<CollectedSpans> spans_ =
+      std::make_shared<CollectedSpans>();
   const StoragePtr value_ = device_->NewStorage(4);
 };
 
