@@ -12,7 +12,6 @@
 #include "ATen/TensorOperators.h"
 #include "ATen/core/List.h"
 #include "ATen/core/Tensor.h"
-#include "ATen/core/dispatch/Dispatcher.h"
 #include "ATen/ops/full.h"
 #include "ATen/ops/ones.h"
 #include "ATen/ops/rand.h"
@@ -41,9 +40,7 @@ class TrustedValuesTest : public testing::Test {
  protected:
   void ExpectGood(const std::string& op, const Stack& arguments,
                   const std::string& overload = "") {
-    const CallOutcome outcome =
-        tester_.ExpectLikeEager("aten::" + op, overload, arguments);
-    EXPECT_TRUE(outcome.status.ok()) << op << ": " << outcome.status;
+    tester_.ExpectGood(op, arguments, overload);
   }
 
   // Expects that the call with `value` at `place` fails, with `text` in the
@@ -53,10 +50,9 @@ class TrustedValuesTest : public testing::Test {
                  const std::string& overload = "",
                  const at::Tensor& result = at::zeros({1})) {
     arguments[place] = std::move(value);
-    const auto handle = c10::Dispatcher::singleton().findSchemaOrThrow(
-        ("aten::" + op).c_str(), overload.c_str());
-    const std::vector<at::Tensor> results(handle.schema().returns().size(),
-                                          result);
+    const std::vector<at::Tensor> results(
+        FindOperator("aten::" + op, overload).schema().returns().size(),
+        result);
     for (const bool fast : {false, true}) {
       EncodedCall call =
           tester_.Encode("aten::" + op, overload, arguments, results);
@@ -80,12 +76,10 @@ class TrustedValuesTest : public testing::Test {
   void ExpectBounded(const std::string& op, const Stack& arguments,
                      size_t place, const std::string& overload = "") {
     const at::Tensor good = arguments[place].toTensor();
-    const std::string name =
-        c10::Dispatcher::singleton()
-            .findSchemaOrThrow(("aten::" + op).c_str(), overload.c_str())
-            .schema()
-            .arguments()[place]
-            .name();
+    const std::string name = FindOperator("aten::" + op, overload)
+                                 .schema()
+                                 .arguments()[place]
+                                 .name();
     for (const int64_t bad : {kFar, -kFar, int64_t{100000}, int64_t{-2}}) {
       const int64_t value =
           good.scalar_type() == at::kInt && (bad == kFar || bad == -kFar)
