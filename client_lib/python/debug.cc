@@ -124,9 +124,6 @@ void BindDebug(py::module_& module) {
     return *std::move(json);
   });
   module.def("exchange_module_path", &ExchangeModulePath);
-  module.def("set_shape_inference_limits", [](double time, int failures) {
-    SetShapeInferenceLimits({absl::Seconds(time), failures});
-  });
 }
 
 }  // namespace djinn::python

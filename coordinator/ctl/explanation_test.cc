@@ -1,17 +1,10 @@
 #include "coordinator/ctl/explanation.h"
 
-#include "google/protobuf/text_format.h"
+#include "coordinator/ctl/parse_testing.h"
 #include "gtest/gtest.h"
 
 namespace djinn::ctl {
 namespace {
-
-template <typename Message>
-Message Parse(const std::string& text) {
-  Message message;
-  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &message));
-  return message;
-}
 
 constexpr char kSession[] = R"pb(
   session_id: "1a2b3c4d"

@@ -11,7 +11,6 @@
 #include <cstdlib>
 #include <exception>
 #include <iostream>
-#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -200,10 +199,6 @@ int Main() {
   // The CPU and the worker use the same number of threads, so that sums have
   // the same order.
   at::set_num_threads(absl::GetFlag(FLAGS_threads));
-  // Removes the time limit. If shape inference gave an operator up, later
-  // programs would wait for the worker.
-  SetShapeInferenceLimits({.time = absl::InfiniteDuration(),
-                           .failures = std::numeric_limits<int>::max()});
   // Turns off repeated warnings about outputs that are resized.
   c10::WarningUtils::set_warnAlways(false);
   uint64_t seed = absl::GetFlag(FLAGS_seed);

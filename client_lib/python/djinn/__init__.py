@@ -34,7 +34,6 @@ from djinn._debug import (  # noqa: E402
     export_graph,
     set_call_sites,
     set_debug_level,
-    set_shape_inference_limits,
 )
 from djinn._dynamo import automatic, higher_order, inductor  # noqa: E402
 from djinn._dynamo.automatic import registered_modules, set_automatic_registration  # noqa: E402
@@ -108,7 +107,6 @@ __all__ = [
     "set_call_sites",
     "set_debug_level",
     "set_execution_mode",
-    "set_shape_inference_limits",
     "set_urgency",
     "signal_phase",
     "statistics",

@@ -31,16 +31,6 @@ def set_debug_level(level):
     _djinn.set_debug_level(level)
 
 
-def set_shape_inference_limits(*, time=0.5, failures=10):
-    """Sets when shape inference is given up for an operator.
-
-    That happens after `failures` consecutive calls for which inference took longer than
-    `time` seconds or failed. Each new call of the operator then waits for the worker.
-    Setting the limits enables inference for every operator again.
-    """
-    _djinn.set_shape_inference_limits(time, failures)
-
-
 def export_graph(function, *args, index=0, **kwargs):
     """Calls `function(*args, **kwargs)` and returns the graphs of all calls on the device.
 

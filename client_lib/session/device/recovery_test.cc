@@ -23,24 +23,10 @@ SessionOptions Recovering() {
   return options;
 }
 
-class RecoveryTest : public testing::Test {
+class RecoveryTest : public DeviceTest {
  protected:
   explicit RecoveryTest(SessionOptions options = Recovering())
-      : session_(cluster_.Open(std::move(options))),
-        device_(*session_->Device(0)) {}
-  ~RecoveryTest() override { ExpectNoViolations(cluster_.worker()); }
-
-  // The worker's process ends, and another one takes its place.
-  void Lose() {
-    cluster_.coordinator().NoteRestart();
-    cluster_.worker().Restart(/*other_incarnation=*/true);
-  }
-
-  StoragePtr Uploaded(const std::string& bytes) {
-    StoragePtr storage = device_->NewStorage(bytes.size());
-    EXPECT_TRUE(device_->Upload(0, storage.get(), {bytes, nullptr}).ok());
-    return storage;
-  }
+      : DeviceTest(std::move(options)) {}
   // Returns the result of a call with these operands.
   StoragePtr Called(int op, const std::vector<StoragePtr>& operands) {
     StoragePtr result = device_->NewStorage(8);
@@ -51,18 +37,6 @@ class RecoveryTest : public testing::Test {
     EXPECT_TRUE(Record(*device_, 0, MakeCall(op, uses)).ok());
     return result;
   }
-  absl::StatusOr<std::string> ReadAll(const StoragePtr& storage) {
-    std::string value(storage->size_bytes(), '?');
-    const absl::Status status =
-        device_->Read(0, storage.get(), WholeView(*storage.get()), value.data(),
-                      value.size());
-    if (!status.ok()) return status;
-    return value;
-  }
-
-  FakeCluster cluster_;
-  const std::unique_ptr<Session> session_;
-  const std::shared_ptr<VirtualDevice> device_;
 };
 
 TEST_F(RecoveryTest, TheSuccessorGetsWhatMattersAndNothingElse) {

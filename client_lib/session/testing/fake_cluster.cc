@@ -6,6 +6,7 @@
 #include "common/base/error.h"
 #include "common/base/patience.h"
 #include "common/transport/in_process.h"
+#include "gtest/gtest.h"
 
 namespace djinn {
 
@@ -406,6 +407,20 @@ FakeCluster::FakeCluster(v1::SessionLimits limits)
   }
   worker(0).Set(&FakeScript::other, &worker(1));
   worker(1).Set(&FakeScript::other, &worker(0));
+}
+
+FakeCluster::~FakeCluster() {
+  for (const auto& worker : *workers_) {
+    for (const std::string& violation : worker->seen().violations) {
+      ADD_FAILURE() << violation;
+    }
+  }
+}
+
+FakeCluster::Opened FakeCluster::OpenDevice(SessionOptions options) {
+  auto session = Open(std::move(options));
+  auto device = *session->Device(0);
+  return {std::move(session), std::move(device)};
 }
 
 std::unique_ptr<Session> FakeCluster::Open(SessionOptions options) {

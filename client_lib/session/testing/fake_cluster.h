@@ -146,9 +146,16 @@ class StreamHooks {
 class FakeCluster {
  public:
   explicit FakeCluster(v1::SessionLimits limits = FakeWorker::DefaultLimits());
+  // Fails the test if a worker saw a violation.
+  ~FakeCluster();
 
   // Opens a session; called once.
   std::unique_ptr<Session> Open(SessionOptions options = {});
+  struct Opened {
+    std::unique_ptr<Session> session;
+    std::shared_ptr<VirtualDevice> device;  // 0
+  };
+  Opened OpenDevice(SessionOptions options = {});
 
   // Makes streams that are opened from now on prefer to send several messages
   // at once, and receive Bulk without a leader, as gRPC's do.

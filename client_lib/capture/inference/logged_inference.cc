@@ -1,7 +1,6 @@
 #include <ATen/core/Formatting.h>
 #include <ATen/core/Tensor.h>
 
-#include <algorithm>
 #include <sstream>
 #include <string>
 
@@ -10,25 +9,12 @@
 #include "absl/strings/str_join.h"
 #include "client_lib/capture/device/lane.h"
 #include "client_lib/capture/device/remote_tensor.h"
-#include "client_lib/capture/inference/shape_breaker.h"
 #include "client_lib/capture/inference/shape_inference.h"
 #include "client_lib/session/model/debug_flags.h"
 #include "common/log/log.h"
 
 namespace djinn::capture {
 namespace {
-
-using Outcome = InferredResults::Outcome;
-
-// Returns whether the operator's shapes may be left to the worker. They already
-// are for an operator with neither a rule nor a kernel to re-enter, and they
-// cannot be for an operator that returns lists.
-bool MayBeGivenUp(const OperatorInfo& info) {
-  const bool tries =
-      info.rule != nullptr || info.reentry != c10::DispatchKey::Undefined;
-  const auto& lists = info.returns_list;
-  return tries && std::find(lists.begin(), lists.end(), true) == lists.end();
-}
 
 // Returns whether the operator may have unknown shapes that are no failure of
 // inference, because they depend on data. The shape of the next call may be
@@ -46,13 +32,6 @@ absl::string_view HowFound(const OperatorInfo& info, bool found) {
   return info.reentry == c10::DispatchKey::Undefined
              ? "nothing: there is neither a rule nor a kernel to re-enter"
              : "nothing: there is no rule, and PyTorch's own function failed";
-}
-
-void Log(const OperatorInfo& info, absl::string_view how,
-         const InferredResults& inferred) {
-  if (ABSL_PREDICT_FALSE(debug::Has(debug::kShapeInference))) {
-    LogShape(info, how, inferred);
-  }
 }
 
 // The number of elements of a list that are logged.
@@ -130,23 +109,13 @@ std::string DescribeResults(const InferredResults& inferred) {
 
 }  // namespace
 
-InferredResults InferWithinLimits(const OperatorInfo& info,
-                                  c10::ArrayRef<c10::IValue> arguments) {
-  InferredResults inferred;
-  if (!MayBeGivenUp(info)) {
-    inferred = InferResults(info, arguments);
-  } else {
-    ShapeBreaker& breaker = ShapeBreaker::Global();
-    if (breaker.IsOpen(info.operator_id)) {
-      Log(info, "nothing: inference failed too often", inferred);
-      return inferred;
-    }
-    breaker.Try(info.operator_id, info.name, [&] {
-      inferred = InferResults(info, arguments);
-      return inferred.outcome != Outcome::kUnknown || MayDependOnData(info);
-    });
+InferredResults InferAndLog(const OperatorInfo& info,
+                            c10::ArrayRef<c10::IValue> arguments) {
+  InferredResults inferred = InferResults(info, arguments);
+  if (ABSL_PREDICT_FALSE(debug::Has(debug::kShapeInference))) {
+    const bool found = inferred.outcome != InferredResults::Outcome::kUnknown;
+    LogShape(info, HowFound(info, found), inferred);
   }
-  Log(info, HowFound(info, inferred.outcome != Outcome::kUnknown), inferred);
   return inferred;
 }
 
