@@ -25,6 +25,7 @@ after the captured graph. The call must not use the floats that the scheduler ha
 import functools
 import operator
 import struct
+import types
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -371,8 +372,12 @@ def find_optimizers(watch, things, names, schedulers):
     holders = [vars(optimizer) for optimizer in optimizers] + lists
     if watch.is_held_elsewhere(lists + groups, holders):
         return None
-    parts = {id(part) for thing in things if type(thing) is tuple for part in thing}
-    if not parts.isdisjoint(map(id, lists + groups + list(schedulers))):
+    defaults = {id(thing.__defaults__) for thing in things if isinstance(thing, types.FunctionType)}
+    tuples = [thing for thing in things if type(thing) is tuple]
+    if not {id(part) for one in tuples for part in one}.isdisjoint(map(id, lists + groups)):
+        return None
+    others = [part for one in tuples if id(one) not in defaults for part in one]
+    if any(part is one for part in others for one in schedulers):
         return None
     return Optimizers(optimizers, schedulers)
 
