@@ -72,22 +72,15 @@ def _run(*command):
 
 def _stage(arguments, folder):
     package = folder / "djinn"
-<<<<<<< HEAD
     for source in arguments.package.rglob("*.py"):
         copy = package / source.relative_to(arguments.package)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, copy)
-    for source in [*arguments.package.glob("*.so"), *arguments.programs]:
-        copy = package / source.name
-=======
-    package.mkdir()
-    sources = {p.name: p for p in arguments.package.iterdir() if p.suffix in (".py", ".so")}
-    sources |= {p.name: p for p in arguments.programs}
+    sources = {p.name: p for p in [*arguments.package.glob("*.so"), *arguments.programs]}
     if arguments.extension:
         sources["_djinn.so"] = arguments.extension
     for name, source in sources.items():
         copy = package / name
->>>>>>> h/packages
         shutil.copyfile(source, copy)
         copy.chmod(0o755)
         _run("strip", "--strip-unneeded", copy)

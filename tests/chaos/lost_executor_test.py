@@ -9,22 +9,15 @@ import os
 import random
 import re
 import signal
-<<<<<<< HEAD
-=======
 import sys
 import tempfile
 import time
->>>>>>> h/walls
 import unittest
 
 import djinn
-<<<<<<< HEAD
-from tests.chaos.recovery_programs import train
-from tests.operating.cluster import PATIENCE, start_cluster
-from tests.python.remote_case import assert_equal
-=======
 from tests.chaos import recovery_programs
-from tests.operating.cluster import PATIENCE, Cluster, eventually
+from tests.operating.cluster import PATIENCE, Cluster, eventually, start_cluster
+from tests.python.remote_case import assert_equal
 
 _TENANTS = ("t0", "t1", "t2", "t3")
 _KILLS = int(os.environ.get("KILLS", "2"))
@@ -52,7 +45,6 @@ for result in getattr(recovery_programs, sys.argv[1])(djinn.device(), at_step):
 print(digest.hexdigest(), djinn.statistics()["recoveries"], flush=True)
 djinn.close()
 """
->>>>>>> h/walls
 
 
 def _children(pid):
@@ -74,7 +66,7 @@ class LostExecutorTest(unittest.TestCase):
                 cluster.coordinator, token_file=cluster.path("dev.token"), recovery="replay",
                 connect_timeout=PATIENCE)
             try:
-                return (train(djinn.device(), at_step),
+                return (recovery_programs.train(djinn.device(), at_step),
                         djinn.statistics()["recoveries"])
             finally:
                 djinn.close()
@@ -88,12 +80,7 @@ class LostExecutorTest(unittest.TestCase):
         expected, _ = run(lambda step: None)
         results, recoveries = run(kill)
         self.assertGreater(recoveries, 0)
-<<<<<<< HEAD
         assert_equal(self, results, expected)
-=======
-        self.assertEqual(len(results), len(expected))
-        for result, other in zip(results, expected):
-            self.assertTrue(torch.equal(result, other))
 
     def test_eight_programs_of_four_tenants_end_with_equal_bytes(self):
         moments = random.Random(_SEED)
@@ -175,4 +162,3 @@ class LostExecutorTest(unittest.TestCase):
 
 if __name__ == "__main__":
     unittest.main()
->>>>>>> h/walls

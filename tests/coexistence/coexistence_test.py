@@ -173,8 +173,6 @@ for name in {_DEBIAN}: ctypes.CDLL(name, ctypes.RTLD_GLOBAL)
 ctypes.CDLL("libgrpc.so.29").grpc_init()
 ctypes.CDLL({_LIBRARY!r}, ctypes.RTLD_GLOBAL)
 """, DJINN_LIBRARY=_LIBRARY)
-<<<<<<< HEAD
-=======
 
     def test_onnxruntime_and_arrow_flight_work_when_loaded_before_or_after(self):
         for visibility in ("", _VISIBLE_TO_ALL):
@@ -202,8 +200,3 @@ ctypes.CDLL({_LIBRARY!r}, ctypes.RTLD_GLOBAL)
         mixed = {pair for pair in ours if any(_OTHERS_FOLDER in one for one in pair)}
         self.assertEqual(mixed, set())
         self.assertTrue(any(_OTHERS_FOLDER in one for pair in bound for one in pair))
-
-
-if __name__ == "__main__":
-    unittest.main()
->>>>>>> h/packages
