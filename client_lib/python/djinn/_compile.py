@@ -1,8 +1,10 @@
 """Registers functions and modules whose calls repeat."""
 
+import functools
+
 import torch
 
-from djinn._dynamo.traced import TracedModule, is_module
+from djinn._dynamo.traced import TracedCalls, TracedModule, is_module
 from djinn._registered.compiled import CompiledCallable
 from djinn._registered.environment import Environment
 
@@ -41,7 +43,9 @@ def compile(function):
     statistics()["refusal"] gives the reason. Side effects that it cannot detect, such as a print,
     do not happen in a replay.
 
-    A module, or a method of one, is traced by torch.compile(backend="djinn") instead.
+    A module, or a method of one, is traced by torch.compile(backend="djinn") instead. So is a
+    function that names a module and refers to something that Djinn cannot inspect, unless it
+    computes gradients.
 
     Raises TypeError if `function` is not callable.
     """
@@ -49,7 +53,8 @@ def compile(function):
         raise TypeError(f"djinn.compile() needs a callable, got {function!r}")
     if is_module(function):
         return TracedModule(function, _name_of(function))
-    return CompiledCallable(function, _name_of(function))
+    name = _name_of(function)
+    return CompiledCallable(function, name, functools.partial(TracedCalls, name))
 
 
 def register_model(model, name=None):

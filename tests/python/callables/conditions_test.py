@@ -5,7 +5,8 @@ import torch
 import transformers
 
 import djinn
-from tests.python.callables.registered_case import RegisteredCase, in_threads
+from tests.python.callables.registered_case import RegisteredCase
+from tests.python.remote_case import in_threads
 
 
 def masked(x, mask):

@@ -8,6 +8,7 @@ import itertools
 import random
 import sys
 import threading
+import types
 
 import torch
 from torch.nn.utils import parametrize
@@ -22,10 +23,12 @@ from djinn._registered.arguments import Arguments, Unread
 from djinn._registered.caches import describe_value, is_cache
 from djinn._registered.conditions import Answers, Questions, can_be_asked, describe
 from djinn._registered.environment import Environment
+from djinn._registered.names import names_in
 from djinn._registered.numbers import Program
 from djinn._registered.outputs import Given, take_apart
 from djinn._registered.outside import Unwatchable
 from djinn._registered.values import is_value
+from djinn._stable import contents_of
 
 # Keys are never reused, because captured graphs outlive the dictionaries of keys.
 _numbers = itertools.count(1)
@@ -40,6 +43,8 @@ _MOST_CALLS_TO_WAIT, _MOST_GOOD_CALLS_TO_WAIT = 64, 8
 _CALLS_BEFORE_WARNING = 2
 # The beginning of the session's refusal of a call that reads a value.
 _READS_A_VALUE = "it reads a value from the device"
+# The attributes that only steps name.
+_OF_STEPS = frozenset(("backward", "grad", "step", "zero_grad"))
 # The refusal if too many calls differed from all earlier ones.
 _NEVER_ALIKE = "no call equals an earlier one"
 _CHANGES = "it changes what it refers to, or its arguments"
@@ -58,9 +63,11 @@ class CompiledCallable:
     Thread-safe as far as the function is.
     """
 
-    def __init__(self, function, name):
+    def __init__(self, function, name, make_traced):
+        """`make_traced` makes the traced calls of a function whose surroundings cannot be watched."""
         functools.update_wrapper(self, function, updated=())
         self._function = function
+        self._make_traced = make_traced
         self._callable = _djinn.RegisteredCallable(name)
         # True if the callable decorates a method, whose first argument is the object.
         self._is_method = False
@@ -101,11 +108,15 @@ class CompiledCallable:
         # The number of next calls to skip, and of consecutive captures without a result.
         self._calls_to_wait = 0
         self._calls_in_vain = 0
+        # What traces the function from now on, or None.
+        self._traced = None
 
     def __call__(self, /, *args, **kwargs):
-        prepared = self._prepare(args, kwargs)
+        prepared = None if self._traced else self._prepare(args, kwargs)
         if prepared is None:
-            return self._function(*args, **kwargs)
+            # Another thread may forget it in the meantime.
+            traced = self._traced
+            return traced.call(self._function, args, kwargs) if traced else self._function(*args, **kwargs)
         environment, call, places, _, leaves = prepared
         # Another thread may replace the dictionary in the meantime.
         forms = self._forms
@@ -160,6 +171,9 @@ class CompiledCallable:
     def statistics(self):
         """Returns a dict of "replays" and "captures", the numbers of calls that were replayed and
         captured, and "refusal", the reason why the last call was not registered, or ""."""
+        traced = self._traced
+        if traced is not None:
+            return traced.statistics()
         replays, captures, refusal = self._callable.statistics()
         return {
             "replays": replays,
@@ -195,9 +209,12 @@ class CompiledCallable:
         Workers stop counting the captured tensors as a model.
         """
         with self._lock:
+            traced = self._traced
             self._former_forms, self._forms = self._forms, {}
             self._start_over()
         self._callable.forget()
+        if traced is not None:
+            traced.forget()
 
     def _replay(self, environment, call, leaves):
         if environment.optimizers is None:
@@ -385,6 +402,9 @@ class CompiledCallable:
         try:
             environment, values, (leaves, kinds) = self._surroundings()
         except Exception as error:  # Properties may raise any exception.
+            if isinstance(error, Unwatchable) and self._may_be_traced():
+                self._traced = self._make_traced()
+                return None
             return self._refuse(str(error))
         if not kwargs and all(type(arg) is torch.Tensor for arg in args):
             tensors, form, places = list(args), len(args), ()
@@ -411,6 +431,17 @@ class CompiledCallable:
                 _make_room(self._keys, _MAX_KEYS)
                 key = self._keys.setdefault(combination, str(next(_numbers)))
         return environment, (key, tensors, environment.tensors), places, values, leaves
+
+    def _may_be_traced(self):
+        """Returns whether the function's own code names a module, and computes no gradients."""
+        function = self._function
+        if not isinstance(function, types.FunctionType):
+            return False
+        names = names_in(function.__code__)
+        things = [function.__globals__.get(name) for name in names.globals]
+        things += [*contents_of(function), *(function.__defaults__ or ())]
+        is_around_a_model = any(isinstance(thing, torch.nn.Module) for thing in things)
+        return is_around_a_model and _OF_STEPS.isdisjoint(names.attributes)
 
     def _refuse(self, why):
         """Notes why a call is not registered. Returns None, as _prepare() does then."""
