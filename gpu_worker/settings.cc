@@ -3,6 +3,7 @@
 #include <tuple>
 
 #include "absl/strings/str_join.h"
+#include "common/base/error.h"
 #include "common/hash/hash.h"
 #include "common/log/log.h"
 
@@ -106,6 +107,11 @@ Settings::Settings(const WorkerConfig& running, Clock* clock)
       success_time_(clock->Now()) {}
 
 bool Settings::Reload(const absl::StatusOr<WorkerConfig>& read) {
+  log::Info("audit",
+            {{"who", "SIGHUP"},
+             {"what", "ReloadConfig"},
+             {"result", read.ok() ? "OK" : ErrorReason(read.status())},
+             {"error", read.status().message()}});
   {
     MutexLock lock(&mu_);
     successful_ = read.ok();

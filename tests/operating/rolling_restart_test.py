@@ -7,6 +7,7 @@ how often all are restarted; with more than one round, there are three workers, 
 second round the leader and a worker are restarted at the same time.
 """
 
+import concurrent.futures
 import json
 import os
 import re
@@ -15,7 +16,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import unittest
 
 from tests.operating.cluster import PATIENCE, Cluster, eventually
@@ -143,10 +143,10 @@ worker_silence: 50s
     def restart_both(self, coordinator, worker):
         """Restarts a coordinator while a worker drains."""
         before = self.await_active(worker)
-        other = threading.Thread(target=self.restart, args=(coordinator,))
-        other.start()
-        self.restart(worker)
-        other.join()
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            other = pool.submit(self.restart, coordinator)
+            self.restart(worker)
+            other.result()
         self.await_active(worker, other_than=before)
 
     # --- The programs.
