@@ -2,8 +2,8 @@
 
 #include <tuple>
 
+#include "absl/status/status.h"
 #include "absl/strings/str_join.h"
-#include "common/base/error.h"
 #include "common/hash/hash.h"
 #include "common/log/log.h"
 
@@ -110,7 +110,7 @@ bool Settings::Reload(const absl::StatusOr<WorkerConfig>& read) {
   log::Info("audit",
             {{"who", "SIGHUP"},
              {"what", "ReloadConfig"},
-             {"result", read.ok() ? "OK" : ErrorReason(read.status())},
+             {"result", absl::StatusCodeToString(read.status().code())},
              {"error", read.status().message()}});
   {
     MutexLock lock(&mu_);

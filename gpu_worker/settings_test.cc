@@ -96,9 +96,8 @@ TEST_F(SettingsTest, AFileWithErrorsChangesNothingAndShows) {
   EXPECT_EQ(settings_.join_token(), "join");
   testing::internal::CaptureStderr();
   EXPECT_TRUE(settings_.Reload(Running()));
-  EXPECT_THAT(
-      testing::internal::GetCapturedStderr(),
-      HasSubstr("msg=audit who=SIGHUP what=ReloadConfig result=OK"));
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              HasSubstr("msg=audit who=SIGHUP what=ReloadConfig result=OK"));
   EXPECT_THAT(Metrics(), HasSubstr("djinn_config_last_reload_successful 1\n"));
 }
 
