@@ -211,6 +211,7 @@ _TEACHERS = {
     "transformers.training_args": _teach_training_arguments,
     "transformers.pipelines.base": _watch_pipelines,
     "transformers.integrations.accelerate": _watch_device_maps,
+    "torch._decomp.decompositions": _switches.teach_interpolation,
     "torch.nested._internal.ops": _nested.teach,
 }
 for _trainer, _fabric in (("lightning.pytorch", "lightning.fabric"),
