@@ -1,4 +1,4 @@
-"""Makes optimizers whose list form rounds otherwise than their loop take the loop by default.
+"""Makes optimizers and averages whose list form rounds otherwise than their loop take the loop by default.
 
 PyTorch takes the list form (`foreach`) on every device but the CPU. Most optimizers compute
 the same bits in both forms, and then the list form needs far fewer calls.
@@ -7,7 +7,7 @@ the same bits in both forms, and then the list form needs far fewer calls.
 import functools
 
 import torch
-from torch.optim import adamax, asgd, nadam, radam
+from torch.optim import adamax, asgd, nadam, radam, swa_utils
 
 _NAME = torch._C._get_privateuse1_backend_name()
 # Adamax differs if its learning rate is a tensor.
@@ -25,6 +25,8 @@ def _choosing_loops(choose):
 
 
 def choose_as_cpu():
-    """Replaces the choice of those optimizers, which `foreach=True` overrides."""
+    """Replaces the choice of those optimizers, which `foreach=True` overrides, and of averages."""
     for module in _MODULES:
         module._default_to_fused_or_foreach = _choosing_loops(module._default_to_fused_or_foreach)
+    devices = swa_utils._get_foreach_kernels_supported_devices
+    swa_utils._get_foreach_kernels_supported_devices = lambda: [d for d in devices() if d != _NAME]
