@@ -11,7 +11,7 @@ from torchvision.models import detection
 from torchvision.models.detection.transform import GeneralizedRCNNTransform
 
 import djinn
-from tests.python.remote_case import RemoteCase
+from tests.python.remote_case import RemoteCase, run_program
 
 _BOXES = torch.tensor([[0.0, 0.0, 4.0, 4.0], [0.0, 0.0, 4.0, 3.9], [5.0, 5.0, 9.0, 9.0]])
 
@@ -116,6 +116,26 @@ class OperatorsTest(RemoteCase):
         expected = torchaudio.functional.lowpass_biquad(x, 16000, 400.0)
         found = torchaudio.functional.lowpass_biquad(x.to(self.device), 16000, 400.0)
         torch.testing.assert_close(found.cpu(), expected, rtol=1e-4, atol=1e-5)
+
+
+class ImportTest(unittest.TestCase):
+    def test_libraries_that_are_imported_after_the_workers_started(self):
+        self.assertEqual(run_program("""
+            import djinn
+            djinn.local(worker_threads=1)
+            import torch, torchaudio, torchvision
+            device = djinn.device()
+            boxes = torch.tensor([[0.0, 0.0, 4.0, 4.0], [0.0, 0.0, 4.0, 3.9]])
+            print(torchvision.ops.nms(boxes.to(device), torch.ones(2).to(device), 0.5).tolist())
+            logits = torch.randn(1, 3, 3, 5)
+            lengths, targets = (torch.tensor(x, dtype=torch.int32) for x in ([3], [[1, 2]]))
+            loss = [
+                torchaudio.functional.rnnt_loss(
+                    logits.to(place), targets.to(place), lengths.to(place), lengths.to(place) - 1,
+                    blank=0).cpu()
+                for place in ("cpu", device)]
+            print(torch.equal(*loss))
+            """).stdout, "[0]\nTrue\n")
 
 
 # torchvision suppresses more than 1,000 boxes in another way on the CPU than on other devices.
