@@ -35,6 +35,31 @@ def fit(**options):
 """
 
 
+# What makes something of a library, which chooses its device unless it is given one, and the warning.
+_SILENT = {
+    "sentence_transformers": ("""
+import sentence_transformers
+from sentence_transformers.models import BoW
+def make(**options):
+    modules = [BoW(vocab=["a", "b"]), torch.nn.Linear(2, 2)]
+    return sentence_transformers.SentenceTransformer(modules=modules, **options).device
+""", "sentence-transformers takes the CPU"),
+    "whisper": ("""
+import dataclasses, os, tempfile, whisper
+dimensions = whisper.model.ModelDimensions(80, 20, 16, 2, 1, 64, 8, 16, 2, 1)
+folder = tempfile.TemporaryDirectory()
+path = os.path.join(folder.name, "model.pt")
+torch.save({"dims": dataclasses.asdict(dimensions),
+            "model_state_dict": whisper.model.Whisper(dimensions).state_dict()}, path)
+def make(**options): return whisper.load_model(path, **options).device
+""", "whisper.load_model takes the CPU"),
+    "torch_geometric": ("""
+import torch_geometric
+def make(device="auto"): return torch_geometric.device(device)
+""", 'torch_geometric.device("auto") is the CPU'),
+}
+
+
 def _warnings(program):
     return [line for line in program.stderr.splitlines() if ": djinn: " in line]
 
@@ -109,9 +134,20 @@ with tempfile.TemporaryDirectory() as folder:
             "cpu", "cpu", "remote_accelerator:0",
             warns=['pass device_map="remote_accelerator:0"'])
 
+    def test_libraries_that_take_the_cpu_warn_once(self):
+        for name, (source, warning) in _SILENT.items():
+            with self.subTest(name):
+                self.assert_prints(
+                    _LOCAL + source + "print(make().type)\nmake()\n"
+                    "print(make(device='cpu').type, make(device=djinn.device()).type)",
+                    "cpu", "cpu remote_accelerator", warns=[warning])
+
     def test_nothing_warns_without_a_session(self):
         self.assert_prints(
             "import torch, djinn\n" + _PIPELINE + "print(Pipeline(model, device=0).device)", "cpu")
+        for name, (source, _) in _SILENT.items():
+            with self.subTest(name):
+                self.assert_prints("import torch, djinn\n" + source + "print(make().type)", "cpu")
 
     def test_lightning_has_an_accelerator_and_a_strategy(self):
         for package in ("lightning.pytorch", "pytorch_lightning"):

@@ -115,6 +115,57 @@ def _watch_device_maps(module):
     module._get_device_map = _get_device_map
 
 
+def _watch_sentence_transformers(module):
+    original = module.get_device_name
+
+    @functools.wraps(original)
+    def get_device_name():
+        return _watched(original(), "sentence-transformers takes the CPU")
+
+    module.get_device_name = get_device_name
+
+
+def _watch_whisper(module):
+    original = module.load_model
+
+    @functools.wraps(original)
+    def load_model(name, device=None, *args, **kwargs):
+        model = original(name, device, *args, **kwargs)
+        if device is None:
+            _watched(model.device.type, "whisper.load_model takes the CPU")
+        return model
+
+    module.load_model = load_model
+
+
+def _watch_torch_geometric(module):
+    original = module.device
+
+    @functools.wraps(original)
+    def device(device):
+        chosen = original(device)
+        if device == "auto":
+            _watched(chosen.type, 'torch_geometric.device("auto") is the CPU')
+        return chosen
+
+    _replace(module, "device", device)
+
+
+def _watched(chosen, what):
+    """Returns the device's name, and warns if a library has chosen the CPU."""
+    if chosen == "cpu" and is_wanted():
+        _warn(what, f'pass device="{_DEVICE}"')
+    return chosen
+
+
+def _replace(module, name, function):
+    """Replaces a module's function there and in its package, which may have imported it."""
+    original = getattr(module, name)
+    for owner in (module, sys.modules.get(module.__package__)):
+        if getattr(owner, name, None) is original:
+            setattr(owner, name, function)
+
+
 def _register_accelerator(module):
     """Adds the accelerator to Lightning's registry; `module` is one of its two packages."""
 
@@ -211,6 +262,9 @@ _TEACHERS = {
     "transformers.training_args": _teach_training_arguments,
     "transformers.pipelines.base": _watch_pipelines,
     "transformers.integrations.accelerate": _watch_device_maps,
+    "sentence_transformers.base.model": _watch_sentence_transformers,
+    "whisper": _watch_whisper,
+    "torch_geometric.device": _watch_torch_geometric,
     "torch._decomp.decompositions": _switches.teach_interpolation,
     "torch.nested._internal.ops": _nested.teach,
 }
