@@ -105,6 +105,31 @@ class ChoicesTest(unittest.TestCase):
             "import torch, djinn\nfrom accelerate import Accelerator; Accelerator()\n"
             "djinn.local(worker_threads=1)", warns=["open it first"])
 
+    def test_accelerate_and_trainer_compile_with_the_backend(self):
+        self.assert_prints(
+            _LOCAL + """
+import tempfile, transformers
+from accelerate import Accelerator
+accelerator = Accelerator(dynamo_backend="djinn")
+print(accelerator.state.dynamo_plugin.to_kwargs()["backend"], end=" ")
+model = accelerator.prepare(torch.nn.Linear(4, 2))
+for _ in range(3): result = model(torch.ones(2, 4, device=accelerator.device))
+print(type(model).__name__, result.device)
+config = transformers.BertConfig(
+    vocab_size=32, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16)
+with tempfile.TemporaryDirectory() as folder:
+    arguments = transformers.TrainingArguments(
+        folder, max_steps=2, save_strategy="no", report_to=[], torch_compile=True,
+        torch_compile_backend="djinn", disable_tqdm=True, logging_strategy="no")
+    examples = [{"input_ids": torch.arange(8), "labels": torch.tensor(i % 2)} for i in range(8)]
+    trainer = transformers.Trainer(
+        transformers.BertForSequenceClassification(config), arguments, train_dataset=examples)
+    trainer.remove_callback(transformers.PrinterCallback)
+    trainer.train()
+print(trainer.model.device)
+""",
+            "djinn OptimizedModule remote_accelerator:0", "remote_accelerator:0")
+
     def test_trainer_on_the_cpu_stays_there(self):
         self.assert_prints(
             _LOCAL + "from transformers import TrainingArguments\n"

@@ -77,6 +77,16 @@ def _teach_state(module):
     module.PartialState.__init__ = __init__
 
 
+def _add_backend(module):
+    """accelerate, and with it the Trainer, has a list of the backends of torch.compile."""
+    kind = module.DynamoBackend
+    if "DJINN" not in kind.__members__:
+        member = str.__new__(kind, "DJINN")
+        member._name_ = member._value_ = "DJINN"
+        kind._member_map_["DJINN"] = kind._value2member_map_["DJINN"] = member
+        kind._member_names_.append("DJINN")
+
+
 def _teach_training_arguments(module):
     """bf16=True asks whether a GPU that transformers knows has the type."""
     original = module.is_torch_bf16_gpu_available
@@ -259,6 +269,7 @@ def _watch_automatic_accelerator(connector):
 
 _TEACHERS = {
     "accelerate.state": _teach_state,
+    "accelerate.utils.dataclasses": _add_backend,
     "transformers.training_args": _teach_training_arguments,
     "transformers.pipelines.base": _watch_pipelines,
     "transformers.integrations.accelerate": _watch_device_maps,
