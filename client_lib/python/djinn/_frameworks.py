@@ -161,6 +161,24 @@ def _watch_torch_geometric(module):
     _replace(module, "device", device)
 
 
+def _teach_suppression(module):
+    """Suppresses many boxes class by class, as on the CPU. Elsewhere torchvision does so for more of them."""
+    original = module.batched_nms
+    most_elements = 4000
+
+    @functools.wraps(original)
+    def batched_nms(boxes, scores, idxs, iou_threshold):
+        is_large = boxes.device.type == _NAME and boxes.numel() > most_elements
+        if is_large and not module.torchvision._is_tracing():
+            return module._batched_nms_vanilla(boxes, scores, idxs, iou_threshold)
+        return original(boxes, scores, idxs, iou_threshold)
+
+    # TorchScript compiles the original.
+    batched_nms.__original_fn = original
+    batched_nms.__script_if_tracing_wrapper = True
+    _replace(module, "batched_nms", batched_nms)
+
+
 def _watched(chosen, what):
     """Returns the device's name, and warns if a library has chosen the CPU."""
     if chosen == "cpu" and is_wanted():
@@ -276,6 +294,7 @@ _TEACHERS = {
     "sentence_transformers.base.model": _watch_sentence_transformers,
     "whisper": _watch_whisper,
     "torch_geometric.device": _watch_torch_geometric,
+    "torchvision.ops.boxes": _teach_suppression,
     "torch._decomp.decompositions": _switches.teach_interpolation,
     "torch.nested._internal.ops": _nested.teach,
 }
