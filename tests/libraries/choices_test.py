@@ -35,6 +35,31 @@ def fit(**options):
 """
 
 
+# What makes something of a library, which chooses its device unless it is given one, and the warning.
+_SILENT = {
+    "sentence_transformers": ("""
+import sentence_transformers
+from sentence_transformers.models import BoW
+def make(**options):
+    modules = [BoW(vocab=["a", "b"]), torch.nn.Linear(2, 2)]
+    return sentence_transformers.SentenceTransformer(modules=modules, **options).device
+""", "sentence-transformers takes the CPU"),
+    "whisper": ("""
+import dataclasses, os, tempfile, whisper
+dimensions = whisper.model.ModelDimensions(80, 20, 16, 2, 1, 64, 8, 16, 2, 1)
+folder = tempfile.TemporaryDirectory()
+path = os.path.join(folder.name, "model.pt")
+torch.save({"dims": dataclasses.asdict(dimensions),
+            "model_state_dict": whisper.model.Whisper(dimensions).state_dict()}, path)
+def make(**options): return whisper.load_model(path, **options).device
+""", "whisper.load_model takes the CPU"),
+    "torch_geometric": ("""
+import torch_geometric
+def make(device="auto"): return torch_geometric.device(device)
+""", 'torch_geometric.device("auto") is the CPU'),
+}
+
+
 def _warnings(program):
     return [line for line in program.stderr.splitlines() if ": djinn: " in line]
 
@@ -80,6 +105,31 @@ class ChoicesTest(unittest.TestCase):
             "import torch, djinn\nfrom accelerate import Accelerator; Accelerator()\n"
             "djinn.local(worker_threads=1)", warns=["open it first"])
 
+    def test_accelerate_and_trainer_compile_with_the_backend(self):
+        self.assert_prints(
+            _LOCAL + """
+import tempfile, transformers
+from accelerate import Accelerator
+accelerator = Accelerator(dynamo_backend="djinn")
+print(accelerator.state.dynamo_plugin.to_kwargs()["backend"], end=" ")
+model = accelerator.prepare(torch.nn.Linear(4, 2))
+for _ in range(3): result = model(torch.ones(2, 4, device=accelerator.device))
+print(type(model).__name__, result.device)
+config = transformers.BertConfig(
+    vocab_size=32, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16)
+with tempfile.TemporaryDirectory() as folder:
+    arguments = transformers.TrainingArguments(
+        folder, max_steps=2, save_strategy="no", report_to=[], torch_compile=True,
+        torch_compile_backend="djinn", disable_tqdm=True, logging_strategy="no")
+    examples = [{"input_ids": torch.arange(8), "labels": torch.tensor(i % 2)} for i in range(8)]
+    trainer = transformers.Trainer(
+        transformers.BertForSequenceClassification(config), arguments, train_dataset=examples)
+    trainer.remove_callback(transformers.PrinterCallback)
+    trainer.train()
+print(trainer.model.device)
+""",
+            "djinn OptimizedModule remote_accelerator:0", "remote_accelerator:0")
+
     def test_trainer_on_the_cpu_stays_there(self):
         self.assert_prints(
             _LOCAL + "from transformers import TrainingArguments\n"
@@ -109,9 +159,20 @@ with tempfile.TemporaryDirectory() as folder:
             "cpu", "cpu", "remote_accelerator:0",
             warns=['pass device_map="remote_accelerator:0"'])
 
+    def test_libraries_that_take_the_cpu_warn_once(self):
+        for name, (source, warning) in _SILENT.items():
+            with self.subTest(name):
+                self.assert_prints(
+                    _LOCAL + source + "print(make().type)\nmake()\n"
+                    "print(make(device='cpu').type, make(device=djinn.device()).type)",
+                    "cpu", "cpu remote_accelerator", warns=[warning])
+
     def test_nothing_warns_without_a_session(self):
         self.assert_prints(
             "import torch, djinn\n" + _PIPELINE + "print(Pipeline(model, device=0).device)", "cpu")
+        for name, (source, _) in _SILENT.items():
+            with self.subTest(name):
+                self.assert_prints("import torch, djinn\n" + source + "print(make().type)", "cpu")
 
     def test_lightning_has_an_accelerator_and_a_strategy(self):
         for package in ("lightning.pytorch", "pytorch_lightning"):

@@ -6,11 +6,12 @@ from unittest import mock
 import torch
 import torchaudio
 import torchvision
+import torchvision.transforms.v2
 from torchvision.models import detection
 from torchvision.models.detection.transform import GeneralizedRCNNTransform
 
 import djinn
-from tests.python.remote_case import RemoteCase
+from tests.python.remote_case import RemoteCase, run_program
 
 _BOXES = torch.tensor([[0.0, 0.0, 4.0, 4.0], [0.0, 0.0, 4.0, 3.9], [5.0, 5.0, 9.0, 9.0]])
 
@@ -40,6 +41,22 @@ class OperatorsTest(RemoteCase):
         self.compare(
             lambda b, s, l: torchvision.ops.batched_nms(b.detach(), s.detach(), l, 0.5),
             _BOXES, scores, labels)
+
+    def test_suppression_of_many_boxes_of_several_classes(self):
+        torch.manual_seed(0)
+        for count in (1000, 1001, 1500):
+            boxes = torch.rand(count, 4) * 100
+            boxes[:, 2:] += boxes[:, :2]
+            # Equal scores come in an order that depends on the algorithm.
+            scores, labels = (torch.rand(count) * 20).round() / 20, torch.randint(0, 5, (count,))
+            for suppress in (torchvision.ops.batched_nms, torchvision.ops.boxes.batched_nms,
+                             torch.jit.script(torchvision.ops.batched_nms)):
+                if isinstance(suppress, torch.jit.ScriptFunction) and count > 1000:
+                    continue
+                with self.subTest(count=count, function=type(suppress).__name__):
+                    expected = suppress(boxes, scores, labels, 0.5)
+                    found = suppress(*(x.to(self.device) for x in (boxes, scores, labels)), 0.5)
+                    self.assert_same(found, expected)
 
     def test_suppression_of_wrong_boxes_raises_at_the_call(self):
         with self.assertRaisesRegex(djinn.Error, "boxes should be a 2d tensor, got 1D"):
@@ -107,6 +124,14 @@ class OperatorsTest(RemoteCase):
                 torch.tensor([2], device=x.device), 0),
             torch.randn(1, 6, 5).log_softmax(-1), torch.tensor([[1, 2]]))
 
+    def test_images_of_bytes_are_resized_to_the_nearest_value(self):
+        # torchvision computes in bytes on the CPU alone, as docs/user/libraries.md says.
+        torch.manual_seed(0)
+        image = torch.randint(0, 256, (3, 37, 41), dtype=torch.uint8)
+        expected = torchvision.transforms.v2.functional.resize(image, [20, 23])
+        found = torchvision.transforms.v2.functional.resize(image.to(self.device), [20, 23])
+        torch.testing.assert_close(found.cpu(), expected, rtol=0, atol=1)
+
     def test_filters(self):
         # torchaudio registers a loop of PyTorch's operators for all devices beside its kernel for
         # the CPU. A remote device takes the former, as docs/user/libraries.md says.
@@ -117,8 +142,24 @@ class OperatorsTest(RemoteCase):
         torch.testing.assert_close(found.cpu(), expected, rtol=1e-4, atol=1e-5)
 
 
-# torchvision suppresses more than 1,000 boxes in another way on the CPU than on other devices.
-_FEW_PROPOSALS = {"rpn_pre_nms_top_n_train": 150, "rpn_pre_nms_top_n_test": 150}
+class ImportTest(unittest.TestCase):
+    def test_libraries_that_are_imported_after_the_workers_started(self):
+        self.assertEqual(run_program("""
+            import djinn
+            djinn.local(worker_threads=1)
+            import torch, torchaudio, torchvision
+            device = djinn.device()
+            boxes = torch.tensor([[0.0, 0.0, 4.0, 4.0], [0.0, 0.0, 4.0, 3.9]])
+            print(torchvision.ops.nms(boxes.to(device), torch.ones(2).to(device), 0.5).tolist())
+            logits = torch.randn(1, 3, 3, 5)
+            lengths, targets = (torch.tensor(x, dtype=torch.int32) for x in ([3], [[1, 2]]))
+            loss = [
+                torchaudio.functional.rnnt_loss(
+                    logits.to(place), targets.to(place), lengths.to(place), lengths.to(place) - 1,
+                    blank=0).cpu()
+                for place in ("cpu", device)]
+            print(torch.equal(*loss))
+            """).stdout, "[0]\nTrue\n")
 
 
 class DetectionTest(RemoteCase):
@@ -168,14 +209,12 @@ class DetectionTest(RemoteCase):
                 torch.testing.assert_close(other[name].cpu(), value, rtol=0, atol=0)
 
     def test_faster_rcnn(self):
-        self.assert_equal_model(
-            lambda **options: detection.fasterrcnn_mobilenet_v3_large_320_fpn(
-                **_FEW_PROPOSALS, **options))
+        self.assert_equal_model(detection.fasterrcnn_mobilenet_v3_large_320_fpn)
 
     def test_mask_rcnn(self):
         self.assert_equal_model(
             lambda **options: detection.maskrcnn_resnet50_fpn(
-                min_size=96, max_size=96, **_FEW_PROPOSALS, **options))
+                min_size=96, max_size=96, **options))
 
     def test_retinanet(self):
         self.assert_equal_model(

@@ -26,9 +26,7 @@ class PageTest(unittest.TestCase):
 
 def _test_of(block):
     def test(self):
-        # Operators are loaded before the workers start.
-        imports = "".join(re.findall(r"^import torch(?:vision|audio)\n", block, re.MULTILINE))
-        ended = _run(imports + _FIRST + block)
+        ended = _run(_FIRST + block)
         self.assertEqual(ended.returncode, 0, ended.stdout + ended.stderr)
 
     return test

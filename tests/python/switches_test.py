@@ -153,6 +153,33 @@ class SwitchesTest(unittest.TestCase):
             check(False)
             """).stdout, "")
 
+    def test_interpolation_for_deterministic_algorithms_has_the_same_bits(self):
+        self.assertEqual(run_program("""
+            import torch, djinn
+            import torch.nn.functional as F
+            djinn.local(worker_threads=1)
+            torch.set_num_threads(1)
+            torch.use_deterministic_algorithms(True, warn_only=True)
+            torch.manual_seed(0)
+            def both(x, **options):
+                made = []
+                for device in ("cpu", "remote_accelerator"):
+                    y = x.to(device).detach().requires_grad_()
+                    z = F.interpolate(y, **options)
+                    z.square().sum().backward()
+                    made.append([z.detach(), y.grad])
+                return all(torch.equal(b.cpu(), a) for a, b in zip(*made))
+            for mode, dimensions in (
+                    ("linear", 1), ("bilinear", 2), ("bicubic", 2), ("trilinear", 3), ("area", 2),
+                    ("nearest", 1), ("nearest", 2), ("nearest", 3), ("nearest-exact", 2)):
+                x = torch.randn(1, 3, *(17, 19, 11)[:dimensions])
+                choices = (None, False, True) if "linear" in mode or mode == "bicubic" else (None,)
+                for align in choices:
+                    for size in ({"scale_factor": 1.7}, {"size": (23, 5, 13)[:dimensions]}):
+                        if not both(x, mode=mode, align_corners=align, **size):
+                            print(mode, align, size)
+            """).stdout, "")
+
     def test_nondeterministic_operators_are_refused_as_on_the_cpu(self):
         self.assertEqual(run_program("""
             import warnings

@@ -76,6 +76,16 @@ def _teach_state(module):
     module.PartialState.__init__ = __init__
 
 
+def _add_backend(module):
+    """accelerate, and with it the Trainer, has a list of the backends of torch.compile."""
+    kind = module.DynamoBackend
+    if "DJINN" not in kind.__members__:
+        member = str.__new__(kind, "DJINN")
+        member._name_ = member._value_ = "DJINN"
+        kind._member_map_["DJINN"] = kind._value2member_map_["DJINN"] = member
+        kind._member_names_.append("DJINN")
+
+
 def _teach_training_arguments(module):
     """Lets bf16=True, for which transformers wants a GPU that it knows, also work here."""
     original = module.is_torch_bf16_gpu_available
@@ -113,6 +123,75 @@ def _watch_device_maps(module):
         return result
 
     module._get_device_map = _get_device_map
+
+
+def _watch_sentence_transformers(module):
+    original = module.get_device_name
+
+    @functools.wraps(original)
+    def get_device_name():
+        return _watched(original(), "sentence-transformers takes the CPU")
+
+    module.get_device_name = get_device_name
+
+
+def _watch_whisper(module):
+    original = module.load_model
+
+    @functools.wraps(original)
+    def load_model(name, device=None, *args, **kwargs):
+        model = original(name, device, *args, **kwargs)
+        if device is None:
+            _watched(model.device.type, "whisper.load_model takes the CPU")
+        return model
+
+    module.load_model = load_model
+
+
+def _watch_torch_geometric(module):
+    original = module.device
+
+    @functools.wraps(original)
+    def device(device):
+        chosen = original(device)
+        if device == "auto":
+            _watched(chosen.type, 'torch_geometric.device("auto") is the CPU')
+        return chosen
+
+    _replace(module, "device", device)
+
+
+def _teach_suppression(module):
+    """Suppresses many boxes class by class, as on the CPU. Elsewhere torchvision does so for more of them."""
+    original = module.batched_nms
+    most_elements = 4000
+
+    @functools.wraps(original)
+    def batched_nms(boxes, scores, idxs, iou_threshold):
+        is_large = boxes.device.type == _NAME and boxes.numel() > most_elements
+        if is_large and not module.torchvision._is_tracing():
+            return module._batched_nms_vanilla(boxes, scores, idxs, iou_threshold)
+        return original(boxes, scores, idxs, iou_threshold)
+
+    # TorchScript compiles the original.
+    batched_nms.__original_fn = original
+    batched_nms.__script_if_tracing_wrapper = True
+    _replace(module, "batched_nms", batched_nms)
+
+
+def _watched(chosen, what):
+    """Returns the device's name, and warns if a library has chosen the CPU."""
+    if chosen == "cpu" and is_wanted():
+        _warn(what, f'pass device="{_DEVICE}"')
+    return chosen
+
+
+def _replace(module, name, function):
+    """Replaces a module's function there and in its package, which may have imported it."""
+    original = getattr(module, name)
+    for owner in (module, sys.modules.get(module.__package__)):
+        if getattr(owner, name, None) is original:
+            setattr(owner, name, function)
 
 
 def _register_accelerator(module):
@@ -208,9 +287,15 @@ def _watch_automatic_accelerator(connector):
 
 _TEACHERS = {
     "accelerate.state": _teach_state,
+    "accelerate.utils.dataclasses": _add_backend,
     "transformers.training_args": _teach_training_arguments,
     "transformers.pipelines.base": _watch_pipelines,
     "transformers.integrations.accelerate": _watch_device_maps,
+    "sentence_transformers.base.model": _watch_sentence_transformers,
+    "whisper": _watch_whisper,
+    "torch_geometric.device": _watch_torch_geometric,
+    "torchvision.ops.boxes": _teach_suppression,
+    "torch._decomp.decompositions": _switches.teach_interpolation,
     "torch.nested._internal.ops": _nested.teach,
 }
 for _trainer, _fabric in (("lightning.pytorch", "lightning.fabric"),

@@ -1,4 +1,4 @@
-"""Makes some optimizers loop over parameters by default, as they do on the CPU.
+"""Makes some optimizers and averages loop over parameters by default, as they do on the CPU.
 
 PyTorch takes the list form (`foreach`) on every other device, which needs far fewer calls. Most
 optimizers compute the same bits in both forms. These do not.
@@ -7,7 +7,7 @@ optimizers compute the same bits in both forms. These do not.
 import functools
 
 import torch
-from torch.optim import adamax, asgd, nadam, radam
+from torch.optim import adamax, asgd, nadam, radam, swa_utils
 
 _NAME = torch._C._get_privateuse1_backend_name()
 # Adamax differs if its learning rate is a tensor.
@@ -25,6 +25,8 @@ def _choosing_loops(choose):
 
 
 def choose_as_cpu():
-    """Replaces the default of these optimizers. `foreach=True` still overrides it."""
+    """Replaces the default of these optimizers, which `foreach=True` overrides, and of averages."""
     for module in _MODULES:
         module._default_to_fused_or_foreach = _choosing_loops(module._default_to_fused_or_foreach)
+    devices = swa_utils._get_foreach_kernels_supported_devices
+    swa_utils._get_foreach_kernels_supported_devices = lambda: [d for d in devices() if d != _NAME]

@@ -2,6 +2,8 @@
 
 import atexit
 import functools
+import glob
+import importlib.util
 import os
 import sys
 import threading
@@ -15,6 +17,8 @@ _djinn.set_error_factory(_errors.from_fields)
 
 # The longest time for which the end of the program waits for outstanding work.
 _EXIT_DEADLINE = 10.0
+# Where packages have their operators.
+_INSTALLED_LIBRARIES = {"torchvision": "_C*.so", "torchaudio": "lib/libtorchaudio*.so"}
 
 
 def connect(
@@ -230,6 +234,16 @@ class LocalCluster:
             self.close()
 
 
+def _libraries_of_program():
+    """Returns the paths of the operator libraries that the program has loaded, or may import."""
+    paths = {os.path.realpath(path) for path in torch.ops.loaded_libraries}
+    for package, pattern in _INSTALLED_LIBRARIES.items():
+        spec = importlib.util.find_spec(package)
+        for folder in (spec and spec.submodule_search_locations) or ():
+            paths.update(map(os.path.realpath, glob.glob(os.path.join(folder, pattern))))
+    return paths
+
+
 def local(
     workers=1,
     *,
@@ -250,8 +264,8 @@ def local(
     worker_threads: the compute threads of each worker; 0 means as many as there are cores.
     worker_device: the device of each worker, "cpu" or a GPU's "cuda:0".
     operator_libraries: paths of shared libraries with custom operators, which the workers
-        load. They also load, if they can, those that this program has loaded by now, as
-        `import torchvision` does.
+        load. They also load, if they can, those that this program has loaded by now, and
+        those of torchvision and torchaudio if it has them installed.
     device_workers: see djinn.connect().
     start_timeout: the longest time to start.
 
@@ -265,8 +279,7 @@ def local(
         worker_threads,
         worker_device,
         [os.path.abspath(path) for path in operator_libraries],
-        # The cluster's workers load the libraries that the program has loaded.
-        sorted(os.path.abspath(path) for path in torch.ops.loaded_libraries),
+        sorted(_libraries_of_program()),
         start_timeout,
     )
     cluster.connect(device_workers or {})

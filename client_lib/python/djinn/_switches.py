@@ -11,6 +11,7 @@ import torch
 
 from djinn import _djinn
 
+_NAME = torch._C._get_privateuse1_backend_name()
 # The switches that workers do not follow: the function of torch._C for each that programs set.
 _LOCAL = {
     "torch.backends.mkldnn.allow_tf32": "onednn_allow_tf32",
@@ -69,6 +70,24 @@ def _flush_denormal(function):
         return result
 
     return set_flush_denormal
+
+
+def teach_interpolation(module):
+    """Interpolates for deterministic algorithms as otherwise, as on the CPU.
+
+    On devices other than the CPU, PyTorch takes this decomposition then, whose sums round otherwise.
+    """
+    original = module._upsample_linear_vec
+
+    @functools.wraps(original)
+    def _upsample_linear_vec(input, output_size, align_corners, scale_factors):
+        if input.device.type != _NAME:
+            return original(input, output_size, align_corners, scale_factors)
+        name = {3: "linear1d", 4: "bilinear2d", 5: "trilinear3d"}[input.dim()]
+        upsample = getattr(torch._C._nn, f"upsample_{name}")
+        return upsample(input, output_size, align_corners, scale_factors)
+
+    module._upsample_linear_vec = _upsample_linear_vec
 
 
 def watch(is_wanted):

@@ -492,6 +492,16 @@ class BackendTest(RegisteredCase):
         compiled = torch.compile(lambda x: x + 1)
         with self.assertRaisesRegex(Exception, 'backend="djinn"'):
             compiled(self.on(2))
+        # The device occurs in the graph alone.
+        factories = {
+            "ones": lambda x: torch.ones(3, device=self.device) * 2,
+            "tensor": lambda x: torch.tensor([1.0, 2.0], device=self.device).sum(),
+            "to": lambda x: x.to(self.device) + 1,
+            "part": lambda x: (x + torch.arange(2, device=self.device).cpu(), x),
+        }
+        for name, factory in factories.items():
+            with self.subTest(name), self.assertRaisesRegex(Exception, 'backend="djinn"'):
+                torch.compile(factory)(torch.ones(2))
 
     def test_the_backend_is_known_before_djinn_is_imported(self):
         listed = run_program("import torch._dynamo; print(torch._dynamo.list_backends())")

@@ -52,3 +52,26 @@ class OptimizersTest(RemoteCase):
         step = torch.optim.ASGD(
             [torch.nn.Parameter(torch.ones(2, device=self.device))], foreach=True).step
         self.assertIsNone(step())
+
+    def test_averages_of_weights(self):
+        averaging = {
+            "the default": {},
+            "exponential": {"avg_fn": torch.optim.swa_utils.get_ema_avg_fn(0.9)},
+        }
+        for name, options in averaging.items():
+            for buffers in (False, True):
+                with self.subTest(name, use_buffers=buffers):
+                    found = []
+                    for place in ("cpu", self.device):
+                        torch.manual_seed(0)
+                        model = torch.nn.Sequential(torch.nn.Linear(7, 5), torch.nn.BatchNorm1d(5)).to(place)
+                        averaged = torch.optim.swa_utils.AveragedModel(
+                            model, use_buffers=buffers, **options)
+                        for _ in range(5):
+                            averaged.update_parameters(model)
+                            with torch.no_grad():
+                                for tensor in (*model.parameters(), model[1].running_mean):
+                                    tensor.add_(torch.randn(tensor.shape).to(place))
+                        found.append([tensor.cpu() for tensor in averaged.state_dict().values()])
+                    tolerance = 0 if WORKER_DEVICE == "cpu" else 1e-6
+                    torch.testing.assert_close(found[1], found[0], rtol=tolerance, atol=tolerance)

@@ -15,7 +15,8 @@ def refuse():
 
     @functools.wraps(compile_graph)
     def __call__(self, graph, inputs):
-        for tensor in _pytree.tree_leaves(inputs):
+        made = [node.meta.get("example_value") for node in graph.graph.nodes]
+        for tensor in _pytree.tree_leaves([inputs, made]):
             if is_remote(tensor):
                 raise RuntimeError(
                     f"the backend {self.compiler_name!r} makes no code for {DEVICE_TYPE}: use "
