@@ -1,6 +1,5 @@
 """Hugging Face's models as they are: a device moved to, and the same outputs."""
 
-
 import torch
 import transformers
 

@@ -1,6 +1,5 @@
 """Registered callables that read values of their arguments, such as masks."""
 
-
 import torch
 import transformers
 

@@ -1,6 +1,5 @@
 """Every dtype that PyTorch has, on a remote device: the CPU's bytes, or the CPU's error."""
 
-
 import torch
 
 from tests.python.remote_case import RemoteCase

@@ -1,6 +1,5 @@
 """Jagged nested tensors: attention, and what layers around it call."""
 
-
 import torch
 import torch.nn.functional as F
 
