@@ -11,8 +11,7 @@ import itertools
 import torch
 import torch.nn.functional as F
 
-import djinn
-from tests.python.remote_case import RemoteCase, WORKER_DEVICE
+from tests.python.remote_case import RemoteCase
 
 _MODES = {
     "enable_grad": torch.enable_grad,
@@ -304,13 +303,7 @@ class AttentionTest(_Choices):
 class ThreadsTest(_Choices):
     """Two threads share a product by its columns, so joined projections have other bits."""
 
-    @classmethod
-    def setUpClass(cls):
-        cls.cluster = djinn.local(workers=1, worker_threads=2, worker_device=WORKER_DEVICE)
-        cls.enterClassContext(cls.cluster)
-        cls.addClassCleanup(torch.set_num_threads, torch.get_num_threads())
-        torch.set_num_threads(2)
-        cls.device = djinn.device()
+    threads = 2
 
     def test_native_attention(self):
         for embedding, heads in ((16, 2), (48, 4)):

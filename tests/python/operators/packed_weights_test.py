@@ -6,10 +6,8 @@ import warnings
 
 import torch
 from torch.ao.quantization import (
-    default_per_channel_weight_observer, float16_dynamic_qconfig, per_channel_dynamic_qconfig,
-    quantize_dynamic)
+    float16_dynamic_qconfig, per_channel_dynamic_qconfig, quantize_dynamic)
 
-import djinn
 from tests.python.remote_case import RemoteCase, run_program
 
 warnings.simplefilter("ignore")
