@@ -80,7 +80,3 @@ class FallbackTest(unittest.TestCase):
         assert_equal(self, decode_sampled(djinn.device(), at_step), self.expected)
         self.assertEqual(places, ["w0", "local-0", "w0"])
         self.assertEqual(djinn.statistics()["recoveries"], 2)
-
-
-if __name__ == "__main__":
-    unittest.main()

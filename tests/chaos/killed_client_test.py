@@ -53,7 +53,3 @@ class KilledClientTest(unittest.TestCase):
             return torch.ones(_FLOATS, device=djinn.device())[-1].item() == 1
         except djinn.OutOfMemoryError:
             return False
-
-
-if __name__ == "__main__":
-    unittest.main()

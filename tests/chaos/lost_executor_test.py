@@ -45,7 +45,3 @@ class LostExecutorTest(unittest.TestCase):
         results, recoveries = run(kill)
         self.assertGreater(recoveries, 0)
         assert_equal(self, results, expected)
-
-
-if __name__ == "__main__":
-    unittest.main()

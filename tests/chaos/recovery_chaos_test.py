@@ -246,7 +246,3 @@ class RecoveryChaosTest(unittest.TestCase):
 
     def test_cut_link(self):
         self._cells(self._cut, (recovery_programs.decode_sampled, recovery_programs.encode))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -56,7 +56,3 @@ class UnreachableWorkerTest(unittest.TestCase):
         self.assertEqual(second.communicate(timeout=2 * PATIENCE)[0], "w1 3.0\n")
         # Only the first program has tried the worker.
         self.assertEqual(unreached(), 1)
-
-
-if __name__ == "__main__":
-    unittest.main()

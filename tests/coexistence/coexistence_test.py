@@ -130,7 +130,3 @@ for name in {_DEBIAN}: ctypes.CDLL(name, ctypes.RTLD_GLOBAL)
 ctypes.CDLL("libgrpc.so.29").grpc_init()
 ctypes.CDLL({_LIBRARY!r}, ctypes.RTLD_GLOBAL)
 """, DJINN_LIBRARY=_LIBRARY)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -140,7 +140,3 @@ print(Fabric().device)
 """,
             "remote_accelerator:0", "cpu",
             warns=['pass accelerator="remote_accelerator" and strategy='])
-
-
-if __name__ == "__main__":
-    unittest.main()

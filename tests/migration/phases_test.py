@@ -93,7 +93,3 @@ class PhasesTest(unittest.TestCase):
                 prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=TOKENS,
                 min_new_tokens=TOKENS, do_sample=False, logits_processor=[note])
         return tokens
-
-
-if __name__ == "__main__":
-    unittest.main()

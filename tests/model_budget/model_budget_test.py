@@ -165,7 +165,3 @@ class ModelBudgetTest(unittest.TestCase):
         statistics = self.call(large, compiled, ASKS_AGAIN)
         self.assertGreater(statistics["replays"], 0)
         self.assertEqual(statistics["refusal"], "")
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -221,7 +221,3 @@ worker_silence: 50s
         self.assertEqual(len(self.lines("msg=drained end=")), restarts + both)
         self.assertGreaterEqual(
             len(self.lines('msg=drained end="nothing is left"')), restarts)
-
-
-if __name__ == "__main__":
-    unittest.main()

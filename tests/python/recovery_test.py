@@ -112,7 +112,3 @@ class RecoveryTest(unittest.TestCase):
                 )
             self.assertEqual(raised.exception.reason, "BAD_RECOVERY")
             self.assertIn("perhaps", str(raised.exception))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -363,7 +363,3 @@ class TapeTest(unittest.TestCase):
             1 / tape.leaf(0)
         program = self.learned(lambda rate: [1 / rate], (1.0,), (2.0,))
         self.assertIsNone(program.calculate((0.0,)))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,7 +1,5 @@
 """Every dtype that PyTorch has, on a remote device: the CPU's bytes, or the CPU's error."""
 
-import unittest
-
 import torch
 
 from tests.python.remote_case import RemoteCase
@@ -120,7 +118,3 @@ class DataTypesTest(RemoteCase):
             with self.subTest(dtype), self.assertRaisesRegex(
                     (NotImplementedError, RuntimeError), "no quantised tensors|uantized"):
                 torch.empty(2, dtype=dtype, device=self.device)
-
-
-if __name__ == "__main__":
-    unittest.main()

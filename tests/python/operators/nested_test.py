@@ -1,7 +1,5 @@
 """Jagged nested tensors: attention, and what layers around it call."""
 
-import unittest
-
 import torch
 import torch.nn.functional as F
 
@@ -75,7 +73,3 @@ class NestedTest(RemoteCase):
                     call(self.jagged(self.tensors(device, 1)[0])) for device in ("cpu", self.device))
                 plain = (lambda x: x.values() if x.is_nested else x)
                 self.assert_same(plain(remote), plain(local))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,7 +1,6 @@
 """Observers and fake quantisation of torch.ao.quantization: the CPU's bits and state."""
 
 import copy
-import unittest
 import warnings
 
 import torch
@@ -105,7 +104,3 @@ class ObserversTest(RemoteCase):
             for one, other in zip(gradients[1], gradients[0], strict=True):
                 self.assert_same(one, other)
         self.assert_same_state(remote, local)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,7 +1,6 @@
 """Packed quantised weights, which stay in the program: the CPU's bits and errors for remote operands."""
 
 import copy
-import unittest
 import warnings
 
 import torch
@@ -186,7 +185,3 @@ class PackedWeightsTest(RemoteCase):
                     y = torch.ops.quantized.linear_dynamic(x.to(djinn.device()), packed).cpu()
                     if not y.equal(torch.ops.quantized.linear_dynamic(x, packed)): print("differs")
             """).stdout, "")
-
-
-if __name__ == "__main__":
-    unittest.main()

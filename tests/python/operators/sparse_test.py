@@ -1,7 +1,6 @@
 """Sparse tensors on a remote device: the CPU's bits, layouts and errors."""
 
 import copy
-import unittest
 
 import torch
 import torch.nn.functional as F
@@ -398,7 +397,3 @@ class SparseTest(RemoteCase):
             with self.subTest(name), self.assertRaisesRegex(
                     NotImplementedError, f"{name}.*to_dense"):
                 call()
-
-
-if __name__ == "__main__":
-    unittest.main()
