@@ -31,6 +31,7 @@ from djinn._capture import capture  # noqa: E402
 from djinn._compile import compile, register_model  # noqa: E402
 from djinn._cost import cost  # noqa: E402
 from djinn._debug import (  # noqa: E402
+    export_graph,
     set_call_sites,
     set_debug_level,
     set_shape_inference_limits,
@@ -38,7 +39,6 @@ from djinn._debug import (  # noqa: E402
 from djinn._dynamo import automatic, higher_order, inductor  # noqa: E402
 from djinn._dynamo.automatic import registered_modules, set_automatic_registration  # noqa: E402
 from djinn._errors import Error, OutOfMemoryError  # noqa: E402
-from djinn._graph import export_graph  # noqa: E402
 from djinn._profile import get_profiler, profile  # noqa: E402
 from djinn._session import (  # noqa: E402
     LocalCluster,

@@ -115,14 +115,14 @@ def _builder_of(thing, leaves, environment, given, seen):
             leaves.append(leaf)
             parts.append(_next)
         elif id(leaf) in given.numbers:
-            parts.append(_Place(given.numbers[id(leaf)]))
+            parts.append(_place(given.numbers[id(leaf)]))
         elif is_cache(leaf):
             # The program may compare a cache that the call did not create by identity.
             if id(leaf) in seen or environment.holds(leaf):
                 raise _Unrepeatable(f"it returns a {type(leaf).__name__} that it did not make")
             seen.add(id(leaf))
             attributes = _builder_of(vars(leaf), leaves, environment, given, seen)
-            parts.append(_Object(type(leaf), attributes))
+            parts.append(_object(type(leaf), attributes))
         else:
             kind = type(leaf).__name__
             raise _Unrepeatable(
@@ -138,24 +138,17 @@ def _next(rest, places):
     return next(rest)
 
 
-class _Place:
-    """A function that returns the argument itself."""
-
-    def __init__(self, number):
-        self._number = number
-
-    def __call__(self, rest, places):
-        return places[self._number]
+def _place(number):
+    """Returns a function that returns the argument itself."""
+    return lambda rest, places: places[number]
 
 
-class _Object:
-    """A function that creates an object from its attributes."""
+def _object(kind, attributes):
+    """Returns a function that creates an object from its attributes."""
 
-    def __init__(self, kind, attributes):
-        self._kind = kind
-        self._attributes = attributes
-
-    def __call__(self, rest, places):
-        made = object.__new__(self._kind)
-        made.__dict__.update(self._attributes(rest, places))
+    def make(rest, places):
+        made = object.__new__(kind)
+        made.__dict__.update(attributes(rest, places))
         return made
+
+    return make
