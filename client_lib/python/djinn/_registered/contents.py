@@ -7,7 +7,7 @@ caller looks through.
 import collections
 
 from djinn._registered.outside import Unwatchable
-from djinn._registered.values import is_value
+from djinn._registered.values import ABSENT, is_value
 
 MAPPINGS = (dict, collections.OrderedDict, collections.defaultdict)
 SEQUENCES = (list, tuple)
@@ -34,22 +34,23 @@ def watch_items(watch, dictionary):
 
 
 def watch_item(watch, dictionary, key):
-    thing = dict.get(dictionary, key)
+    """Watches an item of a dictionary, or its absence."""
+    thing = dict.get(dictionary, key, ABSENT)
     if is_value(thing):
         watch.add_value_item(dictionary, key)
         return []
     watch.add_item(dictionary, key, thing)
-    return [thing]
+    return [] if thing is ABSENT else [thing]
 
 
 def watch_class_item(watch, contents, key):
-    """Watches an item of a class's __dict__."""
-    thing = contents[key]
+    """Watches an item of a class's __dict__, or its absence."""
+    thing = contents.get(key, ABSENT)
     if is_value(thing):
         watch.add_value_class_item(contents, key)
         return []
     watch.add_class_item(contents, key, thing)
-    return [thing]
+    return [] if thing is ABSENT else [thing]
 
 
 def watch_keys(watch, dictionary):

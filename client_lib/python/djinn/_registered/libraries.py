@@ -16,7 +16,7 @@ import torch
 
 from djinn import _device_module
 from djinn._registered.classes import OF_CREATION
-from djinn._registered.contents import MAPPINGS, watch_items, watch_keys
+from djinn._registered.contents import MAPPINGS, watch_class_item, watch_items, watch_keys
 from djinn._registered.names import names_in
 from djinn._registered.operators import OPERATORS, find_operators, watch_operator
 from djinn._registered.outside import check_is_watchable
@@ -158,13 +158,9 @@ class Libraries:
                 continue
             for base in filter(is_changeable, kind.__mro__):
                 contents = base.__dict__
-                member = contents.get(name, ABSENT)
-                if is_value(member):
-                    self._watch.add_value_class_item(contents, name)
-                elif name not in OF_CREATION:
-                    self._watch.add_class_item(contents, name, member)
-                    if member is not ABSENT and not is_of_library(member):
-                        self._pending.things.append(member)
+                if name not in OF_CREATION or is_value(contents.get(name, ABSENT)):
+                    members = watch_class_item(self._watch, contents, name)
+                    self._pending.things += [one for one in members if not is_of_library(one)]
                 if name in contents:
                     break
 

@@ -10,10 +10,10 @@ import typing
 
 import torch
 
-from djinn._registered.contents import watch_item
+from djinn._registered.contents import watch_class_item, watch_item
 from djinn._registered.names import uses_of_object
 from djinn._registered.stable import is_stable_class
-from djinn._registered.values import ABSENT, is_value
+from djinn._registered.values import ABSENT
 
 # Classes of the standard library whose objects have no more attributes than others.
 _PLAIN = (abc.ABC, typing.Generic, object)
@@ -87,19 +87,10 @@ class Receivers:
                 self._pending.things.append(receiver)
 
     def _look_at_member(self, receiver, name):
-        contents = vars(receiver)
-        if name in contents:
-            self._pending.things += watch_item(self._watch, contents, name)
-        else:
-            self._watch.add_item(contents, name, ABSENT)
+        self._pending.things += watch_item(self._watch, vars(receiver), name)
         # super() may reach the classes after the first one that has the attribute.
         for kind in _classes_of(receiver):
-            member = kind.__dict__.get(name, ABSENT)
-            if is_value(member):
-                self._watch.add_value_class_item(kind.__dict__, name)
-                continue
-            self._watch.add_class_item(kind.__dict__, name, member)
-            if member is not ABSENT:
+            for member in watch_class_item(self._watch, kind.__dict__, name):
                 self._pending.things.append(member)
                 if not self._keeps_object(member):
                     self._pending.things.append(receiver)

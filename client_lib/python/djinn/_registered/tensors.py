@@ -2,9 +2,8 @@
 
 import torch
 
-from djinn._registered.contents import watch_dictionary_of, watch_items
+from djinn._registered.contents import watch_class_item, watch_dictionary_of, watch_items
 from djinn._registered.stable import is_of_library, is_of_library_throughout
-from djinn._registered.values import ABSENT, is_value
 
 # The contents of the classes of tensors, and PyTorch's own members in them when djinn was
 # imported.
@@ -50,15 +49,9 @@ class Tensors:
                 if (id(contents), name) in self._seen_members:
                     continue
                 self._seen_members.add((id(contents), name))
-                member = contents.get(name, ABSENT)
-                if is_value(member):
-                    self._watch.add_value_class_item(contents, name)
-                    continue
-                self._watch.add_class_item(contents, name, member)
-                if member is ABSENT or member is own.get(name):
-                    continue
-                if not is_of_library(member):
-                    self._pending.things.append(member)
+                for member in watch_class_item(self._watch, contents, name):
+                    if member is not own.get(name) and not is_of_library(member):
+                        self._pending.things.append(member)
 
 
 def _names_that_differ(contents, former):
