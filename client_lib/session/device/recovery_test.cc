@@ -157,6 +157,34 @@ TEST_F(RecoveryTest, LargeUploadsAreSentAgainAlthoughTheProgramWroteToThem) {
   EXPECT_EQ(*ReadAll(x), before);
 }
 
+TEST_F(RecoveryTest, AWorkerThatRestartsIsAskedForSmallContentsByHash) {
+  cluster_.worker(0).Set(&FakeScript::content_room, 1 << 30);
+  cluster_.worker(1).Set(&FakeScript::content_room, 1 << 30);
+  // The worker announces its room with its first answer.
+  ASSERT_TRUE(ReadAll(Uploaded("12345678")).ok());
+  const std::string bytes = Pattern(100'000);
+  const StoragePtr x = Uploaded(bytes);
+  ASSERT_TRUE(device_->Synchronize().ok());
+  ASSERT_TRUE(
+      cluster_.worker(0).seen().received.back().install().has_content());
+  cluster_.worker(0).Set(&FakeScript::transfers, FakeScript::Transfers::kHeld);
+  const uint64_t before = session_->statistics().bytes_up;
+  Lose();
+  EXPECT_EQ(ReadAll(x)->size(), bytes.size());
+  EXPECT_EQ(session_->statistics().uploads_already_held, 1);
+  EXPECT_LT(session_->statistics().bytes_up - before, bytes.size() / 10);
+  // It does not have them any more.
+  cluster_.worker(0).Set(&FakeScript::transfers, FakeScript::Transfers::kSend);
+  Lose();
+  EXPECT_EQ(*ReadAll(x), bytes);
+  // Another worker is not asked, because each question takes a round trip.
+  cluster_.coordinator().PlaceElsewhere();
+  const size_t asked = session_->statistics().uploads_already_held;
+  cluster_.worker(0).Restart(/*other_incarnation=*/true);
+  EXPECT_EQ(*ReadAll(x), bytes);
+  EXPECT_EQ(session_->statistics().uploads_already_held, asked);
+}
+
 TEST_F(RecoveryTest, AnotherValueThanTheProgramHasSeenIsNotShown) {
   const StoragePtr x = Uploaded("12345678");
   // The fake worker's values depend on the numbers of messages, which change
