@@ -272,8 +272,7 @@ void Lineage::Anchor(std::vector<Anchored> values) {
     anchor.uses.push_back({value.storage, value.version - 1, 1, false,
                            value.size_bytes, false, value.generator});
     anchor.payload = std::move(anchored.payload);
-    anchor.anchored_bytes =
-        kNodeBytes + anchor.uses.capacity() * sizeof(Use) + anchored.bytes;
+    anchor.anchored_bytes = kAnchorBytes + anchored.bytes;
     anchored_bytes_ += anchor.anchored_bytes;
     ++anchor.references;  // until the end
     anchors[{value.storage, value.version}] = {producer, &anchor};

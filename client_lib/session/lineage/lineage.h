@@ -225,6 +225,8 @@ class Lineage {
 
   // Bytes that a node counts besides its payload and its uses.
   static constexpr uint64_t kNodeBytes = sizeof(Node) + 64;
+  // Bytes that an anchor counts besides its payload.
+  static constexpr uint64_t kAnchorBytes = kNodeBytes + sizeof(Use);
 
  private:
   static bool IsPinned(const Node& node) {
