@@ -175,7 +175,7 @@ TEST(LineageTest, AnAnchorCutsTheChain) {
   Anchor(lineage, {2}, 100);
   EXPECT_THAT(Kept(lineage), ElementsAre(1, 3));
   EXPECT_TRUE(lineage.nodes().back().anchor);
-  EXPECT_EQ(lineage.anchored_bytes(), 100);
+  EXPECT_EQ(lineage.anchored_bytes(), Lineage::kAnchorBytes + 100);
   EXPECT_THAT(ToBeRead(lineage), ElementsAre());
   lineage.Add(4, MessageOf({Updates(2, 2)}));
   lineage.Executed(4);
@@ -183,7 +183,7 @@ TEST(LineageTest, AnAnchorCutsTheChain) {
   EXPECT_THAT(ToBeRead(lineage), ElementsAre(2));
   Anchor(lineage, {2}, 70);
   EXPECT_THAT(Kept(lineage), ElementsAre(1, 4));
-  EXPECT_EQ(lineage.anchored_bytes(), 70);
+  EXPECT_EQ(lineage.anchored_bytes(), Lineage::kAnchorBytes + 70);
   lineage.Free({1, 2});
   EXPECT_EQ(lineage.bytes(), 0);
   EXPECT_EQ(lineage.anchored_bytes(), 0);
@@ -301,7 +301,7 @@ TEST(LineageTest, TheBudgetSparesAnchors) {
   }
   EXPECT_EQ(lineage.incomplete_storages(), 1);
   EXPECT_EQ(lineage.Find(1).producer->incomplete, false);
-  EXPECT_EQ(lineage.anchored_bytes(), kBudget * 2);
+  EXPECT_EQ(lineage.anchored_bytes(), Lineage::kAnchorBytes + kBudget * 2);
 }
 
 }  // namespace
