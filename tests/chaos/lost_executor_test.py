@@ -27,24 +27,8 @@ _KILLS_OF_CLUSTER = 2 * len(_TENANTS)
 # A kill happens up to this long after its step began.
 _LATEST = 0.02
 
-# Waits before each step. Prints a digest of all results, and how often it recovered.
-_PROGRAM = """
-import hashlib
-import sys
-import djinn
-from tests.chaos import recovery_programs
-
-def at_step(step):
-    print("step", flush=True)
-    sys.stdin.readline()
-
-djinn.connect(recovery="replay", connect_timeout=120.0)
-digest = hashlib.sha256()
-for result in getattr(recovery_programs, sys.argv[1])(djinn.device(), at_step):
-    digest.update(result.contiguous().numpy().tobytes())
-print(digest.hexdigest(), djinn.statistics()["recoveries"], flush=True)
-djinn.close()
-"""
+# The programs, in turn.
+_KINDS = ("decode_greedily", "decode_sampled", "encode", "train", "upload", "download")
 
 
 def _children(pid):
@@ -122,13 +106,12 @@ class LostExecutorTest(unittest.TestCase):
         """Runs two programs of each tenant, and kills executors of tenants by step."""
         programs = []
         for i in range(2 * len(_TENANTS)):
-            kind = recovery_programs.PROGRAMS[i % len(recovery_programs.PROGRAMS)]
             programs.append(cluster.program(
-                self, sys.executable, "-c", _PROGRAM, kind.__name__,
-                tenant=_TENANTS[i % len(_TENANTS)]))
+                self, sys.executable, "-m", "tests.chaos.recovery_programs",
+                _KINDS[i % len(_KINDS)], tenant=_TENANTS[i % len(_TENANTS)]))
         for step in range(recovery_programs.STEPS):
             for program in programs:
-                self.assertEqual(program.stdout.readline(), "step\n")
+                self.assertEqual(program.stdout.readline().split()[:2], ["step", str(step)])
             for program in programs:
                 program.stdin.write("\n")
                 program.stdin.flush()
@@ -137,7 +120,8 @@ class LostExecutorTest(unittest.TestCase):
                 os.kill(self._executor_of(cluster, victims[step]), signal.SIGKILL)
         results = []
         for program in programs:
-            digest, recoveries = program.stdout.readline().split()
+            end, digest, root_errors, recoveries, _ = program.stdout.readline().split()
+            self.assertEqual((end, root_errors), ("end", "0"))
             results.append((digest, int(recoveries)))
             self.assertEqual(program.wait(PATIENCE), 0)
         return results

@@ -169,6 +169,14 @@ device: {memory: 1GiB, threads: 1}
         case.addCleanup(program.kill)
         return program
 
+    def leader(self):
+        """The one of several coordinators that leads, or an empty name."""
+        for name in self._coordinators:
+            done = self.ctl("version", "--coordinator=unix:" + self.path(name + ".sock"))
+            if "leads " in done.stdout:
+                return name
+        return ""
+
     def process(self, name):
         return self._processes[name]
 
