@@ -2,6 +2,7 @@
 
 #include <tuple>
 
+#include "absl/status/status.h"
 #include "absl/strings/str_join.h"
 #include "common/hash/hash.h"
 #include "common/log/log.h"
@@ -106,6 +107,11 @@ Settings::Settings(const WorkerConfig& running, Clock* clock)
       success_time_(clock->Now()) {}
 
 bool Settings::Reload(const absl::StatusOr<WorkerConfig>& read) {
+  log::Info("audit",
+            {{"who", "SIGHUP"},
+             {"what", "ReloadConfig"},
+             {"result", absl::StatusCodeToString(read.status().code())},
+             {"error", read.status().message()}});
   {
     MutexLock lock(&mu_);
     successful_ = read.ok();

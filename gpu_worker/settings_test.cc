@@ -91,8 +91,13 @@ TEST_F(SettingsTest, AFileWithErrorsChangesNothingAndShows) {
   EXPECT_THAT(logged, HasSubstr("configuration not reloaded"));
   EXPECT_THAT(logged, HasSubstr("w.yaml:3: bad"));
   EXPECT_THAT(Metrics(), HasSubstr("djinn_config_last_reload_successful 0\n"));
+  EXPECT_THAT(logged, HasSubstr("msg=audit who=SIGHUP what=ReloadConfig "
+                                "result=INVALID_ARGUMENT"));
   EXPECT_EQ(settings_.join_token(), "join");
+  testing::internal::CaptureStderr();
   EXPECT_TRUE(settings_.Reload(Running()));
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              HasSubstr("msg=audit who=SIGHUP what=ReloadConfig result=OK"));
   EXPECT_THAT(Metrics(), HasSubstr("djinn_config_last_reload_successful 1\n"));
 }
 

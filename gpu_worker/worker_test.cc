@@ -2,9 +2,6 @@
 // coordinator.
 #include "gpu_worker/worker.h"
 
-#include <unistd.h>
-
-#include <atomic>
 #include <memory>
 #include <string>
 #include <thread>
@@ -12,185 +9,23 @@
 
 #include "common/base/error.h"
 #include "common/hash/crc32c.h"
-#include "common/lease/testing/lease_authority.h"
-#include "common/net/bearer.h"
 #include "common/net/channel_pool.h"
 #include "common/net/grpc_status.h"
 #include "common/net/protocol_version.h"
 #include "common/net/tls.h"
 #include "djinn/v1/execution.grpc.pb.h"
-#include "djinn/v1/worker_registry.grpc.pb.h"
 #include "gpu_worker/device/fake/fake_device.h"
 #include "gpu_worker/device/fake/fake_graph.h"
 #include "gpu_worker/pull/grpc_peers.h"
 #include "gpu_worker/pull/offer_table.h"
 #include "gpu_worker/pull/shared_memory_peers.h"
 #include "gpu_worker/testing/test_client.h"
+#include "gpu_worker/worker_test_peers.h"
 #include "grpcpp/create_channel.h"
 #include "gtest/gtest.h"
 
 namespace djinn::worker {
 namespace {
-
-// Grants one lease and remembers what the worker has reported.
-class FakeCoordinator : public v1::WorkerRegistry::Service {
- public:
-  grpc::Status Synchronize(
-      grpc::ServerContext* context,
-      grpc::ServerReaderWriter<v1::DesiredState, v1::WorkerState>* stream)
-      override {
-    const absl::StatusOr<std::string> token = ExtractBearer(*context);
-    if (!token.ok() || *token != "join") {
-      return grpc::Status(grpc::StatusCode::UNAUTHENTICATED, "token");
-    }
-    v1::WorkerState state;
-    uint64_t revision = 0;
-    while (stream->Read(&state)) {
-      {
-        MutexLock lock(&mu);
-        Merge(state);
-        changed.SignalAll();
-      }
-      if (revision > 0) continue;
-      v1::DesiredState desired;
-      desired.set_revision(++revision);
-      v1::LeaseClaims claims = LeaseAuthority::Claims("l1", "s1", "t1");
-      if (has_run_deadline) {
-        claims.mutable_urgency()->mutable_run_deadline()->set_seconds(600);
-      }
-      const v1::SignedLease issue =
-          authority_.Issue(claims, state.worker_id(), state.incarnation());
-      authority_.List(issue, &desired);
-      {
-        MutexLock lock(&mu);
-        lease_token = issue.SerializeAsString();
-      }
-      stream->Write(desired);
-    }
-    return grpc::Status::OK;
-  }
-
-  template <typename Condition>
-  v1::WorkerState Wait(Condition condition) {
-    MutexLock lock(&mu);
-    for (int i = 0; i < 200 && !condition(last); ++i) {
-      changed.WaitWithTimeout(&mu, absl::Milliseconds(100));
-    }
-    EXPECT_TRUE(condition(last)) << last.ShortDebugString();
-    return last;
-  }
-
-  // Set it before a worker joins.
-  bool has_run_deadline = false;
-  Mutex mu;
-  CondVar changed;
-  v1::WorkerState last ABSL_GUARDED_BY(mu);
-  // The token of the lease granted last.
-  std::string lease_token ABSL_GUARDED_BY(mu);
-
- private:
-  // There is one lease, so the leases of a report replace the earlier ones.
-  void Merge(const v1::WorkerState& state) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
-    if (state.acknowledgement()) {
-      last.set_applied_revision(state.applied_revision());
-      return;
-    }
-    const v1::WorkerState before = last;
-    last = state;
-    if (!state.complete() && state.sessions().empty() &&
-        state.released_lease_ids().empty()) {
-      *last.mutable_sessions() = before.sessions();
-    }
-  }
-
-  LeaseAuthority authority_;
-};
-
-// The client's end with generated stubs, to which the raw frames must conform.
-class StubStream : public ClientStream {
- public:
-  StubStream(const std::string& address, v1::BulkHello hello)
-      : stub_(v1::Execution::NewStub(
-            grpc::CreateChannel(address, grpc::InsecureChannelCredentials()))),
-        hello_(std::move(hello)) {}
-  ~StubStream() override {
-    Close(absl::OkStatus());
-    if (control_reader_.joinable()) control_reader_.join();
-    // Bulk ended with Control, unless the worker never accepted it.
-    bulk_context_.TryCancel();
-    if (bulk_reader_.joinable()) bulk_reader_.join();
-  }
-  absl::string_view transport() const override { return "gRPC"; }
-  void Start(ClientStreamReceiver* receiver) override {
-    control_ = stub_->Control(&control_context_);
-    bulk_ = stub_->Bulk(&bulk_context_);
-    v1::BulkChunk first;
-    *first.mutable_hello() = hello_;
-    bulk_->Write(first);
-    bulk_reader_ = std::thread([this, receiver] {
-      v1::BulkChunk chunk;
-      while (bulk_->Read(&chunk)) {
-        EXPECT_EQ(chunk.crc32c(), Crc32c(chunk.payload()));
-        const absl::string_view piece = chunk.payload();
-        receiver->OnBulk(chunk.transfer_id(), chunk.offset(), {piece});
-      }
-      bulk_status = FromGrpcStatus(bulk_->Finish());
-    });
-    control_reader_ = std::thread([this, receiver] {
-      v1::ControlResponse response;
-      while (control_->Read(&response)) {
-        ++messages;
-        auto following = std::move(*response.mutable_following());
-        response.clear_following();
-        receiver->OnMessage(response);
-        for (const v1::ControlResponse& next : following) {
-          receiver->OnMessage(next);
-        }
-      }
-      receiver->OnClosed(FromGrpcStatus(control_->Finish()));
-    });
-  }
-  absl::Status Send(
-      std::shared_ptr<const v1::ControlRequest> message) override {
-    return control_->Write(*message) ? absl::OkStatus()
-                                     : absl::UnavailableError("broken");
-  }
-  absl::Status SendBulk(uint64_t transfer_id, uint64_t offset,
-                        SharedBytes payload) override {
-    v1::BulkChunk chunk;
-    chunk.set_transfer_id(transfer_id);
-    chunk.set_offset(offset);
-    chunk.set_crc32c(Crc32c(payload.bytes) ^ (corrupt ? 1 : 0));
-    chunk.set_payload(payload.bytes.data(), payload.bytes.size());
-    return bulk_->Write(chunk) ? absl::OkStatus()
-                               : absl::UnavailableError("broken");
-  }
-  void Close(absl::Status status) override {
-    if (status.ok()) {
-      if (!closed_) control_->WritesDone();
-      closed_ = true;
-    } else {
-      control_context_.TryCancel();
-    }
-  }
-
-  bool corrupt = false;
-  absl::Status bulk_status;
-  std::atomic<int> messages{0};  // on Control
-
- private:
-  const std::unique_ptr<v1::Execution::Stub> stub_;
-  const v1::BulkHello hello_;
-  bool closed_ = false;
-  grpc::ClientContext control_context_;
-  grpc::ClientContext bulk_context_;
-  std::unique_ptr<
-      grpc::ClientReaderWriter<v1::ControlRequest, v1::ControlResponse>>
-      control_;
-  std::unique_ptr<grpc::ClientReaderWriter<v1::BulkChunk, v1::BulkChunk>> bulk_;
-  std::thread control_reader_;
-  std::thread bulk_reader_;
-};
 
 class WorkerTest : public testing::TestWithParam<bool> {
  protected:
@@ -261,13 +96,7 @@ class WorkerTest : public testing::TestWithParam<bool> {
     auto client = std::make_unique<TestClient>(std::move(stream));
     v1::ClientHello hello = Hello();
     client->Hello(hello);
-    EXPECT_EQ(client
-                  ->WaitFor([](const v1::ControlResponse& r) {
-                    return r.has_hello();
-                  })
-                  .hello()
-                  .worker_id(),
-              "w0");
+    EXPECT_EQ(client->WaitHello().worker_id(), "w0");
     return client;
   }
 
@@ -286,6 +115,34 @@ class WorkerTest : public testing::TestWithParam<bool> {
     client->Release();
     client->WaitRead(last);
     return stream->messages - before;
+  }
+
+  std::unique_ptr<v1::Execution::Stub> Stub() const {
+    return v1::Execution::NewStub(grpc::CreateChannel(
+        worker_->address(), grpc::InsecureChannelCredentials()));
+  }
+  // Returns the request for an offer of the session's.
+  v1::PullRequest PullOf(const std::string& ticket, uint64_t size) const {
+    v1::PullRequest request;
+    request.set_session_id("s1");
+    request.set_ticket(ticket);
+    request.set_size_bytes(size);
+    request.set_worker_incarnation(incarnation_);
+    return request;
+  }
+  // Offers the value of a new storage, frees the storage, and returns the
+  // request for what was offered.
+  v1::PullRequest OfferNew(TestClient* client, uint64_t storage,
+                           const std::string& ticket, uint64_t size) {
+    client->Create(storage, size);
+    client->Offer(storage, ticket);
+    EXPECT_TRUE(client->WaitCompleted(client->Free({storage})));
+    return PullOf(ticket, size);
+  }
+  void WaitAllFree() {
+    coordinator_.Wait([](const v1::WorkerState& state) {
+      return state.free_bytes() == state.memory_bytes();
+    });
   }
 
   FakeCoordinator coordinator_;
@@ -444,11 +301,7 @@ TEST_P(WorkerTest, AnotherWorkerFetchesWhatWasOffered) {
   client->InstallTransfer(1, 1, bytes);
   EXPECT_TRUE(client->WaitDecision(1).send());
   client->SendBytes(1, bytes);
-  v1::PullRequest request;
-  request.set_session_id("s1");
-  request.set_ticket("0123456789abcdef");
-  request.set_size_bytes(bytes.size());
-  request.set_worker_incarnation(incarnation_);
+  v1::PullRequest request = PullOf("0123456789abcdef", bytes.size());
   // The pull comes before the offer.
   Pulled early;
   std::thread caller([&] { early = PullFrom(worker_->address(), request); });
@@ -506,12 +359,9 @@ TEST_P(WorkerTest, AnAnswerSaysWhereOthersOnTheMachineFetch) {
   peer.set_worker_id("w0");
   peer.set_incarnation(incarnation_);
   peer.set_address(worker_->address());
-  v1::PullRequest request;
-  request.set_session_id("s1");
-  request.set_size_bytes(bytes.size());
-  request.set_worker_incarnation(incarnation_);
   const auto fetch = [&](PeerConnector* peers, char ticket) {
-    request.set_ticket(std::string(OfferTable::kTicketBytes, ticket));
+    const v1::PullRequest request =
+        PullOf(std::string(OfferTable::kTicketBytes, ticket), bytes.size());
     client->Offer(1, request.ticket());
     BytesReceiver receiver;
     const auto received =
@@ -537,21 +387,13 @@ TEST_P(WorkerTest, AnAnswerSaysWhereOthersOnTheMachineFetch) {
 
 TEST_P(WorkerTest, ACallerThatGoesLetsGoOfWhatWasOffered) {
   std::unique_ptr<TestClient> client = Connect();
-  const uint64_t size = 48 << 20;
-  client->Create(1, size);
-  client->Offer(1, "0123456789abcdef");
-  EXPECT_TRUE(client->WaitCompleted(client->Free({1})));
+  const v1::PullRequest request =
+      OfferNew(client.get(), 1, "0123456789abcdef", 48 << 20);
   coordinator_.Wait([](const v1::WorkerState& state) {
     return state.free_bytes() < state.memory_bytes();
   });
-  v1::PullRequest request;
-  request.set_session_id("s1");
-  request.set_ticket("0123456789abcdef");
-  request.set_size_bytes(size);
-  request.set_worker_incarnation(incarnation_);
   {
-    const auto stub = v1::Execution::NewStub(grpc::CreateChannel(
-        worker_->address(), grpc::InsecureChannelCredentials()));
+    const auto stub = Stub();
     grpc::ClientContext context;
     const auto call = stub->Pull(&context, request);
     v1::PullResponse response;
@@ -561,9 +403,7 @@ TEST_P(WorkerTest, ACallerThatGoesLetsGoOfWhatWasOffered) {
     }
     EXPECT_FALSE(call->Finish().ok());
   }
-  coordinator_.Wait([](const v1::WorkerState& state) {
-    return state.free_bytes() == state.memory_bytes();
-  });
+  WaitAllFree();
 }
 
 TEST_P(WorkerTest, WhatIsHeldForAnotherFetchComesAllTheSame) {
@@ -571,21 +411,11 @@ TEST_P(WorkerTest, WhatIsHeldForAnotherFetchComesAllTheSame) {
   coordinator_.has_run_deadline = true;
   StartWorker(absl::Seconds(30));
   std::unique_ptr<TestClient> client = Connect();
-  v1::PullRequest request;
-  request.set_session_id("s1");
-  request.set_ticket("0123456789abcdef");
-  request.set_size_bytes(48 << 20);
-  request.set_worker_incarnation(incarnation_);
-  client->Create(1, request.size_bytes());
-  client->Offer(1, request.ticket());
-  v1::PullRequest second = request;
-  second.set_ticket("fedcba9876543210");
-  second.set_size_bytes(1 << 20);
-  client->Create(2, second.size_bytes());
-  client->Offer(2, second.ticket());
-  EXPECT_TRUE(client->WaitCompleted(client->Free({1, 2})));
-  const auto stub = v1::Execution::NewStub(grpc::CreateChannel(
-      worker_->address(), grpc::InsecureChannelCredentials()));
+  const v1::PullRequest request =
+      OfferNew(client.get(), 1, "0123456789abcdef", 48 << 20);
+  const v1::PullRequest second =
+      OfferNew(client.get(), 2, "fedcba9876543210", 1 << 20);
+  const auto stub = Stub();
   grpc::ClientContext context;
   const auto call = stub->Pull(&context, request);
   v1::PullResponse response;
@@ -605,35 +435,24 @@ TEST_P(WorkerTest, WhatIsHeldForAnotherFetchComesAllTheSame) {
 TEST_P(WorkerTest, ACallerThatTakesNothingIsCutOff) {
   StartWorker(absl::Milliseconds(300));
   std::unique_ptr<TestClient> client = Connect();
-  const uint64_t size = 48 << 20;
-  client->Create(1, size);
-  client->Offer(1, "0123456789abcdef");
-  EXPECT_TRUE(client->WaitCompleted(client->Free({1})));
+  const v1::PullRequest request =
+      OfferNew(client.get(), 1, "0123456789abcdef", 48 << 20);
   coordinator_.Wait([](const v1::WorkerState& state) {
     return state.free_bytes() < state.memory_bytes();
   });
-  v1::PullRequest request;
-  request.set_session_id("s1");
-  request.set_ticket("0123456789abcdef");
-  request.set_size_bytes(size);
-  request.set_worker_incarnation(incarnation_);
-  const auto stub = v1::Execution::NewStub(grpc::CreateChannel(
-      worker_->address(), grpc::InsecureChannelCredentials()));
+  const auto stub = Stub();
   grpc::ClientContext context;
   const auto call = stub->Pull(&context, request);
   v1::PullResponse response;
   EXPECT_TRUE(call->Read(&response));
-  coordinator_.Wait([](const v1::WorkerState& state) {
-    return state.free_bytes() == state.memory_bytes();
-  });
+  WaitAllFree();
   while (call->Read(&response)) {
   }
   EXPECT_EQ(call->Finish().error_code(), grpc::StatusCode::CANCELLED);
 }
 
 TEST_P(WorkerTest, EightBulkCallsOfALeaseWaitAndNoStranger) {
-  const auto stub = v1::Execution::NewStub(grpc::CreateChannel(
-      worker_->address(), grpc::InsecureChannelCredentials()));
+  const auto stub = Stub();
   // Returns the status of a Bulk call that no Control call takes.
   const auto call = [&stub](const std::string& token) {
     grpc::ClientContext context;

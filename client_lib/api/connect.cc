@@ -242,9 +242,12 @@ absl::StatusOr<std::shared_ptr<Session>> Open(const ConnectOptions& options) {
                             options.insecure));
   DJINN_ASSIGN_OR_RETURN(v1::Urgency asked, ToProto(options.urgency));
   const auto urgency = std::make_shared<SessionUrgency>(std::move(asked));
-  DJINN_ASSIGN_OR_RETURN(std::unique_ptr<CoordinatorLink> link,
-                         MakeGrpcCoordinatorLink(coordinator, token, security,
-                                                 urgency, std::move(policy)));
+  DJINN_ASSIGN_OR_RETURN(
+      std::unique_ptr<CoordinatorLink> link,
+      MakeGrpcCoordinatorLink(coordinator, token,
+                              {.security = security,
+                               .urgency = urgency,
+                               .placement_policy = std::move(policy)}));
   std::unique_ptr<WorkerConnector> connector = MakeGrpcWorkerConnector(
       security.WithServerName(tls.worker_server_name),
       std::max(options.bulk_channels, 1), WorkerChannels(), silence);

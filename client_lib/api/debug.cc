@@ -1,6 +1,5 @@
 #include "djinn/debug.h"
 
-#include "client_lib/capture/inference/shape_breaker.h"
 #include "client_lib/session/model/debug_flags.h"
 
 namespace djinn {
@@ -25,10 +24,6 @@ void SetDebugLevel(DebugLevel level) {
 
 void SetCallSites(bool on) {
   debug::Set(debug::kCallSites, on ? debug::kCallSites : 0);
-}
-
-void SetShapeInferenceLimits(const ShapeInferenceLimits& limits) {
-  capture::ShapeBreaker::Global().SetLimits(limits.time, limits.failures);
 }
 
 }  // namespace djinn

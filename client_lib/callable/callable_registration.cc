@@ -1,18 +1,14 @@
 #include "client_lib/callable/callable_registration.h"
 
 #include <ATen/SequenceNumber.h>
-#include <c10/core/InferenceMode.h>
-#include <c10/core/ScalarTypeToTypeMeta.h>
 
 #include <algorithm>
 #include <cstring>
-#include <optional>
 #include <string>
 #include <variant>
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
-#include "client_lib/capture/device/lane.h"
 #include "client_lib/capture/device/remote_generator.h"
 #include "client_lib/capture/device/remote_tensor.h"
 #include "client_lib/session/model/call_sites.h"
@@ -66,130 +62,10 @@ bool SameParts(const CapturedPart& a, const CapturedPart& b,
                     same_value);
 }
 
-at::Tensor MakeTensor(const TensorPlan& plan, const Tensors& arguments,
-                      const Tensors& parameters,
-                      const std::vector<c10::Storage>& created) {
-  const at::Tensor* base = nullptr;
-  switch (plan.kind) {
-    case TensorPlan::Kind::kUndefined:
-      return at::Tensor();
-    case TensorPlan::Kind::kArgument:
-      return arguments[plan.index];
-    case TensorPlan::Kind::kParameter:
-      return parameters[plan.index];
-    case TensorPlan::Kind::kOnArgument:
-      base = &arguments[plan.index];
-      break;
-    case TensorPlan::Kind::kOnParameter:
-      base = &parameters[plan.index];
-      break;
-    case TensorPlan::Kind::kCreated:
-      break;
-  }
-  if (plan.is_detached) {
-    TensorPlan attached = plan;
-    attached.is_detached = false;
-    const at::Tensor tensor =
-        MakeTensor(attached, arguments, parameters, created);
-    const c10::InferenceMode outside(false);
-    return tensor.detach();
-  }
-  std::optional<c10::InferenceMode> mode;
-  if (plan.is_inference != c10::InferenceMode::is_enabled()) {
-    mode.emplace(plan.is_inference);
-  }
-  at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
-      c10::Storage(base != nullptr ? base->storage() : created[plan.index]),
-      c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
-      c10::scalarTypeToTypeMeta(plan.data_type));
-  c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
-  impl->set_sizes_and_strides(plan.sizes, plan.strides, plan.offset);
-  // A view has its base's version, so that autograd sees that a saved view was
-  // written.
-  if (base != nullptr && !tensor.is_inference() && !base->is_inference()) {
-    impl->set_version_counter(base->unsafeGetTensorImpl()->version_counter());
-  }
-  return tensor;
-}
-
-// Raises the version as an in-place operator does, so that autograd detects
-// that a saved tensor has changed.
-void BumpVersion(const at::Tensor& tensor) {
-  c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
-  if (impl->version_counter().enabled()) impl->bump_version();
-}
-
-const RemoteGenerator& GeneratorOf(const VirtualDevice& device) {
-  return static_cast<const RemoteGenerator&>(
-      *DefaultRemoteGenerator(static_cast<c10::DeviceIndex>(device.index()))
-           .unsafeGetGeneratorImpl());
-}
-
-// Holds the program's own handles of the storages that a captured graph names,
-// so that none of these storages is released while the graph is bound to new
-// inputs.
-class Pins {
- public:
-  // Returns false if they are not the storages that the graph captured.
-  bool Hold(const CallableRegistration& registration,
-            const Tensors& parameters) {
-    const std::vector<StoragePtr>& captured = registration.captured_graph->kept;
-    for (size_t i = 0; i < captured.size(); ++i) {
-      const CallableRegistration::Captured& source = registration.captured[i];
-      if (source.source == CallableRegistration::Captured::Source::kGenerator) {
-        // This sends the generator's last seed or state.
-        generator_ = GeneratorOf(*registration.device)
-                         .StorageOn(registration.device, CurrentLane());
-        if (generator_.get() != captured[i].get()) return false;
-        continue;
-      }
-      const bool gradient =
-          source.source == CallableRegistration::Captured::Source::kGradient;
-      const at::Tensor& parameter = parameters[source.parameter];
-      const at::Tensor tensor = gradient ? parameter.grad() : parameter;
-      if (!HoldStorage(tensor, captured[i].get())) return false;
-    }
-    return true;
-  }
-
-  bool HoldStorage(const at::Tensor& tensor, const RemoteStorage* expected) {
-    if (!IsRemote(tensor) || !tensor.has_storage()) return false;
-    storages_.push_back(tensor.storage());
-    return StorageOf(storages_.back()) == expected;
-  }
-
- private:
-  std::vector<c10::Storage> storages_;
-  StoragePtr generator_;
-};
-
 const RemoteStorage* StorageOfGradient(const at::Tensor& parameter) {
   const at::Tensor& gradient = parameter.grad();
   return IsRemote(gradient) && gradient.has_storage() ? StorageOf(gradient)
                                                       : nullptr;
-}
-
-// Returns whether the captured graph can run on the storages of these arguments
-// and gradients.
-bool Fits(const CallableRegistration& registration, const Tensors& arguments,
-          const Tensors& parameters, Pins* pins,
-          std::vector<RemoteStorage*>* inputs) {
-  const auto fits = [&](const at::Tensor& tensor) {
-    if (!IsRemote(tensor) || !tensor.has_storage()) return false;
-    RemoteStorage* const storage = StorageOf(tensor);
-    const RemoteStorage* const same = registration.inputs[inputs->size()].get();
-    if (same != nullptr && same != storage) return false;
-    if (registration.captured_storages.contains(storage)) return false;
-    inputs->push_back(storage);
-    return pins->HoldStorage(tensor, storage);
-  };
-  for (const uint32_t argument : registration.input_arguments) {
-    if (!fits(arguments[argument])) return false;
-  }
-  for (const uint32_t parameter : registration.input_gradients) {
-    if (!fits(parameters[parameter].grad())) return false;
-  }
-  return true;
 }
 
 bool Names(const srg::TensorListEntry& entry, uint32_t slot) {
@@ -372,7 +248,7 @@ absl::Status Complete(const CapturedCall& ended,
   }
   StoragePtr generator;
   if (draws) {
-    generator = GeneratorOf(*ended.device).StorageOn(ended.device, ended.lane);
+    generator = SendGenerator(ended.device, ended.lane);
   }
   for (uint32_t i = 0; i < captured_graph.kept.size(); ++i) {
     absl::StatusOr<CallableRegistration::Captured> source =
@@ -409,14 +285,6 @@ absl::Status Complete(const CapturedCall& ended,
   return absl::OkStatus();
 }
 
-// Sets the thread's count of autograd nodes to its value after the captured
-// call. A backward pass processes ready nodes in the order of their numbers,
-// and each thread numbers its own nodes. If several threads built a graph, the
-// order of a sum depends on these counts.
-void NumberNodes(uint64_t count) {
-  for (; count > 0; --count) at::sequence_number::get_and_increment();
-}
-
 }  // namespace
 
 std::vector<uint32_t> GradientInputs(const CallableRegistration& before,
@@ -436,9 +304,39 @@ std::vector<uint32_t> GradientInputs(const CallableRegistration& before,
   return gradients;
 }
 
-void SendGenerator(const std::shared_ptr<VirtualDevice>& device,
-                   uint32_t lane) {
-  GeneratorOf(*device).StorageOn(device, lane);
+std::vector<StoragePtr> CapturedOf(const CallableRegistration& registration) {
+  std::vector<StoragePtr> captured;
+  for (size_t i = 0; i < registration.captured.size(); ++i) {
+    const StoragePtr& storage = registration.captured_graph->kept[i];
+    if (registration.captured[i].source !=
+            CallableRegistration::Captured::Source::kGenerator &&
+        !storage->dead()) {
+      captured.push_back(storage);
+    }
+  }
+  return captured;
+}
+
+size_t BytesOf(const CapturedGraph& captured_graph) {
+  size_t bytes = sizeof(captured_graph);
+  for (const CapturedPart& part : captured_graph.parts) {
+    bytes += part.key.size() +
+             part.slots.size() * (sizeof(part.slots[0]) + sizeof(srg::Slot));
+    for (const srg::Node& node : part.graph.nodes) {
+      bytes += sizeof(node) + node.arguments.size() * sizeof(srg::Argument) +
+               node.results.size() * sizeof(srg::Result);
+    }
+  }
+  return bytes;
+}
+
+StoragePtr SendGenerator(const std::shared_ptr<VirtualDevice>& device,
+                         uint32_t lane) {
+  const at::Generator generator =
+      DefaultRemoteGenerator(static_cast<c10::DeviceIndex>(device->index()));
+  return static_cast<const RemoteGenerator&>(
+             *generator.unsafeGetGeneratorImpl())
+      .StorageOn(device, lane);
 }
 
 absl::StatusOr<std::shared_ptr<CallableRegistration>> Register(
@@ -555,51 +453,6 @@ std::shared_ptr<const CapturedNumbers> ReplaceNumbers(
     ++place;
   });
   return numbers;
-}
-
-absl::StatusOr<Tensors> ReplayCall(
-    const CallableRegistration& registration, const Tensors& arguments,
-    const Tensors& parameters, std::shared_ptr<const CapturedNumbers> numbers) {
-  Pins pins;
-  std::vector<RemoteStorage*> inputs;
-  if (!pins.Hold(registration, parameters) ||
-      !Fits(registration, arguments, parameters, &pins, &inputs)) {
-    return MakeError(absl::StatusCode::kFailedPrecondition, "STALE_RECORDING",
-                     "the call uses other storages than the captured one");
-  }
-  absl::StatusOr<std::vector<StoragePtr>> created =
-      registration.device->graphs().Replay(CurrentLane(),
-                                           registration.captured_graph, inputs,
-                                           std::move(numbers));
-  if (!created.ok()) return created.status();
-  std::vector<c10::Storage> storages;
-  storages.reserve(created->size());
-  for (size_t i = 0; i < created->size(); ++i) {
-    storages.push_back(
-        WrapStorage(std::move((*created)[i]),
-                    registration.captured_graph->output_bytes[i]));
-  }
-  Tensors outputs;
-  outputs.reserve(registration.outputs.size());
-  for (const TensorPlan& plan : registration.outputs) {
-    outputs.push_back(MakeTensor(plan, arguments, parameters, storages));
-  }
-  // This precedes replacing the gradients.
-  for (const uint32_t i : registration.written_gradients) {
-    BumpVersion(parameters[i].grad());
-  }
-  for (const auto& [parameter, plan] : registration.gradients) {
-    parameters[parameter].mutable_grad() =
-        MakeTensor(plan, arguments, parameters, storages);
-  }
-  for (const uint32_t i : registration.written_arguments) {
-    BumpVersion(arguments[i]);
-  }
-  for (const uint32_t i : registration.written_parameters) {
-    BumpVersion(parameters[i]);
-  }
-  NumberNodes(registration.nodes);
-  return outputs;
 }
 
 }  // namespace djinn::capture

@@ -115,10 +115,19 @@ struct CapturedCall {
 std::vector<uint32_t> GradientInputs(const CallableRegistration& before,
                                      const std::vector<at::Tensor>& parameters);
 
-// Sends the seed or state that the program set last in the device's generator.
-// A capture that met it would be refused, because a replay would not send it a
-// second time; a replay sends what is set then. Throws djinn::Error.
-void SendGenerator(const std::shared_ptr<VirtualDevice>& device, uint32_t lane);
+// Returns the live storages that the graph captured, except generators, which
+// belong to no callable.
+std::vector<StoragePtr> CapturedOf(const CallableRegistration& registration);
+
+// Returns the approximate memory of the captured graph.
+size_t BytesOf(const CapturedGraph& captured_graph);
+
+// Sends the seed or state that the program set last in the device's generator,
+// and returns the generator's storage. A capture that met it would be refused,
+// because a replay would not send it a second time; a replay sends what is set
+// then. Throws djinn::Error.
+StoragePtr SendGenerator(const std::shared_ptr<VirtualDevice>& device,
+                         uint32_t lane);
 
 // Ends the capture, even if it fails. Returns FailedPrecondition
 // (NOT_REGISTRABLE), with a human-readable reason, if the call cannot be

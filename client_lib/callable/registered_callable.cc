@@ -41,21 +41,6 @@ constexpr uint64_t kCallsPerRareCapture = 256;
 // The call that this thread captures, or null.
 thread_local CapturedCall* capturing = nullptr;
 
-// Returns the live storages that the graph captured, except generators, which
-// belong to no callable.
-std::vector<StoragePtr> CapturedOf(const CallableRegistration& registration) {
-  std::vector<StoragePtr> captured;
-  for (size_t i = 0; i < registration.captured.size(); ++i) {
-    const StoragePtr& storage = registration.captured_graph->kept[i];
-    if (registration.captured[i].source !=
-            CallableRegistration::Captured::Source::kGenerator &&
-        !storage->dead()) {
-      captured.push_back(storage);
-    }
-  }
-  return captured;
-}
-
 // Clears autocast's cache of cast parameters, which otherwise lives until the
 // outermost autocast block ends. A cast from before the capture would be an
 // unknown tensor, and a cast from within the capture would outlive the call.
@@ -68,20 +53,6 @@ void ClearCastCache() {
       at::autocast::is_autocast_enabled(c10::DeviceType::PrivateUse1)) {
     at::autocast::clear_cache();
   }
-}
-
-// Returns the approximate memory of the captured graph.
-size_t BytesOf(const CapturedGraph& captured_graph) {
-  size_t bytes = sizeof(captured_graph);
-  for (const CapturedPart& part : captured_graph.parts) {
-    bytes += part.key.size() +
-             part.slots.size() * (sizeof(part.slots[0]) + sizeof(srg::Slot));
-    for (const srg::Node& node : part.graph.nodes) {
-      bytes += sizeof(node) + node.arguments.size() * sizeof(srg::Argument) +
-               node.results.size() * sizeof(srg::Result);
-    }
-  }
-  return bytes;
 }
 
 }  // namespace
@@ -392,7 +363,8 @@ class RegisteredCallable::Impl {
             entry.registration->device != registration->device) {
           continue;
         }
-        absl::c_move(CapturedOf(*entry.registration), std::back_inserter(all));
+        absl::c_move(capture::CapturedOf(*entry.registration),
+                     std::back_inserter(all));
       }
     }
     const auto before = [](const StoragePtr& a, const StoragePtr& b) {
@@ -405,7 +377,7 @@ class RegisteredCallable::Impl {
     all.erase(std::unique(all.begin(), all.end(), same), all.end());
     const bool admitted =
         models_.Admit(capture::CurrentLane(), registration->device,
-                      CapturedOf(*registration), std::move(all));
+                      capture::CapturedOf(*registration), std::move(all));
     MutexLock lock(&mu_);
     const auto found = entries_.find(guard);
     // Another thread may have captured the call again.
@@ -432,7 +404,8 @@ class RegisteredCallable::Impl {
                 const std::shared_ptr<CallableRegistration>& registration,
                 bool numbers_vary) {
     MutexLock lock(&mu_);
-    Entry& entry = FindOrAdd(guard, BytesOf(*registration->captured_graph));
+    Entry& entry =
+        FindOrAdd(guard, capture::BytesOf(*registration->captured_graph));
     const CallableRegistration* const before = entry.registration.get();
     if (kind_ == Kind::kGraph) {
       registration->confirmed = true;

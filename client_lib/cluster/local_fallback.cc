@@ -589,8 +589,8 @@ LocalClusterStarter(int worker_threads) {
     LocalCluster cluster;
     DJINN_ASSIGN_OR_RETURN(
         cluster.link,
-        MakeGrpcCoordinatorLink(processes->coordinator_address(), token, {},
-                                nullptr, "", session_id));
+        MakeGrpcCoordinatorLink(processes->coordinator_address(), token,
+                                {.session_id = session_id}));
     cluster.connector = MakeSharedMemoryConnector(MakeGrpcWorkerConnector());
     cluster.processes = std::move(processes);
     return cluster;

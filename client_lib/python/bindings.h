@@ -13,6 +13,16 @@
 
 namespace djinn::python {
 
+// Returns whether the interpreter is gone or ends. It then grants the GIL to no
+// other thread. Needs no GIL.
+inline bool InterpreterEnds() {
+#if PY_VERSION_HEX >= 0x030D0000
+  return !Py_IsInitialized() || Py_IsFinalizing();
+#else
+  return !Py_IsInitialized() || _Py_IsFinalizing();
+#endif
+}
+
 // Converts every djinn::Error that a PyTorch call throws in this process to a
 // Python exception. Python's `set_error_factory` sets the exceptions' class.
 void BindErrors(pybind11::module_& module);
@@ -34,7 +44,7 @@ void BindUrgency(pybind11::module_& module);
 // Returns the priority of a name. Throws ValueError for an unknown one.
 Priority PriorityNamed(const std::string& name);
 
-// Adds the submodule `places` for djinn/_watch.py. Before each call of a
+// Adds the submodule `places` for djinn/_registered/watch.py. Before each call of a
 // registered callable, it compares thousands of attributes and items on which
 // the callable depends with their former contents. The lists and tuples passed
 // to its functions must not change during a call; the objects that they name

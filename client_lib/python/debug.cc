@@ -45,7 +45,7 @@ std::string TextOf(PyObject* text) {
 // "model.py:12 in Net.forward". Takes the GIL, which PyTorch's bindings have
 // released.
 std::string ProgramLine() {
-  if (!Py_IsInitialized() || _Py_IsFinalizing()) return "";
+  if (InterpreterEnds()) return "";
   const py::gil_scoped_acquire acquire;
   auto frame = py::reinterpret_steal<py::object>(
       reinterpret_cast<PyObject*>(PyThreadState_GetFrame(PyThreadState_Get())));
@@ -54,10 +54,15 @@ std::string ProgramLine() {
     const auto code = py::reinterpret_steal<py::object>(
         reinterpret_cast<PyObject*>(PyFrame_GetCode(raw)));
     const auto* fields = reinterpret_cast<PyCodeObject*>(code.ptr());
+#if PY_VERSION_HEX >= 0x030B0000
+    PyObject* const name = fields->co_qualname;
+#else
+    PyObject* const name = fields->co_name;
+#endif
     const std::string file = TextOf(fields->co_filename);
     if (!IsLibrary(file)) {
       return absl::StrCat(file, ":", PyFrame_GetLineNumber(raw), " in ",
-                          TextOf(fields->co_qualname));
+                          TextOf(name));
     }
     frame = py::reinterpret_steal<py::object>(
         reinterpret_cast<PyObject*>(PyFrame_GetBack(raw)));
@@ -119,9 +124,6 @@ void BindDebug(py::module_& module) {
     return *std::move(json);
   });
   module.def("exchange_module_path", &ExchangeModulePath);
-  module.def("set_shape_inference_limits", [](double time, int failures) {
-    SetShapeInferenceLimits({absl::Seconds(time), failures});
-  });
 }
 
 }  // namespace djinn::python

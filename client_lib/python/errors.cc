@@ -25,7 +25,7 @@ PyObject* factory = nullptr;
 // bindings have released the GIL, and raise the error_already_set in their
 // caller. An interpreter that is ending grants the GIL to no other thread.
 void Translate(const Error& error) {
-  if (factory == nullptr || !Py_IsInitialized() || _Py_IsFinalizing()) return;
+  if (factory == nullptr || InterpreterEnds()) return;
   const py::gil_scoped_acquire acquire;
   Raise(error);
 }

@@ -93,7 +93,7 @@ PyObject* progress = nullptr;
 
 // Runs on the uploading thread, where PyTorch's bindings have released the GIL.
 void ReportProgress(uint64_t done, uint64_t total) {
-  if (!Py_IsInitialized() || _Py_IsFinalizing()) return;
+  if (InterpreterEnds()) return;
   const py::gil_scoped_acquire acquire;
   if (progress == nullptr) return;
   const auto callback = py::reinterpret_borrow<py::object>(progress);

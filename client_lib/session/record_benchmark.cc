@@ -13,8 +13,7 @@ namespace {
 // result, which is released in the next iteration, as in inference.
 void BM_RecordLoop(benchmark::State& state) {
   FakeCluster cluster;
-  const auto session = cluster.Open();
-  const auto device = *session->Device(0);
+  const auto [session, device] = cluster.OpenDevice();
   const StoragePtr weight = device->NewStorage(1024);
   StoragePtr value = device->NewStorage(1024);
   const int length = static_cast<int>(state.range(0));

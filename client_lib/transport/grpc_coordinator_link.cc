@@ -1,25 +1,19 @@
 #include "client_lib/transport/grpc_coordinator_link.h"
 
 #include <algorithm>
-#include <deque>
-#include <map>
 #include <optional>
 #include <thread>
 #include <utility>
 
-#include "absl/algorithm/container.h"
-#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "client_lib/session/model/remedies.h"
 #include "client_lib/session/model/wait.h"
-#include "client_lib/transport/graph_queue.h"
+#include "client_lib/transport/coordinator_outbox.h"
 #include "common/base/error.h"
 #include "common/base/mutex.h"
-#include "common/base/proto_duration.h"
 #include "common/base/random.h"
-#include "common/base/retry_after.h"
 #include "common/base/status_macros.h"
 #include "common/lease/leader_term.h"
 #include "common/log/log.h"
@@ -37,12 +31,6 @@ namespace {
 
 constexpr char kMethod[] = "/djinn.v1.Session/Attach";
 
-// Limit on reports that wait to be sent.
-constexpr size_t kMaxReports = 64;
-// Limit on returned leases that the link sends once more after it attaches:
-// several for each virtual device.
-constexpr size_t kMaxReturnedLeases = 256;
-
 constexpr absl::Duration kMinBackoff = absl::Milliseconds(50);
 constexpr absl::Duration kMaxBackoff = absl::Seconds(2);
 // Another coordinator may lead within seconds of a failure.
@@ -51,37 +39,26 @@ constexpr absl::Duration kMaxElectedBackoff = absl::Milliseconds(300);
 // connection is still wanted.
 constexpr absl::Duration kConnectingSlice = absl::Milliseconds(50);
 
-bool IsReport(const v1::SessionRequest& request) {
-  return request.has_recovered() || request.has_checkpoint() ||
-         request.has_lineage();
-}
-
 class GrpcCoordinatorLink : public CoordinatorLink {
  public:
   GrpcCoordinatorLink(std::unique_ptr<CoordinatorChannels> channels,
                       std::string address, std::string token,
-                      const ChannelSecurity& security,
-                      std::shared_ptr<SessionUrgency> urgency,
-                      std::string placement_policy, std::string session_id)
+                      CoordinatorLinkOptions options)
       : channels_(std::move(channels)),
         address_(std::move(address)),
         token_(std::move(token)),
-        security_(security),
-        urgency_(std::move(urgency)),
-        placement_policy_(std::move(placement_policy)),
-        session_id_(std::move(session_id)) {}
+        options_(std::move(options)) {}
 
   ~GrpcCoordinatorLink() override {
     (void)Close(absl::ZeroDuration());
     MutexLock lock(&mu_);
-    if (graphs_.dropped() > 0) {
+    if (outbox_.graphs().dropped() > 0) {
       log::Warning("graphs did not reach the coordinator",
-                   {{"count", graphs_.dropped()}});
+                   {{"count", outbox_.graphs().dropped()}});
     }
-    const uint64_t lost_reports = dropped_reports_ + reports_.size();
-    if (lost_reports > 0) {
+    if (outbox_.lost_reports() > 0) {
       log::Warning("reports did not reach the coordinator",
-                   {{"count", lost_reports}});
+                   {{"count", outbox_.lost_reports()}});
     }
   }
 
@@ -100,20 +77,6 @@ class GrpcCoordinatorLink : public CoordinatorLink {
   absl::Status Close(absl::Duration timeout) override;
 
  private:
-  struct Migrated {
-    v1::MigrationOutcome outcome;
-    bool sent = false;  // on the present stream
-  };
-  struct Returned {
-    v1::LeaseReturn lease;
-    bool sent = false;  // on the present stream
-  };
-  struct LeaseWait {
-    v1::LeaseRequest request;
-    bool sent = false;  // on the present stream
-    std::optional<absl::StatusOr<v1::LeaseGranted>> result;
-  };
-
   // Runs on the attaching thread.
   void KeepAttached();
   // Returns when the stream ended. Sets `attached` if the session was attached.
@@ -125,10 +88,6 @@ class GrpcCoordinatorLink : public CoordinatorLink {
   absl::Status CheckOpened(const v1::SessionResponse& response)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void OnResponse(v1::SessionResponse response);
-  // Takes a grant or a refusal.
-  void OnLeaseAnswer(v1::SessionResponse response);
-  void GiveBack(const std::string& lease_id, bool unreachable)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Returns true when the link must end.
   bool OnDetached(const absl::Status& status);
   // Pauses, unless the next address is to be tried at once, and returns true
@@ -137,8 +96,6 @@ class GrpcCoordinatorLink : public CoordinatorLink {
 
   // Runs on the writing thread.
   void WriteRequests();
-  // Queues a report again whose write did not begin.
-  void KeepReport(v1::SessionRequest report) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Returns the next message for the present stream.
   std::optional<v1::SessionRequest> NextRequest()
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -147,11 +104,7 @@ class GrpcCoordinatorLink : public CoordinatorLink {
   // All addresses, as the program gave them.
   const std::string address_;
   const std::string token_;
-  const ChannelSecurity security_;
-  const std::shared_ptr<SessionUrgency> urgency_;
-  const std::string placement_policy_;
-  // The session that the link attaches to first; empty: it opens one.
-  const std::string session_id_;
+  const CoordinatorLinkOptions options_;
   LeaderTerm term_;
   std::string program_;
   CoordinatorEvents* events_ = nullptr;
@@ -172,23 +125,7 @@ class GrpcCoordinatorLink : public CoordinatorLink {
   bool refused_ ABSL_GUARDED_BY(mu_) = false;
   // The error that was logged last as the reason why the session cannot attach.
   absl::Status logged_ ABSL_GUARDED_BY(mu_);
-  // Lease requests by virtual device and member.
-  std::map<std::pair<uint32_t, uint32_t>, LeaseWait*> leases_
-      ABSL_GUARDED_BY(mu_);
-  // Ids of leases that were granted to the session and have not ended.
-  absl::flat_hash_set<std::string> held_leases_ ABSL_GUARDED_BY(mu_);
-  // Returned leases, the newest last.
-  std::deque<Returned> returned_ ABSL_GUARDED_BY(mu_);
-  // The outcome of the last migration, by virtual device.
-  std::map<uint32_t, Migrated> migrated_ ABSL_GUARDED_BY(mu_);
-  // The version of the session's priority that the coordinator received.
-  uint64_t told_urgency_ ABSL_GUARDED_BY(mu_) = 0;
-  // Reports for operators, the newest last.
-  std::deque<v1::SessionRequest> reports_ ABSL_GUARDED_BY(mu_);
-  // Counts reports that newer ones displaced. The link logs it at its end.
-  uint64_t dropped_reports_ ABSL_GUARDED_BY(mu_) = 0;
-  // Graphs with their notes.
-  GraphQueue graphs_ ABSL_GUARDED_BY(mu_);
+  CoordinatorOutbox outbox_ ABSL_GUARDED_BY(mu_);
   bool requests_cancelled_ ABSL_GUARDED_BY(mu_) = false;
   bool closing_ ABSL_GUARDED_BY(mu_) = false;  // send the farewell, then end
   bool farewell_said_ ABSL_GUARDED_BY(mu_) = false;
@@ -204,7 +141,7 @@ absl::StatusOr<CoordinatorLink::Opened> GrpcCoordinatorLink::Open(
     CoordinatorEvents* events) {
   program_ = program;
   events_ = events;
-  urgency_->Listen([this] {
+  options_.urgency->Listen([this] {
     MutexLock lock(&mu_);
     changed_.SignalAll();
   });
@@ -234,17 +171,16 @@ absl::StatusOr<CoordinatorLink::Opened> GrpcCoordinatorLink::Open(
 absl::StatusOr<v1::LeaseGranted> GrpcCoordinatorLink::RequestLease(
     v1::LeaseRequest request, absl::Duration timeout) {
   const Deadline deadline(timeout);
-  LeaseWait wait;
+  CoordinatorOutbox::LeaseWait wait;
   wait.request = std::move(request);
-  const std::pair device(wait.request.virtual_device(), wait.request.member());
   MutexLock lock(&mu_);
-  leases_[device] = &wait;
+  outbox_.Request(&wait);
   changed_.SignalAll();
   while (!wait.result.has_value() && !requests_cancelled_ && !refused_ &&
          !deadline.passed()) {
     WaitUntil(&changed_, &mu_, deadline);
   }
-  leases_.erase(device);
+  outbox_.Forget(wait);
   if (wait.result.has_value()) return *std::move(wait.result);
   if (requests_cancelled_) return absl::CancelledError("the session closes");
   if (refused_) return last_error_;
@@ -260,21 +196,7 @@ absl::StatusOr<v1::LeaseGranted> GrpcCoordinatorLink::RequestLease(
 void GrpcCoordinatorLink::ReturnLease(const std::string& lease_id,
                                       bool unreachable) {
   MutexLock lock(&mu_);
-  // Does nothing if the coordinator has ended the lease.
-  if (held_leases_.erase(lease_id) > 0) GiveBack(lease_id, unreachable);
-}
-
-void GrpcCoordinatorLink::GiveBack(const std::string& lease_id,
-                                   bool unreachable) {
-  if (returned_.size() == kMaxReturnedLeases) {
-    // Prefers to drop a lease whose return the coordinator has received.
-    const auto told = absl::c_find_if(
-        returned_, [](const Returned& returned) { return returned.sent; });
-    returned_.erase(told == returned_.end() ? returned_.begin() : told);
-  }
-  v1::LeaseReturn& lease = returned_.emplace_back().lease;
-  lease.set_lease_id(lease_id);
-  lease.set_unreachable(unreachable);
+  outbox_.ReturnLease(lease_id, unreachable);
   changed_.SignalAll();
 }
 
@@ -290,12 +212,12 @@ void GrpcCoordinatorLink::SendGraph(v1::Graph graph, v1::GraphNotes notes,
   {
     MutexLock lock(&mu_);
     if (refused_) return;
-    if (graphs_.Push(std::move(request), bytes)) {
+    if (outbox_.graphs().Push(std::move(request), bytes)) {
       changed_.SignalAll();
       return;
     }
     // The link logs their number at its end.
-    if (graphs_.dropped() > 1) return;
+    if (outbox_.graphs().dropped() > 1) return;
   }
   log::Warning("graphs are not sent to the coordinator: too many wait",
                {{"coordinator", address_}, {"bytes", bytes}});
@@ -304,9 +226,7 @@ void GrpcCoordinatorLink::SendGraph(v1::Graph graph, v1::GraphNotes notes,
 void GrpcCoordinatorLink::ReportMigration(uint32_t virtual_device,
                                           v1::MigrationOutcome outcome) {
   MutexLock lock(&mu_);
-  held_leases_.erase(outcome.has_failure() ? outcome.to_lease_id()
-                                           : outcome.from_lease_id());
-  migrated_[virtual_device] = {std::move(outcome)};
+  outbox_.AddOutcome(virtual_device, std::move(outcome));
   changed_.SignalAll();
 }
 
@@ -318,7 +238,7 @@ void GrpcCoordinatorLink::CancelRequests() {
 
 absl::Status GrpcCoordinatorLink::Close(absl::Duration timeout) {
   if (!attacher_.joinable()) return absl::OkStatus();
-  urgency_->Listen(nullptr);
+  options_.urgency->Listen(nullptr);
   const Deadline deadline(timeout);
   absl::Status status;
   {
@@ -353,20 +273,8 @@ absl::Status GrpcCoordinatorLink::Close(absl::Duration timeout) {
 void GrpcCoordinatorLink::Report(v1::SessionRequest report) {
   MutexLock lock(&mu_);
   if (refused_) return;
-  if (reports_.size() == kMaxReports) {
-    reports_.pop_front();
-    ++dropped_reports_;
-  }
-  reports_.push_back(std::move(report));
+  outbox_.AddReport(std::move(report));
   changed_.SignalAll();
-}
-
-void GrpcCoordinatorLink::KeepReport(v1::SessionRequest report) {
-  if (reports_.size() == kMaxReports) {
-    ++dropped_reports_;
-  } else {
-    reports_.push_front(std::move(report));
-  }
 }
 
 void GrpcCoordinatorLink::KeepAttached() {
@@ -399,7 +307,7 @@ bool GrpcCoordinatorLink::OnDetached(const absl::Status& status) {
       return refused_;
     }
     refused_ = AfterCoordinatorError(last_error_) == Remedy::kGiveUp;
-    if (refused_) graphs_.Clear();
+    if (refused_) outbox_.graphs().Clear();
     first = logged_.ok() || logged_.code() != last_error_.code() ||
             ErrorReason(logged_) != ErrorReason(last_error_);
     logged_ = last_error_;
@@ -456,17 +364,17 @@ absl::Status GrpcCoordinatorLink::AttachOnce(
   v1::OpenSession* const open = request.mutable_open();
   open->set_protocol_version(kProtocolVersion);
   open->set_program(program_);
-  open->set_placement_policy(placement_policy_);
+  open->set_placement_policy(options_.placement_policy);
   open->set_known_term(term_.known());
   {
     MutexLock lock(&mu_);
     if (stopped_) return absl::CancelledError("closed");
     call_ = &call;
     open->set_resume_session_id(opened_.has_value() ? opened_->session_id
-                                                    : session_id_);
-    SessionUrgency::Said said = urgency_->said();
+                                                    : options_.session_id);
+    SessionUrgency::Said said = options_.urgency->said();
     *open->mutable_urgency() = std::move(said.urgency);
-    told_urgency_ = said.version;
+    outbox_.NoteUrgency(said.version);
   }
   absl::Status broken;
   if (call.WriteMessage(request)) broken = ServeCall(&call, attached);
@@ -489,7 +397,8 @@ absl::Status GrpcCoordinatorLink::AttachOnce(
   // A coordinator that gives a reason was reached.
   return *attached || !ErrorReason(status).empty()
              ? status
-             : ExplainTlsFailure(std::move(status), target.address, security_);
+             : ExplainTlsFailure(std::move(status), target.address,
+                                 options_.security);
 }
 
 absl::Status GrpcCoordinatorLink::CheckOpened(
@@ -519,7 +428,7 @@ absl::Status GrpcCoordinatorLink::ServeCall(BoundedCall* call, bool* attached) {
   {
     MutexLock lock(&mu_);
     DJINN_RETURN_IF_ERROR(CheckOpened(response));
-    urgency_->SetMaxClass(response.opened().max_priority_class());
+    options_.urgency->SetMaxClass(response.opened().max_priority_class());
     again = opened_.has_value();
     if (again) {
       log::Info("attached to the coordinator again",
@@ -535,9 +444,7 @@ absl::Status GrpcCoordinatorLink::ServeCall(BoundedCall* call, bool* attached) {
     MutexLock lock(&mu_);
     logged_ = absl::OkStatus();
     attached_ = true;
-    for (auto& [device, wait] : leases_) wait->sent = false;
-    for (auto& [device, migrated] : migrated_) migrated.sent = false;
-    for (Returned& returned : returned_) returned.sent = false;
+    outbox_.BeginStream();
     changed_.SignalAll();
   }
   while (call->ReadMessage(&response, &broken)) {
@@ -551,7 +458,7 @@ void GrpcCoordinatorLink::OnResponse(v1::SessionResponse response) {
   if (response.has_ended()) {
     {
       MutexLock lock(&mu_);
-      held_leases_.erase(response.ended().lease_id());
+      outbox_.NoteEnded(response.ended().lease_id());
     }
     events_->OnLeaseEnded(response.ended().lease_id(),
                           response.ended().reason());
@@ -560,7 +467,7 @@ void GrpcCoordinatorLink::OnResponse(v1::SessionResponse response) {
   if (response.has_migrate()) {
     {
       MutexLock lock(&mu_);
-      held_leases_.insert(response.migrate().to().lease().lease_id());
+      outbox_.NoteHeld(response.migrate().to().lease().lease_id());
     }
     return events_->OnMigrationRequested(response.migrate());
   }
@@ -569,47 +476,10 @@ void GrpcCoordinatorLink::OnResponse(v1::SessionResponse response) {
     return events_->OnLineageAsked(response.lineage());
   }
   if (response.has_granted() || response.has_refused()) {
-    OnLeaseAnswer(std::move(response));
+    MutexLock lock(&mu_);
+    outbox_.TakeLeaseAnswer(std::move(response));
+    changed_.SignalAll();
   }
-}
-
-void GrpcCoordinatorLink::OnLeaseAnswer(v1::SessionResponse response) {
-  MutexLock lock(&mu_);
-  const std::string& lease_id = response.granted().lease().lease_id();
-  if (response.has_granted() &&
-      absl::c_any_of(returned_, [&](const Returned& returned) {
-        return returned.lease.lease_id() == lease_id;
-      })) {
-    return;  // requested on two streams, and answered twice
-  }
-  const auto found = leases_.find(
-      response.has_granted() ? std::pair(response.granted().virtual_device(),
-                                         response.granted().member())
-                             : std::pair(response.refused().virtual_device(),
-                                         response.refused().member()));
-  if (found == leases_.end()) {
-    // No thread waits for the answer any more.
-    if (response.has_granted() && !held_leases_.contains(lease_id)) {
-      GiveBack(lease_id, /*unreachable=*/false);
-    }
-    return;
-  }
-  if (response.has_granted()) {
-    held_leases_.insert(lease_id);
-    found->second->result = std::move(*response.mutable_granted());
-  } else {
-    const v1::LeaseRefused& refused = response.refused();
-    absl::Status why = MakeError(
-        refused.code() == 0 ? absl::StatusCode::kUnavailable
-                            : static_cast<absl::StatusCode>(refused.code()),
-        refused.reason(), refused.message());
-    if (refused.has_retry_after()) {
-      why = WithRetryAfter(std::move(why),
-                           FromProtoDuration(refused.retry_after()));
-    }
-    found->second->result = std::move(why);
-  }
-  changed_.SignalAll();
 }
 
 void GrpcCoordinatorLink::WriteRequests() {
@@ -627,51 +497,18 @@ void GrpcCoordinatorLink::WriteRequests() {
     const bool begun = call->WriteMessage(*request);
     mu_.Lock();
     writing_ = false;
-    if (begun && request->has_graph()) graphs_.Pop();
-    if (!begun && IsReport(*request)) KeepReport(*std::move(request));
+    if (begun && request->has_graph()) outbox_.graphs().Pop();
+    if (!begun) outbox_.KeepReport(*std::move(request));
     changed_.SignalAll();
   }
 }
 
 std::optional<v1::SessionRequest> GrpcCoordinatorLink::NextRequest() {
   if (!attached_ || farewell_said_) return std::nullopt;
-  v1::SessionRequest request;
-  // Outcomes of migrations come first, because later messages may be about the
-  // lease that the device uses now.
-  for (auto& [device, migrated] : migrated_) {
-    if (migrated.sent) continue;
-    migrated.sent = true;
-    *request.mutable_migrated() = migrated.outcome;
-    return request;
-  }
-  // Returns come before requests, which may need the workers that they free.
-  for (Returned& returned : returned_) {
-    if (returned.sent) continue;
-    returned.sent = true;
-    *request.mutable_returned() = returned.lease;
-    return request;
-  }
-  for (auto& [device, wait] : leases_) {
-    if (wait->sent) continue;
-    wait->sent = true;
-    *request.mutable_lease() = wait->request;
-    return request;
-  }
-  SessionUrgency::Said said = urgency_->said();
-  if (said.version != told_urgency_) {
-    told_urgency_ = said.version;
-    *request.mutable_urgency() = std::move(said.urgency);
-    return request;
-  }
-  if (!reports_.empty()) {
-    request = std::move(reports_.front());
-    reports_.pop_front();
-    return request;
-  }
-  // The graph stays in the queue until its write begins.
-  if (graphs_.Front() != nullptr) return *graphs_.Front();
+  if (auto request = outbox_.Next(*options_.urgency)) return request;
   if (!closing_) return std::nullopt;
   farewell_said_ = true;
+  v1::SessionRequest request;
   request.mutable_close();
   return request;
 }
@@ -680,14 +517,14 @@ std::optional<v1::SessionRequest> GrpcCoordinatorLink::NextRequest() {
 
 absl::StatusOr<std::unique_ptr<CoordinatorLink>> MakeGrpcCoordinatorLink(
     const std::string& address, const std::string& token,
-    const ChannelSecurity& security, std::shared_ptr<SessionUrgency> urgency,
-    std::string placement_policy, std::string session_id) {
-  if (urgency == nullptr) urgency = std::make_shared<SessionUrgency>();
+    CoordinatorLinkOptions options) {
+  if (options.urgency == nullptr) {
+    options.urgency = std::make_shared<SessionUrgency>();
+  }
   DJINN_ASSIGN_OR_RETURN(std::unique_ptr<CoordinatorChannels> channels,
-                         CoordinatorChannels::Make(address, security));
-  return std::make_unique<GrpcCoordinatorLink>(
-      std::move(channels), address, token, security, std::move(urgency),
-      std::move(placement_policy), std::move(session_id));
+                         CoordinatorChannels::Make(address, options.security));
+  return std::make_unique<GrpcCoordinatorLink>(std::move(channels), address,
+                                               token, std::move(options));
 }
 
 }  // namespace djinn

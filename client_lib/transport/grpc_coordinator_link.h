@@ -12,6 +12,18 @@
 
 namespace djinn {
 
+struct CoordinatorLinkOptions {
+  ChannelSecurity security;
+  // If not null, the link sends its priority now and after each change.
+  std::shared_ptr<SessionUrgency> urgency;
+  // If empty, the tenant's policy applies.
+  std::string placement_policy;
+  // If not empty, the link attaches to this session instead of opening one. A
+  // coordinator that does not know the session takes it as one that outlived an
+  // earlier coordinator.
+  std::string session_id;
+};
+
 // Makes a link to the coordinator at `address` ("host:port" or "unix:PATH", or
 // several of them, divided by commas) with the tenant's token. The link
 // attaches when it is opened. When the stream breaks, the link attaches again
@@ -22,20 +34,10 @@ namespace djinn {
 // the errors that session.proto calls final, the link gives up and lease
 // requests fail with that error.
 //
-// If `urgency` is not null, the link sends its priority now and after each
-// change. If `placement_policy` is not empty, the link sends it; if it is
-// empty, the tenant's policy applies.
-//
-// If `session_id` is not empty, the link attaches to that session instead of
-// opening one. A coordinator that does not know the session takes it as one
-// that outlived an earlier coordinator.
-//
 // Returns MakeChannel()'s errors.
 absl::StatusOr<std::unique_ptr<CoordinatorLink>> MakeGrpcCoordinatorLink(
     const std::string& address, const std::string& token,
-    const ChannelSecurity& security = {},
-    std::shared_ptr<SessionUrgency> urgency = nullptr,
-    std::string placement_policy = "", std::string session_id = "");
+    CoordinatorLinkOptions options = {});
 
 }  // namespace djinn
 

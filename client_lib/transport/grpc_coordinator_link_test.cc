@@ -290,8 +290,8 @@ class GrpcCoordinatorLinkTest : public testing::Test {
   absl::Status Open(const std::string& token = "secret",
                     absl::Duration timeout = absl::Seconds(20),
                     std::string policy = "") {
-    link_ = *MakeGrpcCoordinatorLink(address(), token, {}, nullptr,
-                                     std::move(policy));
+    link_ = *MakeGrpcCoordinatorLink(address(), token,
+                                     {.placement_policy = std::move(policy)});
     return link_->Open("program", timeout, &events_).status();
   }
   absl::StatusOr<v1::LeaseGranted> Request(
@@ -432,7 +432,7 @@ TEST_F(GrpcCoordinatorLinkTest, SendsReportsAndReceivesQuestionsOfOperators) {
 
 TEST_F(GrpcCoordinatorLinkTest, MayAttachToASessionThatIsOpenElsewhere) {
   link_ =
-      *MakeGrpcCoordinatorLink(address(), "secret", {}, nullptr, "", "session");
+      *MakeGrpcCoordinatorLink(address(), "secret", {.session_id = "session"});
   ASSERT_TRUE(link_->Open("program", absl::Seconds(20), &events_).ok());
   EXPECT_EQ(service_.resumes(), std::vector<std::string>{"session"});
 }
@@ -442,7 +442,7 @@ TEST_F(GrpcCoordinatorLinkTest, SendsThePriorityOfTheSession) {
   batch.set_priority_class(v1::PRIORITY_CLASS_BATCH);
   hurried.mutable_run_deadline()->set_seconds(1);
   const auto urgency = std::make_shared<SessionUrgency>(batch);
-  link_ = *MakeGrpcCoordinatorLink(address(), "secret", {}, urgency);
+  link_ = *MakeGrpcCoordinatorLink(address(), "secret", {.urgency = urgency});
   ASSERT_TRUE(link_->Open("program", absl::Seconds(20), &events_).ok());
   EXPECT_EQ(service_.WaitForUrgencies(1)[0].priority_class(),
             v1::PRIORITY_CLASS_BATCH);

@@ -2,8 +2,6 @@
 
 #include <openssl/crypto.h>
 #include <openssl/sha.h>
-// Needed for states that are not allocated.
-#define XXH_STATIC_LINKING_ONLY
 #include <xxhash.h>
 
 #include <algorithm>
@@ -22,33 +20,10 @@ namespace djinn {
 namespace {
 
 constexpr size_t kLeastForTwo = 4 << 20;
-constexpr size_t kCacheLine = 64;
-// Stretches are prefetched together, two of them ahead of the hash. Without
-// that, a single hashing thread waits for memory a third of the time.
-constexpr size_t kStretch = 4096;
-
-void Update(XXH3_state_t* state, const char* data, size_t size) {
-  for (size_t begin = 0; begin < size; begin += kStretch) {
-    const size_t ahead = begin + 2 * kStretch;
-    for (size_t i = ahead; i < std::min(ahead + kStretch, size);
-         i += kCacheLine) {
-      __builtin_prefetch(data + i, /*rw=*/0, /*locality=*/2);
-    }
-    XXH3_128bits_update(state, data + begin, std::min(kStretch, size - begin));
-  }
-}
-
-XXH128_hash_t HashPiece(const char* data, size_t size) {
-  if (size <= 2 * kStretch) return XXH3_128bits(data, size);
-  XXH3_state_t state;
-  XXH3_128bits_reset(&state);
-  Update(&state, data, size);
-  return XXH3_128bits_digest(&state);
-}
 
 XXH128_canonical_t HashBlock(const char* data, size_t size) {
   XXH128_canonical_t bytes;
-  XXH128_canonicalFromHash(&bytes, HashPiece(data, size));
+  XXH128_canonicalFromHash(&bytes, XXH3_128bits(data, size));
   return bytes;
 }
 
@@ -60,7 +35,7 @@ ContentHash ToContentHash(XXH128_hash_t hash) {
 
 ContentHash HashContent(const void* data, size_t size) {
   const char* const bytes = static_cast<const char*>(data);
-  if (size <= kHashBlockBytes) return ToContentHash(HashPiece(bytes, size));
+  if (size <= kHashBlockBytes) return ToContentHash(XXH3_128bits(bytes, size));
   std::vector<XXH128_canonical_t> hashes((size + kHashBlockBytes - 1) /
                                          kHashBlockBytes);
   std::atomic<size_t> next = 0;
@@ -103,7 +78,7 @@ void ContentHasher::Add(absl::string_view bytes) {
     // directly.
     if (in_block_ == kHashBlockBytes) EndBlock();
     const absl::string_view part = bytes.substr(0, kHashBlockBytes - in_block_);
-    Update(block_, part.data(), part.size());
+    XXH3_128bits_update(block_, part.data(), part.size());
     in_block_ += part.size();
     bytes.remove_prefix(part.size());
   }

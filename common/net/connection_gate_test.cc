@@ -105,6 +105,32 @@ TEST_F(ConnectionGateTest, FullGateClosesTheOldestSilentConnection) {
   }
 }
 
+TEST_F(ConnectionGateTest, FullGateClosesAConnectionOfTheHostThatHasMost) {
+  ConnectionGate::Options options;
+  options.max_connections = 3;
+  options.first_bytes_timeout = absl::Hours(1);
+  Start(std::move(options));
+  // The only connection of its host is the oldest of all.
+  const Socket lone = ConnectTo(address_);
+  const auto connect_from_another_host = [this] {
+    Socket socket = MakeTcpSocket();
+    sockaddr_in host{};
+    host.sin_family = AF_INET;
+    host.sin_addr.s_addr = htonl(INADDR_LOOPBACK + 1);
+    EXPECT_EQ(
+        bind(socket.fd(), reinterpret_cast<sockaddr*>(&host), sizeof(host)), 0);
+    return ConnectTo(address_, std::move(socket));
+  };
+  const Socket older = connect_from_another_host();
+  const Socket younger = connect_from_another_host();
+  EXPECT_EQ(Ask("x."), "!x.");
+  EXPECT_EQ(ReadAll(older), "");
+  for (const Socket* const stays : {&lone, &younger}) {
+    Say(*stays, ".");
+    EXPECT_EQ(ReadAll(*stays), "!.");
+  }
+}
+
 TEST_F(ConnectionGateTest, AnswersWhileDescriptorsRunOut) {
   ConnectionGate::Options options;
   options.max_connections = 1 << 20;

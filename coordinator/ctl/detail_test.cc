@@ -1,7 +1,7 @@
 #include "coordinator/ctl/detail.h"
 
+#include "coordinator/ctl/parse_testing.h"
 #include "gmock/gmock.h"
-#include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 
 namespace djinn::ctl {
@@ -9,13 +9,6 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-template <typename Info>
-Info Parse(const std::string& text) {
-  Info info;
-  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &info));
-  return info;
-}
 
 TEST(DetailTest, AQueueShowsWhatWaitsAndForWhat) {
   auto queue = Parse<v1::QueueInfo>(R"pb(

@@ -5,9 +5,9 @@
 #include <limits>
 #include <string>
 
+#include "coordinator/ctl/parse_testing.h"
 #include "djinn/v1/admin.pb.h"
 #include "gmock/gmock.h"
-#include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 
 namespace djinn::ctl {
@@ -15,13 +15,6 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-template <typename Message>
-Message Parse(const std::string& text) {
-  Message message;
-  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &message));
-  return message;
-}
 
 TEST(OutputTest, YamlHasFieldsInOrderAndListsInBlocks) {
   EXPECT_EQ(ToYaml(Parse<v1::ListQueuesResponse>(R"pb(

@@ -1,8 +1,8 @@
 #include "coordinator/ctl/recording.h"
 
 #include "common/config/config_reader.h"
+#include "coordinator/ctl/parse_testing.h"
 #include "gmock/gmock.h"
-#include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 #include "scheduler/placement/policy.h"
 #include "scheduler/simulator/simulator.h"
@@ -12,13 +12,6 @@ namespace djinn::ctl {
 namespace {
 
 using ::testing::HasSubstr;
-
-template <typename Message>
-Message Parse(const std::string& text) {
-  Message message;
-  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &message));
-  return message;
-}
 
 v1::WorkerInfo TestWorker(const std::string& id) {
   auto worker = Parse<v1::WorkerInfo>(R"pb(

@@ -3,21 +3,14 @@
 #include <string>
 #include <vector>
 
+#include "coordinator/ctl/parse_testing.h"
 #include "gmock/gmock.h"
-#include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 
 namespace djinn::ctl {
 namespace {
 
 using ::testing::HasSubstr;
-
-template <typename Message>
-Message Parse(const std::string& text) {
-  Message message;
-  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &message));
-  return message;
-}
 
 TEST(TopTest, TheBusiestWorkerIsFirstAndALostOneLast) {
   EXPECT_EQ(TopWorkers(Parse<v1::ListWorkersResponse>(R"pb(

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "common/base/proto_duration.h"
+#include "common/trace/testing/collected_spans.h"
 #include "coordinator/testing/cluster_fixture.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -24,21 +25,11 @@ class Spans final : public SpanSink {
     return context.valid() && takes;
   }
   void Add(Span span) override { spans.push_back(std::move(span)); }
-  std::vector<std::string> Names() const {
-    std::vector<std::string> names;
-    names.reserve(spans.size());
-    for (const Span& span : spans) names.push_back(span.name());
-    return names;
-  }
+  std::vector<std::string> Names() const { return NamesOf(spans); }
 
   bool takes = true;
   std::vector<Span> spans;
 };
-
-absl::Duration Took(const Span& span) {
-  return absl::Nanoseconds(span.end_time_unix_nano() -
-                           span.start_time_unix_nano());
-}
 
 class SessionTracesTest : public ClusterTest {
  protected:

@@ -8,11 +8,13 @@ from deploy.testing import programs
 
 _PROGRAMS = ("coordinator/djinn-coordinator", "coordinator/ctl/djinnctl",
              "gpu_worker/djinn-worker")
+_PLUG_IN = "gpu_worker/device/cuda/libdjinn_cuda.so"
 
 
 def build(output, *images):
     """Builds these images, or all for CPUs, into a folder."""
-    folders = [os.path.dirname(programs.path(one)) for one in _PROGRAMS]
+    wanted = _PROGRAMS + ((_PLUG_IN,) if "worker-cuda" in images else ())
+    folders = [os.path.dirname(programs.path(one)) for one in wanted]
     build_images.main(["--output", str(output), "--programs", *folders, "--", *images])
 
 

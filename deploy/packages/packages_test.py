@@ -5,6 +5,8 @@ as the units say. Needs root, and a network for Debian's packages.
 """
 
 import glob
+import hashlib
+import json
 import os
 import pathlib
 import re
@@ -16,8 +18,9 @@ import time
 import unittest
 
 from deploy.packages import build_packages
+from deploy.packages import notices
 from deploy.testing import programs
-from deploy.testing.tools import ROOT
+from deploy.testing.tools import PACKAGES, ROOT
 
 _PROGRAMS = ("client_lib/libdjinn_client.so", "coordinator/djinn-coordinator",
              "coordinator/ctl/djinnctl", "gpu_worker/djinn-worker")
@@ -102,6 +105,7 @@ class FilesTest(unittest.TestCase):
 
     def test_what_has_parts_of_others_has_their_licences(self):
         for name, words in (("libdjinn-client", ("gRPC", "abseil", "protobuf", "re2", "c-ares")),
+                            ("djinn-server", ("CLI11", "nlohmann", "prometheus-cpp", "yaml-cpp")),
                             ("djinn-torch", ("PyTorch", "NVIDIA"))):
             (deb,) = output.glob(f"{name}_*.deb")
             with tempfile.TemporaryDirectory() as root:
@@ -109,7 +113,22 @@ class FilesTest(unittest.TestCase):
                 text = pathlib.Path(root, "usr/share/doc", name, "copyright").read_text(
                     encoding="utf-8").lower()
             for word in words:
-                self.assertIn(word.lower(), text)
+                self.assertTrue(word.lower() in text, word)
+
+    def test_every_package_whose_headers_the_programs_include_has_its_licence(self):
+        headers = set()
+        for part in ("common", "scheduler", "coordinator", "gpu_worker"):
+            for path in pathlib.Path(ROOT, part).rglob("*"):
+                if path.suffix in (".h", ".cc") and not re.search("test|bench|fuzz", str(path)):
+                    headers |= set(re.findall(r'(?m)^#include ["<](\S+)[">]',
+                                              path.read_text(encoding="utf-8")))
+        found = {notices.owner(path) for path in (f"/usr/include/{name}" for name in headers)
+                 if os.path.exists(path)}
+        # C libraries have declarations alone in their headers; tests use googletest.
+        found -= {"libc6-dev", "linux-libc-dev", "libssl-dev", "libsqlite3-dev",
+                  "libgtest-dev", "libgmock-dev"}
+        self.assertGreater(len(found), 5)
+        self.assertLessEqual(found, set(notices.IN_SERVER))
 
     def test_files_belong_to_root_and_no_other_may_write_them(self):
         for deb in output.glob("*.deb"):
@@ -145,6 +164,13 @@ class ArchiveTest(unittest.TestCase):
                 if path and not re.search(r"/lib(c|m|dl|rt|pthread|util|stdc\+\+|gcc_s)\.so", path.group(1)):
                     self.assertTrue(path.group(1).startswith(str(self.prefix)), line)
 
+    def test_bundled_libraries_add_their_licences_to_those_of_the_programs(self):
+        text = (self.prefix / "share/doc/djinn-server/copyright").read_text(encoding="utf-8")
+        for name in ("libgrpc29", "libsqlite3-0", "libcli11-dev"):
+            self.assertTrue(f"\n{name}\n====" in text, name)
+        # Elsewhere there is no /usr/share/common-licenses, to which Debian's texts refer.
+        self.assertTrue("END OF TERMS AND CONDITIONS" in text)
+
     def test_cmake_project_builds_against_it_and_runs(self):
         write_project(self.place / "project", _SMALL)
         build = self.place / "build"
@@ -152,6 +178,99 @@ class ArchiveTest(unittest.TestCase):
                 f"-DCMAKE_PREFIX_PATH={self.prefix}")
         checked("cmake", "--build", build)
         self.assertEqual(checked(build / "service", env={"PATH": "/usr/bin"}), "15\n")
+
+
+class PortsTest(unittest.TestCase):
+    """Projects that get the archive by their package managers."""
+
+    def setUp(self):
+        self.place = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+
+    def build_and_run(self, *options):
+        write_project(self.place / "project", _SMALL)
+        checked("cmake", "-S", self.place / "project", "-B", self.place / "build", *options)
+        checked("cmake", "--build", self.place / "build")
+        self.assertEqual(checked(self.place / "build/service", env={"PATH": "/usr/bin"}), "15\n")
+
+    def test_bazel_project_of_the_page_builds_and_runs(self):
+        (archive,) = output.glob("*.tar.gz")
+        workspace = re.sub(r'https://[^"]*', archive.as_uri(),
+                           block("user/cpp.md", "python", "In `WORKSPACE`"))
+        workspace = re.sub('sha256 = "[^"]*"',
+                           f'sha256 = "{hashlib.sha256(archive.read_bytes()).hexdigest()}"', workspace)
+        (self.place / "WORKSPACE").write_text(workspace, encoding="utf-8")
+        (self.place / "BUILD.bazel").write_text(block("user/cpp.md", "python", "In `BUILD.bazel`"),
+                                                encoding="utf-8")
+        (self.place / "service.cc").write_text(_SMALL, encoding="utf-8")
+        # Rules that Bazel itself asks for by name, and finds on the network.
+        rules = {"rules_cc": f"{ROOT}/third_party/rules_cc",
+                 "remote_coverage_tools": f"{ROOT}/third_party/remote_coverage_tools",
+                 "rules_java": "/usr/share/bazel/rules/java",
+                 "rules_proto": "/usr/share/bazel/rules/proto"}
+        bazel = ["bazel", "--batch", "--nohome_rc",
+                 f"--output_user_root={self.place}/root"]
+        try:
+            checked(*bazel, "build", "--color=no", "--cxxopt=-std=c++20", "//:service",
+                    *[f"--override_repository={name}={path}" for name, path in rules.items()],
+                    cwd=self.place)
+            # Its dynamic linker sees nothing but what Bazel put beside it.
+            service = os.path.realpath(self.place / "bazel-bin/service")
+            self.assertEqual(checked(service, env={"PATH": "/usr/bin"}), "15\n")
+        finally:
+            # Bazel makes its folders read-only.
+            checked("chmod", "-R", "u+w", self.place)
+
+    def test_port_of_vcpkg_installs_what_a_project_builds_with(self):
+        # vcpkg is in no registry: these stand in for its functions that the port calls.
+        (self.place / "vcpkg.cmake").write_text("""
+            function(vcpkg_check_linkage)
+            endfunction()
+            function(vcpkg_download_distfile result)
+              cmake_parse_arguments(PARSE_ARGV 1 arg "" "FILENAME;SHA512" "URLS")
+              file(DOWNLOAD "${arg_URLS}" "${WORK}/${arg_FILENAME}" EXPECTED_HASH "SHA512=${arg_SHA512}")
+              set(${result} "${WORK}/${arg_FILENAME}" PARENT_SCOPE)
+            endfunction()
+            function(vcpkg_extract_source_archive result)
+              cmake_parse_arguments(PARSE_ARGV 1 arg "" "ARCHIVE" "")
+              file(ARCHIVE_EXTRACT INPUT "${arg_ARCHIVE}" DESTINATION "${WORK}/source")
+              file(GLOB top "${WORK}/source/*")
+              set(${result} "${top}" PARENT_SCOPE)
+            endfunction()
+            function(vcpkg_install_copyright)
+              cmake_parse_arguments(PARSE_ARGV 0 arg "" "" "FILE_LIST")
+              foreach(file ${arg_FILE_LIST})
+                file(READ "${file}" text)
+                file(APPEND "${CURRENT_PACKAGES_DIR}/share/${PORT}/copyright" "${text}")
+              endforeach()
+            endfunction()
+            file(MAKE_DIRECTORY "${CURRENT_PACKAGES_DIR}/share/${PORT}")
+            include("${FOLDER}/portfile.cmake")
+            """, encoding="utf-8")
+        port = output / "ports/vcpkg/djinn"
+        self.assertEqual(json.loads((port / "vcpkg.json").read_text(encoding="utf-8"))["name"], "djinn")
+        installed = self.place / "installed"
+        checked("cmake", f"-DWORK={self.place}/work", f"-DCURRENT_PACKAGES_DIR={installed}",
+                "-DPORT=djinn", f"-DFOLDER={port}", "-P", self.place / "vcpkg.cmake")
+        shutil.rmtree(self.place / "work")
+        licences = (installed / "share/djinn/copyright").read_text(encoding="utf-8")
+        self.assertTrue("libgrpc-dev" in licences)
+        self.build_and_run(f"-DCMAKE_PREFIX_PATH={installed}")
+
+    def test_recipe_of_conan_makes_what_a_project_requires(self):
+        environment = {"PATH": "/usr/bin:/bin", "CONAN_HOME": str(self.place / "home"),
+                       "PYTHONPATH": PACKAGES}
+
+        def conan(*arguments):
+            return checked(sys.executable, "-m", "conans.conan", *arguments, env=environment)
+
+        conan("profile", "detect")
+        conan("create", output / "ports/conan", "--version", build_packages.VERSION)
+        (self.place / "conanfile.txt").write_text(
+            f"[requires]\ndjinn/{build_packages.VERSION}\n[generators]\nCMakeToolchain\n",
+            encoding="utf-8")
+        conan("install", self.place, "--output-folder", self.place / "generated")
+        self.build_and_run(f"-DCMAKE_TOOLCHAIN_FILE={self.place}/generated/conan_toolchain.cmake",
+                           "-DCMAKE_BUILD_TYPE=Release")
 
 
 class DebianTest(unittest.TestCase):

@@ -61,5 +61,6 @@ def _packages():
     return path
 
 
-sys.path.insert(0, _packages())
+PACKAGES = _packages()
+sys.path.insert(0, PACKAGES)
 import yaml  # noqa: E402  pylint: disable=unused-import,wrong-import-position

@@ -22,11 +22,7 @@ TEST_F(BatchTest, RunsOfATenantShareTheirProducts) {
   EXPECT_EQ(Result(clients_[1].get()), (Floats{4, 6}));
   EXPECT_EQ(Result(clients_[2].get()), (Floats{8, 9}));
   EXPECT_EQ(Order(), "Jaaa");
-  const std::string metrics = [this] {
-    Exposition exposition;
-    core_->Collect(&exposition);
-    return exposition.Text();
-  }();
+  const std::string metrics = Metrics();
   EXPECT_NE(metrics.find("djinn_batch_runs_sum 3\n"), std::string::npos);
   EXPECT_NE(metrics.find("djinn_batch_rows_sum 6\n"), std::string::npos);
   EXPECT_NE(metrics.find("djinn_batch_tenants_sum 1\n"), std::string::npos);
@@ -297,9 +293,7 @@ TEST_F(BatchTest, SharedTurnHasTheHighestPriorityOfItsMembers) {
   UploadWeight(Add("s0", "t1", 0));
   UploadWeight(Add("s1", "t2", 1));
   TestClient* const late = Add("s2", "t3", 2);
-  FakeGraph s;
-  s.FillInPlace(s.Bound(), 2);
-  EXPECT_TRUE(late->WaitCompleted(late->Define(9, s.get())));
+  EXPECT_TRUE(late->WaitCompleted(late->Define(9, Fill())));
   late->Read(kRows, 2);
   Plug();
   for (int i = 0; i < 2; ++i) {

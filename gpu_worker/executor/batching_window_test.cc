@@ -8,63 +8,14 @@
 namespace djinn::worker {
 namespace {
 
-// The time between the end of a session's run and its next one, which is
-// expected a quarter of that later. Sharing is worth four seconds. The plug's
-// run takes as long as this.
-constexpr absl::Duration kPause = absl::Seconds(1);
-
 class BatchingWindowTest : public BatchTest {
  protected:
-  // Sends the next run of the client, and a read of its result, as one message.
-  // Returns the read.
-  uint64_t RunNext(TestClient* client) {
-    next_result_ += 2;
-    srg::TensorView view;
-    view.data_type = srg::DataType::kFloat32;
-    view.sizes = {2};
-    view.strides = {1};
-    client->Hold();
-    client->Run(1, {kWeight, kRows, kOther, next_result_, next_result_ + 1});
-    const uint64_t read = client->SendRead(next_result_ + 1, view);
-    client->Release();
-    return read;
-  }
-  static Floats Wait(TestClient* client, uint64_t read) {
-    return FloatsOf(client->WaitRead(read).value());
-  }
-  // Has all clients run at the same time, then pause, `rounds` times. They also
-  // pause after the last round.
-  void GoRound(const std::vector<TestClient*>& clients, int rounds = 3,
-               absl::Duration pause = kPause) {
-    for (int i = 0; i < rounds; ++i) {
-      PlugAgain();
-      if (i > 0) clock_.Advance(pause);
-      std::vector<uint64_t> reads;
-      for (TestClient* client : clients) reads.push_back(RunNext(client));
-      ReleaseWith(static_cast<uint32_t>(clients.size()) + 1);
-      for (size_t c = 0; c < clients.size(); ++c) Wait(clients[c], reads[c]);
-    }
-    // Passes one pause after all of their turns.
-    PlugAgain();
-    ReleaseWith(1);
-    EXPECT_TRUE(
-        WaitUntil([this] { return core_->Snapshot().queued_runs() == 0; }));
-  }
-  // Starts the client's next run, and returns once the worker waits for runs of
-  // other sessions.
-  uint64_t RunAlone(TestClient* client) {
-    const uint64_t read = RunNext(client);
-    EXPECT_TRUE(WaitUntil([this] { return clock_.waiting() == 1; }));
-    return read;
-  }
   // Charges the client, so that of two clients that wait the other one is next.
   void UseMore(TestClient* client) {
     PlugAgain();
     client->set_mode(v1::EXECUTION_MODE_STRICT);
-    FakeGraph s;
-    s.FillInPlace(s.Bound(), 2);
     client->Create(50, 8);
-    client->Define(9, s.get());
+    client->Define(9, Fill());
     client->Run(9, {50}, {0});
     ReleaseWith(2);
     client->Read(50, 2);
@@ -74,27 +25,11 @@ class BatchingWindowTest : public BatchTest {
     return WaitUntil([&] { return Order() == order; });
   }
   std::string Waits() {
-    Exposition exposition;
-    core_->Collect(&exposition);
-    const std::string text = exposition.Text();
+    const std::string text = Metrics();
     const std::string name = "\ndjinn_batch_wait_seconds_count ";
     const size_t at = text.find(name) + name.size();
     return text.substr(at, text.find('\n', at) - at);
   }
-
-  TestClient* AddWithWeight(const std::string& session,
-                            const std::string& tenant) {
-    TestClient* const client = Add(session, tenant, 0);
-    UploadWeight(client);
-    client->Define(1, Step());
-    // Waits until the messages are executed: a message before a run keeps the
-    // run out of a batch.
-    client->Read(kRows, 2);
-    return client;
-  }
-
- private:
-  uint64_t next_result_ = kFirstResult;
 };
 
 TEST_F(BatchingWindowTest, WhoIsAboutToComeIsWaitedFor) {
@@ -186,9 +121,7 @@ TEST_F(BatchingWindowTest, WindowClosesWhenAnotherRunWaits) {
   TestClient* const b = AddWithWeight("b", "t1");
   TestClient* const other = Add("c", "t2", 2);
   other->set_mode(v1::EXECUTION_MODE_STRICT);
-  FakeGraph s;
-  s.FillInPlace(s.Bound(), 2);
-  other->Define(9, s.get());
+  other->Define(9, Fill());
   GoRound({a, b});
   const uint64_t read = RunAlone(a);
   other->Run(9, {kRows}, {1});

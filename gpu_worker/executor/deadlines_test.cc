@@ -1,71 +1,24 @@
 // Tests runs with a deadline: which are refused because they would be late,
 // when, and what is counted.
-#include <functional>
-#include <map>
 #include <memory>
 #include <string>
-#include <utility>
 
 #include "common/base/proto_duration.h"
-#include "common/metrics/exposition.h"
-#include "gpu_worker/testing/core_fixture.h"
+#include "gpu_worker/testing/node_hook.h"
 
 namespace djinn::worker {
 namespace {
 
-constexpr uint64_t kSum = 1;
-constexpr uint64_t kOne = 2;
-
-// Every node takes a second. Graph N has N nodes.
-class DeadlinesTest : public WorkerCoreTest {
+// Graph N has N nodes.
+class DeadlinesTest : public NodeHookTest {
  protected:
-  DeadlinesTest() {
-    device_.SetExecuteHook([this](const std::string&) {
-      std::function<void()> happens;
-      {
-        MutexLock lock(&mu_);
-        const auto found = before_.find(nodes_++);
-        if (found != before_.end()) {
-          happens = std::move(found->second);
-          before_.erase(found);
-        }
-      }
-      if (happens) happens();
-      clock_.Advance(absl::Seconds(1));
-      return absl::OkStatus();
-    });
-  }
-  ~DeadlinesTest() override { core_->Shutdown(); }
-
-  // Has the executor's thread call the function before the node.
-  void Before(int node, std::function<void()> happens) {
-    MutexLock lock(&mu_);
-    before_[node] = std::move(happens);
-  }
-  int Nodes() {
-    MutexLock lock(&mu_);
-    return nodes_;
-  }
+  size_t Nodes() { return Order().size(); }
   std::unique_ptr<TestClient> OpenAs(const std::string& session,
                                      const std::string& tenant,
                                      absl::Duration run_deadline) {
-    v1::LeaseClaims lease = Lease(session, tenant);
-    lease.mutable_limits()->set_max_outstanding(256);
-    if (run_deadline > absl::ZeroDuration()) {
-      *lease.mutable_urgency()->mutable_run_deadline() =
-          ToProtoDuration(run_deadline);
-    }
-    Grant(lease, 1'000'000);
-    std::unique_ptr<TestClient> client = Connect(HelloFor(session));
-    client->Create(kSum, 4);
-    client->InstallInline(kOne, std::string("\0\0\x80\x3f", 4));
-    for (int nodes = 1; nodes <= 3; ++nodes) {
-      FakeGraph s;
-      const uint32_t sum = s.Bound();
-      const uint32_t one = s.Bound();
-      for (int i = 0; i < nodes; ++i) s.AddInPlace(sum, one, 1);
-      client->Define(nodes, s.get());
-    }
+    std::unique_ptr<TestClient> client =
+        OpenToAdd(LeaseWithDeadline(session, tenant, run_deadline));
+    for (int nodes = 1; nodes <= 3; ++nodes) client->Define(nodes, Long(nodes));
     EXPECT_EQ(client->Read(kOne, 1), Floats{1});
     return client;
   }
@@ -99,24 +52,18 @@ class DeadlinesTest : public WorkerCoreTest {
   }
   bool Counted(const std::string& tenant, const std::string& result,
                int count) {
-    Exposition exposition;
-    core_->Collect(&exposition);
-    return exposition.Text().find(
-               "djinn_run_deadlines_total{tenant=\"" + tenant +
-               "\",priority_class=\"interactive\",result=\"" + result + "\"} " +
-               std::to_string(count) + "\n") != std::string::npos;
+    return Metrics().find("djinn_run_deadlines_total{tenant=\"" + tenant +
+                          "\",priority_class=\"interactive\",result=\"" +
+                          result + "\"} " + std::to_string(count) + "\n") !=
+           std::string::npos;
   }
-
-  Mutex mu_;
-  std::map<int, std::function<void()>> before_ ABSL_GUARDED_BY(mu_);
-  int nodes_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
 TEST_F(DeadlinesTest, ARunThatCannotBeDoneInTimeIsNotBegun) {
   const auto client = OpenAs("s1", "t1", absl::Seconds(3.5));
   const auto other = OpenAs("s2", "t2", {});
   Learn(client.get(), 3);
-  EXPECT_EQ(Nodes(), 6);
+  EXPECT_EQ(Nodes(), 6u);
   EXPECT_TRUE(Counted("t1", "attained", 2));
   // Its turn comes after a second, so it would complete after four.
   Before(6, [&] { Receive(client.get(), 3); });
@@ -131,11 +78,9 @@ TEST_F(DeadlinesTest, ARunThatCannotBeDoneInTimeIsNotBegun) {
             "done in 3s at the earliest, with 0 before it");
   // With half a second less ahead of it, it would complete in time.
   EXPECT_EQ(FromProtoDuration(error.retry_after()), absl::Milliseconds(500));
-  EXPECT_EQ(Nodes(), 7);
+  EXPECT_EQ(Nodes(), 7u);
   EXPECT_TRUE(Counted("t1", "refused", 1));
-  Exposition exposition;
-  core_->Collect(&exposition);
-  const std::string text = exposition.Text();
+  const std::string text = Metrics();
   for (const char* line :
        {"djinn_requests_total{tenant=\"t1\",phase=\"unknown\",code=\"OK\"} 2\n",
         "djinn_requests_total{tenant=\"t1\",phase=\"unknown\",code="
@@ -158,7 +103,7 @@ TEST_F(DeadlinesTest, ARunBehindTooMuchIsRefusedAtOnce) {
   // both wait.
   Learn(other.get(), 3);
   Learn(client.get(), 1);
-  const int before = Nodes();
+  const size_t before = Nodes();
   Before(before, [&] {
     Receive(other.get(), 3);
     Receive(client.get(), 1);
@@ -192,10 +137,8 @@ TEST_F(DeadlinesTest, ARunThatIsDoneInTimeIsNotRefused) {
 TEST_F(DeadlinesTest, HowFarOffAnExpectedStartWasIsCounted) {
   const auto says = [this](const std::string& line) {
     return WaitUntil([&] {
-      Exposition exposition;
-      core_->Collect(&exposition);
-      return exposition.Text().find("djinn_start_prediction_error_seconds_" +
-                                    line + "\n") != std::string::npos;
+      return Metrics().find("djinn_start_prediction_error_seconds_" + line +
+                            "\n") != std::string::npos;
     });
   };
   const auto client = OpenAs("s1", "t1", absl::Seconds(100));
@@ -253,11 +196,7 @@ TEST_F(DeadlinesTest, WhoWaitsLongestIsKnown) {
   const auto idle = OpenAs("s3", "t3", {});
   std::string text;
   Before(0, [&] { Receive(client.get(), 1); });
-  Before(2, [&] {
-    Exposition exposition;
-    core_->Collect(&exposition);
-    text = exposition.Text();
-  });
+  Before(2, [&] { text = Metrics(); });
   Run(other.get(), 3);
   EXPECT_EQ(other->Read(kSum, 1), Floats{3});
   EXPECT_EQ(client->Read(kSum, 1), Floats{1});

@@ -2,75 +2,27 @@
 // and what each is charged.
 #include "gpu_worker/executor/preemption.h"
 
-#include <atomic>
-#include <functional>
-#include <map>
 #include <memory>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "common/base/proto_duration.h"
-#include "common/lease/lease_verifier.h"
 #include "common/log/log.h"
 #include "common/srg/canonical.h"
-#include "gpu_worker/testing/core_fixture.h"
+#include "gpu_worker/testing/node_hook.h"
 
 namespace djinn::worker {
 namespace {
 
-constexpr uint64_t kSum = 1;
-constexpr uint64_t kOne = 2;
-
-// Every node takes a second, and a letter records it: a(dd), f(ill), d(raw).
-// Before() makes the executor's thread call a function before a node.
-class PreemptionTest : public WorkerCoreTest {
+class PreemptionTest : public NodeHookTest {
  protected:
-  PreemptionTest() {
-    device_.SetExecuteHook([this](const std::string& name) {
-      std::function<void()> happens;
-      {
-        MutexLock lock(&mu_);
-        const auto found = before_.find(order_.size());
-        if (found != before_.end()) {
-          happens = std::move(found->second);
-          before_.erase(found);
-        }
-      }
-      if (happens) happens();
-      clock_.Advance(absl::Milliseconds(node_milliseconds_.load()));
-      MutexLock lock(&mu_);
-      order_ += name[6];
-      return absl::OkStatus();
-    });
-  }
-  ~PreemptionTest() override { core_->Shutdown(); }
-
-  void Before(size_t node, std::function<void()> happens) {
-    MutexLock lock(&mu_);
-    before_[node] = std::move(happens);
-  }
-  std::string Order() {
-    MutexLock lock(&mu_);
-    return order_;
-  }
-
   std::unique_ptr<TestClient> OpenAs(const std::string& session,
                                      const std::string& tenant,
                                      v1::PriorityClass priority,
                                      absl::Duration run_deadline = {}) {
-    v1::LeaseClaims lease = Lease(session, tenant);
+    v1::LeaseClaims lease = LeaseWithDeadline(session, tenant, run_deadline);
     lease.mutable_urgency()->set_priority_class(priority);
-    lease.mutable_limits()->set_max_outstanding(256);
     lease.mutable_limits()->set_memory_bytes(12 << 20);
-    if (run_deadline > absl::ZeroDuration()) {
-      *lease.mutable_urgency()->mutable_run_deadline() =
-          ToProtoDuration(run_deadline);
-    }
-    Grant(lease, 1'000'000);
-    std::unique_ptr<TestClient> client = Connect(HelloFor(session));
-    client->Create(kSum, 4);
-    client->InstallInline(kOne, std::string("\0\0\x80\x3f", 4));
+    std::unique_ptr<TestClient> client = OpenToAdd(lease);
     client->Define(1, Short());
     // The read shows that the session is there.
     EXPECT_EQ(client->Read(kOne, 1), Floats{1});
@@ -80,13 +32,6 @@ class PreemptionTest : public WorkerCoreTest {
   static void RunLong(TestClient* client, int nodes) {
     client->Define(2, Long(nodes));
     client->Run(2, {kSum, kOne});
-  }
-  static srg::Graph Long(int nodes) {
-    FakeGraph s;
-    const uint32_t sum = s.Bound();
-    const uint32_t one = s.Bound();
-    for (int i = 0; i < nodes; ++i) s.AddInPlace(sum, one, 1);
-    return s.get();
   }
   // Has the coordinator classify runs of this many nodes as training.
   void TellTraining(int nodes) { Tell(Long(nodes), v1::PHASE_TRAINING); }
@@ -115,31 +60,11 @@ class PreemptionTest : public WorkerCoreTest {
   static void Account(std::initializer_list<TestClient*> clients) {
     for (TestClient* const client : clients) client->Meter();
   }
-  absl::Duration Used(const std::string& session) {
-    const v1::WorkerState state = core_->Snapshot();
-    for (const v1::HeldSession& held : state.sessions()) {
-      if (UncheckedClaims(held.lease()).session_id() == session) {
-        return FromProtoDuration(held.lease_use().device_time());
-      }
-    }
-    ADD_FAILURE() << "no session " << session;
-    return absl::ZeroDuration();
-  }
   // Waits until the metrics have the line. A run is counted after its session
   // knows of it.
   bool MetricsSay(const std::string& line) {
-    return WaitUntil([&] {
-      Exposition exposition;
-      core_->Collect(&exposition);
-      return exposition.Text().find(line) != std::string::npos;
-    });
+    return WaitUntil([&] { return Metrics().find(line) != std::string::npos; });
   }
-
-  // How long a node takes.
-  std::atomic<int> node_milliseconds_{1000};
-  Mutex mu_;
-  std::map<size_t, std::function<void()>> before_ ABSL_GUARDED_BY(mu_);
-  std::string order_ ABSL_GUARDED_BY(mu_);
 };
 
 TEST_F(PreemptionTest, InteractiveRunPreemptsABatchRunWhichThenContinues) {

@@ -1,9 +1,8 @@
 // Tests who gets the device when: weights of tenants, priorities of sessions.
 #include <algorithm>
 
-#include "common/base/patience.h"
 #include "common/base/proto_duration.h"
-#include "gpu_worker/testing/core_fixture.h"
+#include "gpu_worker/testing/batch_fixture.h"
 
 namespace djinn::worker {
 namespace {
@@ -11,34 +10,9 @@ namespace {
 // A third tenant's first run, the plug, holds the device until everything that
 // the other sessions sent waits. Letters of their operators tell the sessions'
 // runs apart. Every node takes a second.
-class TurnsTest : public WorkerCoreTest {
+class TurnsTest : public BatchTest {
  protected:
-  TurnsTest() {
-    device_.SetExecuteHook([this](const std::string& name) {
-      MutexLock lock(&mu_);
-      reached_ = true;
-      changed_.SignalAll();
-      while (!open_) changed_.Wait(&mu_);
-      clock_.Advance(absl::Seconds(1));
-      order_ += name == "fake::fill_" ? 'f' : 'a';
-      return absl::OkStatus();
-    });
-    plug_ = Open("plug", "plug");
-    Prepare(Fill(), plug_.get());
-    plug_->Run(1, {1}, {0});
-    MutexLock lock(&mu_);
-    for (Patience patience; !reached_;) patience.Wait(&changed_, &mu_);
-  }
-  ~TurnsTest() override {
-    Release();
-    core_->Shutdown();
-  }
-
-  static srg::Graph Fill() {
-    FakeGraph s;
-    s.FillInPlace(s.Bound(), 2);
-    return s.get();
-  }
+  TurnsTest() { Plug(); }
 
   std::unique_ptr<TestClient> OpenWith(const v1::LeaseClaims& lease) {
     Grant(lease, 100'000);
@@ -58,30 +32,6 @@ class TurnsTest : public WorkerCoreTest {
     for (int i = 1; i < count; ++i) client->Run(1, {1, 2});
     return client->Run(1, {1, 2});
   }
-
-  // Releases the device when the worker has received this many runs, including
-  // the plug's run.
-  void ReleaseWith(uint32_t runs) {
-    EXPECT_TRUE(WaitReceivedBeside(plug_.get(), runs));
-    Release();
-  }
-  void Release() {
-    MutexLock lock(&mu_);
-    open_ = true;
-    changed_.SignalAll();
-  }
-  // Returns the nodes executed after the plug's node.
-  std::string Order() {
-    MutexLock lock(&mu_);
-    return order_.substr(1);
-  }
-
-  std::unique_ptr<TestClient> plug_;
-  Mutex mu_;
-  CondVar changed_;
-  bool reached_ ABSL_GUARDED_BY(mu_) = false;
-  bool open_ ABSL_GUARDED_BY(mu_) = false;
-  std::string order_ ABSL_GUARDED_BY(mu_);
 };
 
 int64_t Fills(const std::string& order) {

@@ -27,11 +27,6 @@ class CreditsTest : public WorkerCoreTest {
     return FromProtoDuration(
         core_->Snapshot().sessions(0).lease_use().device_time());
   }
-  static srg::Graph Fill() {
-    FakeGraph s;
-    s.FillInPlace(s.Bound(), 2);
-    return s.get();
-  }
 };
 
 TEST_F(CreditsTest, RunsWaitForCreditAndGoOnWithIt) {
@@ -125,20 +120,15 @@ TEST_F(CreditsTest, TheOldestOfTooManyEndsIsDroppedAndCounted) {
   WorkerCoreOptions options;
   options.max_ended_leases = 2;
   Start(options);
-  const auto metrics = [&] {
-    Exposition exposition;
-    core_->Collect(&exposition);
-    return exposition.Text();
-  };
   for (const char* session : {"s1", "s2", "s3"}) {
-    EXPECT_THAT(metrics(),
+    EXPECT_THAT(Metrics(),
                 testing::HasSubstr("\ndjinn_worker_unbilled_leases_total 0\n"));
     Grant(Lease(session, "t1"), 1000);
     v1::DesiredState desired;
     desired.add_drop_session_ids(session);
     core_->Apply(desired);
   }
-  EXPECT_THAT(metrics(),
+  EXPECT_THAT(Metrics(),
               testing::HasSubstr("\ndjinn_worker_unbilled_leases_total 1\n"));
   const auto ended = [&] {
     std::vector<std::string> ids;

@@ -26,11 +26,6 @@ class MeteringTest : public TwoCoresTest {
       return absl::OkStatus();
     });
   }
-  static srg::Graph Fill() {
-    FakeGraph s;
-    s.FillInPlace(s.Bound(), 2);
-    return s.get();
-  }
   // Has the coordinator announce the graph's phase to these tenants, or to all
   // tenants without an announcement of their own.
   void Tell(const srg::Graph& graph, v1::Phase phase,
@@ -45,9 +40,23 @@ class MeteringTest : public TwoCoresTest {
     core_->Apply(desired);
   }
   bool MetricsSay(const std::string& line) {
-    Exposition exposition;
-    core_->Collect(&exposition);
-    return exposition.Text().find(line) != std::string::npos;
+    return Metrics().find(line) != std::string::npos;
+  }
+  // Opens a session that may use so much device time.
+  std::unique_ptr<TestClient> OpenWithCredit(absl::Duration device_time) {
+    v1::LeaseClaims lease = Lease("s1", "t1");
+    *lease.mutable_credits()->mutable_device_time() =
+        ToProtoDuration(device_time);
+    Grant(lease, 1'000'000);
+    return ToFill(Connect(HelloFor("s1")));
+  }
+  // Opens a session that can run graph 1, Fill(), on storage 1.
+  std::unique_ptr<TestClient> OpenToFill() { return ToFill(Open()); }
+  static std::unique_ptr<TestClient> ToFill(
+      std::unique_ptr<TestClient> client) {
+    client->Create(1, 8);
+    client->Define(1, Fill());
+    return client;
   }
   v1::LeaseUse Billed() { return core_->Snapshot().sessions(0).lease_use(); }
   static absl::Duration DeviceTime(const v1::MeteredUse& use) {
@@ -56,9 +65,7 @@ class MeteringTest : public TwoCoresTest {
 };
 
 TEST_F(MeteringTest, SaysWhatEverythingBeforeItTook) {
-  const std::unique_ptr<TestClient> client = Open();
-  client->Create(1, 8);
-  client->Define(1, Fill());
+  const std::unique_ptr<TestClient> client = OpenToFill();
   EXPECT_EQ(client->Meter().runs(), 0u);
   client->Run(1, {1}, {1});
   client->Run(1, {1}, {2});
@@ -139,9 +146,7 @@ TEST_F(MeteringTest, TimeIsOfThePhaseThatRuns) {
   const uint32_t sum = twice.Bound();
   twice.FillInPlace(sum, 2);
   twice.FillInPlace(sum, 2);
-  const std::unique_ptr<TestClient> client = Open();
-  client->Create(1, 8);
-  client->Define(1, Fill());
+  const std::unique_ptr<TestClient> client = OpenToFill();
   client->Define(2, twice.get());
   client->Run(1, {1}, {1});
   client->Read(1, 2);
@@ -232,9 +237,7 @@ TEST_F(MeteringTest, OneTurnMayBeOfSeveralPhases) {
     clock_.Advance(absl::Microseconds(1));
     return absl::OkStatus();
   });
-  const std::unique_ptr<TestClient> client = Open();
-  client->Create(1, 8);
-  client->Define(1, Fill());
+  const std::unique_ptr<TestClient> client = OpenToFill();
   client->Define(2, AddTo());
   client->Create(2, 8);
   client->Run(1, {2}, {1});
@@ -256,13 +259,7 @@ TEST_F(MeteringTest, OneTurnMayBeOfSeveralPhases) {
 }
 
 TEST_F(MeteringTest, WhatSurroundsATurnIsBilledToo) {
-  v1::LeaseClaims lease = Lease("s1", "t1");
-  *lease.mutable_credits()->mutable_device_time() =
-      ToProtoDuration(absl::Seconds(6));
-  Grant(lease, 1'000'000);
-  const std::unique_ptr<TestClient> client = Connect(HelloFor("s1"));
-  client->Create(1, 8);
-  client->Define(1, Fill());
+  const std::unique_ptr<TestClient> client = OpenWithCredit(absl::Seconds(6));
   std::atomic<std::thread::id> executor;
   device_.SetExecuteHook([&](const std::string&) {
     executor = std::this_thread::get_id();
@@ -290,13 +287,7 @@ TEST_F(MeteringTest, WhatSurroundsATurnIsBilledToo) {
 }
 
 TEST_F(MeteringTest, TimeSpentForNoSessionIsCountedAsSuch) {
-  v1::LeaseClaims lease = Lease("s1", "t1");
-  *lease.mutable_credits()->mutable_device_time() =
-      ToProtoDuration(absl::Seconds(1));
-  Grant(lease, 1'000'000);
-  const std::unique_ptr<TestClient> client = Connect(HelloFor("s1"));
-  client->Create(1, 8);
-  client->Define(1, Fill());
+  const std::unique_ptr<TestClient> client = OpenWithCredit(absl::Seconds(1));
   std::atomic<std::thread::id> executor;
   device_.SetExecuteHook([&](const std::string&) {
     executor = std::this_thread::get_id();
@@ -324,9 +315,7 @@ TEST_F(MeteringTest, TimeSpentForNoSessionIsCountedAsSuch) {
 }
 
 TEST_F(MeteringTest, WaitingIsNotTheExecutorsWork) {
-  const std::unique_ptr<TestClient> client = Open();
-  client->Create(1, 8);
-  client->Define(1, Fill());
+  const std::unique_ptr<TestClient> client = OpenToFill();
   for (int run = 0; run < 3; ++run) {
     client->Run(1, {1}, {1});
     client->Read(1, 2);
@@ -347,9 +336,7 @@ TEST_F(MeteringTest, WaitingIsNotTheExecutorsWork) {
 }
 
 TEST_F(MeteringTest, AnAnswerIsSmall) {
-  const std::unique_ptr<TestClient> client = Open();
-  client->Create(1, 8);
-  client->Define(1, Fill());
+  const std::unique_ptr<TestClient> client = OpenToFill();
   client->Run(1, {1}, {1});
   const v1::MeteredUse before = client->Meter();
   const v1::MeteredUse after = client->Meter();
@@ -359,9 +346,7 @@ TEST_F(MeteringTest, AnAnswerIsSmall) {
 }
 
 TEST_F(MeteringTest, AnAnswerThatWasLostComesAgain) {
-  const std::unique_ptr<TestClient> client = Open();
-  client->Create(1, 8);
-  client->Define(1, Fill());
+  const std::unique_ptr<TestClient> client = OpenToFill();
   EXPECT_TRUE(client->WaitCompleted(client->Run(1, {1}, {1})));
   Break(client.get());
   Resume(client.get());
@@ -383,9 +368,7 @@ TEST_F(MeteringTest, WhatIsSuppliedAgainIsBilled) {
   WorkerCoreOptions options;
   options.graph_cache.max_plans = 1;
   Start(options);
-  const std::unique_ptr<TestClient> client = Open();
-  client->Create(1, 8);
-  client->Define(1, Fill());
+  const std::unique_ptr<TestClient> client = OpenToFill();
   client->Define(2, AddTo());
   const v1::MeteredUse before = client->Meter();
   client->Run(1, {1}, {1});
@@ -397,9 +380,7 @@ TEST_F(MeteringTest, WhatIsSuppliedAgainIsBilled) {
 }
 
 TEST_F(MeteringTest, WhatIsCancelledIsBilled) {
-  const std::unique_ptr<TestClient> client = Open();
-  client->Create(1, 8);
-  client->Define(1, Fill());
+  const std::unique_ptr<TestClient> client = OpenToFill();
   const v1::MeteredUse before = client->Meter();
   constexpr uint64_t kBytes = 50'000;
   NodeGate gate(&device_, 1);
@@ -421,9 +402,7 @@ TEST_F(MeteringTest, WhatIsCancelledIsBilled) {
 }
 
 TEST_F(MeteringTest, WhoLeavesIsToldWhatItUsedHere) {
-  const std::unique_ptr<TestClient> client = Open();
-  client->Create(1, 8);
-  client->Define(1, Fill());
+  const std::unique_ptr<TestClient> client = OpenToFill();
   client->Run(1, {1}, {1});
   const uint64_t sequence = client->Leave(std::string(16, 'm'));
   const v1::Left left =

@@ -10,6 +10,7 @@
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <ucontext.h>
 #include <unistd.h>
@@ -81,11 +82,8 @@ constexpr int kAllowed[] = {
     SYS_accept4,
     SYS_accept,
     SYS_recvmsg,
-    SYS_sendmsg,
     SYS_recvfrom,
-    SYS_sendto,
     SYS_recvmmsg,
-    SYS_sendmmsg,
     SYS_shutdown,
     SYS_getsockname,
     SYS_getpeername,
@@ -268,6 +266,11 @@ std::vector<sock_filter> MakeFilter(const SandboxOptions& options) {
     filter.AllowIfMasked(SYS_ioctl, 1, kNvidiaCommandMask, kNvidiaCommands);
     filter.AllowIfMasked(SYS_ioctl, 1, ~0U, kUvmCommands);
   }
+  // Sending may not connect: with this flag it would, from a listener that was
+  // shut down.
+  filter.AllowIfMasked(SYS_sendto, 3, MSG_FASTOPEN, {0});
+  filter.AllowIfMasked(SYS_sendmsg, 2, MSG_FASTOPEN, {0});
+  filter.AllowIfMasked(SYS_sendmmsg, 3, MSG_FASTOPEN, {0});
   // A new thread of this process, but no new process. clone3 keeps its flags in
   // memory, where a filter cannot see them; libraries fall back to clone.
   filter.AllowIfSet(SYS_clone, 0, CLONE_THREAD | CLONE_VM | CLONE_SIGHAND);

@@ -81,6 +81,63 @@ TEST_P(SandboxEscapeTest, IsRefusedAndCountedOnGpuToo) {
 
 const pid_t kParent = getpid();
 
+// Returns a socket that listens on loopback, and sets `address` to its address.
+int Listen(sockaddr_in* address) {
+  const int listener = socket(AF_INET, SOCK_STREAM, 0);
+  *address = {};
+  address->sin_family = AF_INET;
+  address->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(*address);
+  if (bind(listener, reinterpret_cast<sockaddr*>(address), size) != 0 ||
+      listen(listener, 1) != 0 ||
+      getsockname(listener, reinterpret_cast<sockaddr*>(address), &size) != 0) {
+    std::abort();
+  }
+  return listener;
+}
+
+// The address of a listener outside of the sandbox. Children also inherit a
+// listener of their own, in place of the standard input.
+const sockaddr_in kOther = [] {
+  sockaddr_in address;
+  Listen(&address);
+  sockaddr_in own;
+  const int listener = Listen(&own);
+  dup2(listener, STDIN_FILENO);
+  close(listener);
+  return address;
+}();
+
+// Shuts the inherited listener down, which then can connect by sending, and
+// names the other listener and one byte.
+class SendingConnection {
+ public:
+  SendingConnection() {
+    shutdown(STDIN_FILENO, SHUT_RDWR);
+    message_.msg_name = &other_;
+    message_.msg_namelen = sizeof(other_);
+    message_.msg_iov = &part_;
+    message_.msg_iovlen = 1;
+  }
+  long SendTo(int flags) {
+    return sendto(STDIN_FILENO, &byte_, 1, flags,
+                  reinterpret_cast<const sockaddr*>(&other_), sizeof(other_));
+  }
+  long SendMessage(int flags) {
+    return sendmsg(STDIN_FILENO, &message_, flags);
+  }
+  long SendMessages(int flags) {
+    mmsghdr messages = {message_, 0};
+    return sendmmsg(STDIN_FILENO, &messages, 1, flags);
+  }
+
+ private:
+  char byte_ = 'x';
+  iovec part_ = {&byte_, 1};
+  sockaddr_in other_ = kOther;
+  msghdr message_ = {};
+};
+
 INSTANTIATE_TEST_SUITE_P(
     All, SandboxEscapeTest,
     testing::Values(
@@ -121,6 +178,15 @@ INSTANTIATE_TEST_SUITE_P(
                                 reinterpret_cast<sockaddr*>(&address),
                                 sizeof(address));
                }},
+        Escape{"ConnectBySending",
+               [] { return SendingConnection().SendTo(MSG_FASTOPEN); }},
+        Escape{"ConnectBySendingAMessage",
+               [] {
+                 return SendingConnection().SendMessage(MSG_FASTOPEN |
+                                                        MSG_NOSIGNAL);
+               }},
+        Escape{"ConnectBySendingMessages",
+               [] { return SendingConnection().SendMessages(MSG_FASTOPEN); }},
         Escape{"Trace",
                [] { return ptrace(PTRACE_ATTACH, kParent, nullptr, nullptr); }},
         Escape{"Signal", [] { return kill(kParent, 0); }},
@@ -190,6 +256,34 @@ TEST(SandboxTest, ComputingGoesOn) {
       return 1;
     }
     return sums[3] == 1.5 * (1 << 20) && RefusedSystemCalls() == 0 ? 0 : 2;
+  });
+  EXPECT_EQ(ExitOf(status), 0) << "wait status " << status;
+}
+
+TEST(SandboxTest, SendingOnAConnectionGoesOn) {
+  const int status = InChild([] {
+    int ends[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0) return kNoSandbox;
+    dup2(ends[0], STDIN_FILENO);
+    if (!PrepareSandbox(STDERR_FILENO).ok() || !EnterSandbox({}).ok()) {
+      return kNoSandbox;
+    }
+    char byte = 'x';
+    iovec part = {&byte, 1};
+    msghdr message = {};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    // The other end is closed, so the kernel refuses, not the sandbox.
+    const auto is_broken = [](long result) {
+      return result < 0 && errno == EPIPE;
+    };
+    mmsghdr messages = {message, 0};
+    if (!is_broken(send(STDIN_FILENO, &byte, 1, MSG_NOSIGNAL))) return 1;
+    if (!is_broken(sendmsg(STDIN_FILENO, &message, MSG_NOSIGNAL))) return 2;
+    if (!is_broken(sendmmsg(STDIN_FILENO, &messages, 1, MSG_NOSIGNAL))) {
+      return 3;
+    }
+    return RefusedSystemCalls() == 0 ? 0 : 4;
   });
   EXPECT_EQ(ExitOf(status), 0) << "wait status " << status;
 }

@@ -21,7 +21,7 @@ class EagerUploadsTest : public WorkerCoreTest {
     lease.mutable_limits()->set_max_outstanding_bytes(64 << 20);
     Grant(lease);
     std::unique_ptr<TestClient> client = Connect(HelloFor(session));
-    client->WaitFor([](const v1::ControlResponse& r) { return r.has_hello(); });
+    client->WaitHello();
     return client;
   }
 

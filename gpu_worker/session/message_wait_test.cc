@@ -23,17 +23,8 @@ namespace {
 
 using Wait = v1::MessageWait;
 
-// Returns what the core reports of the session; an empty wait when it reports
-// none.
 Wait WaitOf(const WorkerCore& core, const std::string& session) {
-  const v1::WorkerState state = core.Snapshot();
-  for (const v1::HeldSession& held : state.sessions()) {
-    if (UncheckedClaims(held.lease()).session_id() == session) {
-      return held.wait();
-    }
-  }
-  ADD_FAILURE() << "no session " << session;
-  return {};
+  return HeldBy(core, session).wait();
 }
 
 absl::Duration Waited(const Wait& wait) {
@@ -47,11 +38,6 @@ class MessageWaitTest : public WorkerCoreTest {
   }
   bool WaitsFor(Wait::For what, const std::string& session = "s1") {
     return WaitUntil([&] { return WaitOf(session).what() == what; });
-  }
-  static srg::Graph Fill() {
-    FakeGraph s;
-    s.FillInPlace(s.Bound(), 2);
-    return s.get();
   }
 
   const std::string bytes_ = FloatBytes(Floats(5000, 3));
@@ -321,55 +307,20 @@ TEST_F(MessageWaitTest, WhatWentFirstWaitsForRoom) {
   core_->Shutdown();
 }
 
-class BatchWaitTest : public BatchTest {
- protected:
-  uint64_t RunNext(TestClient* client) {
-    result_ += 2;
-    srg::TensorView view;
-    view.data_type = srg::DataType::kFloat32;
-    view.sizes = {2};
-    view.strides = {1};
-    client->Hold();
-    client->Run(1, {kWeight, kRows, kOther, result_, result_ + 1});
-    const uint64_t read = client->SendRead(result_ + 1, view);
-    client->Release();
-    return read;
-  }
-
- private:
-  uint64_t result_ = kFirstResult;
-};
+class BatchWaitTest : public BatchTest {};
 
 TEST_F(BatchWaitTest, ARunWaitsForBatch) {
-  std::vector<TestClient*> clients;
-  for (const char* const session : {"a", "b"}) {
-    clients.push_back(Add(session, "t1", 0));
-    UploadWeight(clients.back());
-    clients.back()->Define(1, Step());
-    clients.back()->Read(kRows, 2);
-  }
-  // Both clients run again and again, a second later each time.
-  for (int round = 0; round < 3; ++round) {
-    PlugAgain();
-    if (round > 0) clock_.Advance(absl::Seconds(1));
-    std::vector<uint64_t> reads;
-    for (TestClient* const client : clients) reads.push_back(RunNext(client));
-    ReleaseWith(3);
-    for (size_t i = 0; i < 2; ++i) clients[i]->WaitRead(reads[i]);
-  }
-  PlugAgain();
-  ReleaseWith(1);
-  EXPECT_TRUE(
-      WaitUntil([this] { return core_->Snapshot().queued_runs() == 0; }));
-  const uint64_t first = RunNext(clients[0]);
-  EXPECT_TRUE(WaitUntil([this] { return clock_.waiting() == 1; }));
+  TestClient* const a = AddWithWeight("a", "t1");
+  TestClient* const b = AddWithWeight("b", "t1");
+  GoRound({a, b});
+  const uint64_t first = RunAlone(a);
   EXPECT_EQ(WaitOf(*core_, "a").what(), Wait::BATCH);
   EXPECT_EQ(WaitOf(*core_, "b").what(), Wait::FOR_UNSPECIFIED);
   clock_.Advance(absl::Milliseconds(100));
   EXPECT_EQ(Waited(WaitOf(*core_, "a")), absl::Milliseconds(100));
-  const uint64_t second = RunNext(clients[1]);
-  clients[0]->WaitRead(first);
-  clients[1]->WaitRead(second);
+  const uint64_t second = RunNext(b);
+  a->WaitRead(first);
+  b->WaitRead(second);
   EXPECT_TRUE(WaitUntil(
       [this] { return WaitOf(*core_, "a").what() == Wait::FOR_UNSPECIFIED; }));
 }

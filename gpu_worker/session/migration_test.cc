@@ -227,9 +227,7 @@ TEST_F(MigrationTest, ContentsThatAreThereDoNotMove) {
   EXPECT_EQ(other_->Snapshot().sessions(0).use().contents().count(), 3u);
   // The moved value is a content on w1, too; a writer has bytes of its own.
   EXPECT_EQ(other_->contents().stats().entries, 2u);
-  FakeGraph s;
-  s.FillInPlace(s.Bound(), 2);
-  there->Define(1, s.get());
+  there->Define(1, Fill());
   there->Run(1, {3}, {9});
   EXPECT_EQ(there->Read(3, 3), (Floats{9, 9, 4}));
   EXPECT_EQ(there->Read(2, 3), (Floats{4, 4, 4}));
@@ -237,9 +235,7 @@ TEST_F(MigrationTest, ContentsThatAreThereDoNotMove) {
 
 TEST_F(MigrationTest, PoisonKeepsItsRootError) {
   std::unique_ptr<TestClient> here = Open();
-  FakeGraph s;
-  s.FillInPlace(s.Bound(), 2);
-  here->Define(1, s.get());
+  here->Define(1, Fill());
   here->InstallInline(1, FloatBytes({1, 2}));
   here->InstallInline(2, FloatBytes({1, 2}));
   device_.SetExecuteHook([](const std::string&) {

@@ -25,7 +25,7 @@ class ModelBudgetTest : public WorkerCoreTest {
     *lease.mutable_tenant_limits() = limits_;
     Grant(lease);
     std::unique_ptr<TestClient> client = Connect(HelloFor(session));
-    client->WaitFor([](const v1::ControlResponse& r) { return r.has_hello(); });
+    client->WaitHello();
     return client;
   }
   v1::SessionUse Use() { return core_->Snapshot().sessions(0).use(); }
@@ -106,9 +106,7 @@ TEST_F(ModelBudgetTest, ARefusedOneLeavesTheSessionAsItWas) {
   for (const v1::ControlResponse& response : client->responses()) {
     EXPECT_FALSE(response.has_poisoned());
   }
-  Exposition out;
-  core_->Collect(&out);
-  const std::string text = out.Text();
+  const std::string text = Metrics();
   const auto has = [&](const std::string& line) {
     return text.find(line + "\n") != std::string::npos;
   };

@@ -14,7 +14,7 @@ class NeedTest : public WorkerCoreTest {
     WorkerCoreOptions options;
     options.graph_cache.max_plans = 1;
     Start(options);
-    other_ = Filled();
+    other_ = Fill();
     client_ = Open();
     client_->Define(1, AddTo());
     client_->Define(2, other_);
@@ -22,11 +22,6 @@ class NeedTest : public WorkerCoreTest {
     client_->InstallInline(2, FloatBytes({10, 20}));
   }
 
-  static srg::Graph Filled() {
-    FakeGraph s;
-    s.FillInPlace(s.Bound(), 2);
-    return s.get();
-  }
   int Needs() {
     int count = 0;
     for (const v1::ControlResponse& response : client_->responses()) {

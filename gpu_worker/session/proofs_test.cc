@@ -250,10 +250,8 @@ TEST_F(ProofsTest, TheWorkIsChargedToWhoAsks) {
   EXPECT_GT(state.sessions(0).lease_use().device_time().nanos(), 0);
   // The work is part of no turn, and counted by itself.
   EXPECT_EQ(state.executed().device_time().nanos(), 0);
-  Exposition exposition;
-  core_->Collect(&exposition);
   EXPECT_THAT(
-      exposition.Text(),
+      Metrics(),
       testing::Not(testing::HasSubstr("djinn_worker_proof_seconds_total 0\n")));
 }
 

@@ -31,9 +31,12 @@ class PullsTest : public TwoCoresTest {
     rank.set_remaining_seconds(remaining_seconds);
     return rank;
   }
-  // Waits until the storage's read says why it has no value.
-  v1::ErrorDetail FailedPull(TestClient* client, uint64_t storage) {
-    return client->ReadError(storage);
+  // Expects that storage 5 has an error instead of its value.
+  static void ExpectFailedPull(TestClient* client, const std::string& reason,
+                               const std::string& text) {
+    const v1::ErrorDetail error = client->ReadError(5);
+    EXPECT_EQ(error.reason(), reason);
+    EXPECT_NE(error.message().find(text), std::string::npos) << error.message();
   }
   void PassTimeUntilCompleted(TestClient* client, uint64_t sequence) {
     EXPECT_TRUE(WaitUntil([&] {
@@ -51,9 +54,7 @@ TEST_F(PullsTest, AValueGoesFromWorkerToWorker) {
   SendPull(there.get(), 5, 'a', 8);
   EXPECT_EQ(there->Read(5, 2), (Floats{1, 2}));
   // Both may write: neither sees the other's writes.
-  FakeGraph s;
-  s.FillInPlace(s.Bound(), 2);
-  there->Define(1, s.get());
+  there->Define(1, Fill());
   there->Run(1, {5}, {7});
   EXPECT_EQ(there->Read(5, 2), (Floats{7, 7}));
   EXPECT_EQ(here->Read(1, 2), (Floats{1, 2}));
@@ -98,9 +99,7 @@ TEST_F(PullsTest, WhatComesTogetherSaysNothingOfTheLink) {
 TEST_F(PullsTest, TheValueIsThatOfTheOffersTurn) {
   std::unique_ptr<TestClient> here = Open();
   std::unique_ptr<TestClient> there = OpenThere();
-  FakeGraph s;
-  s.FillInPlace(s.Bound(), 2);
-  here->Define(1, s.get());
+  here->Define(1, Fill());
   here->InstallInline(1, FloatBytes({1, 2}));
   // Writes in place, then frees the storage.
   here->Offer(1, Ticket('a'));
@@ -133,9 +132,7 @@ TEST_F(PullsTest, AnOfferBehindALongRunIsWaitedFor) {
   std::unique_ptr<TestClient> here = Open();
   std::unique_ptr<TestClient> there = OpenThere();
   Grant(Lease("s1", "t1"), 1000000);
-  FakeGraph s;
-  s.FillInPlace(s.Bound(), 2);
-  here->Define(1, s.get());
+  here->Define(1, Fill());
   here->InstallInline(1, FloatBytes({1, 2}));
   NodeGate gate(&device_, 1);
   here->Run(1, {1}, {9});
@@ -168,12 +165,9 @@ TEST_F(PullsTest, AnOfferThatDoesNotComePoisonsAndTheSessionGoesOn) {
   EXPECT_LT(there->completed(), pull);
   clock_.Advance(absl::Seconds(2));
   EXPECT_TRUE(there->WaitCompleted(pull));
-  const v1::ErrorDetail error = FailedPull(there.get(), 5);
-  EXPECT_EQ(error.reason(), "PULL_FAILED");
-  EXPECT_NE(error.message().find("worker w1 could not fetch the value from "
-                                 "worker w0: nothing is offered"),
-            std::string::npos)
-      << error.message();
+  ExpectFailedPull(there.get(), "PULL_FAILED",
+                   "worker w1 could not fetch the value from "
+                   "worker w0: nothing is offered");
   there->InstallInline(5, FloatBytes({3}));
   EXPECT_EQ(there->Read(5, 1), (Floats{3}));
 }
@@ -188,9 +182,7 @@ TEST_F(PullsTest, UnfetchedOfferExpires) {
   EXPECT_TRUE(here->WaitCompleted(here->Free({1})));
   EXPECT_TRUE(WaitMemory(0));
   SendPull(there.get(), 5, 'a', 8);
-  const v1::ErrorDetail error = FailedPull(there.get(), 5);
-  EXPECT_EQ(error.reason(), "PULL_FAILED");
-  EXPECT_NE(error.message().find("nobody fetched"), std::string::npos);
+  ExpectFailedPull(there.get(), "PULL_FAILED", "nobody fetched");
 }
 
 TEST_F(PullsTest, ATicketOfAnotherSessionOpensNothing) {
@@ -199,16 +191,14 @@ TEST_F(PullsTest, ATicketOfAnotherSessionOpensNothing) {
   here->InstallInline(1, FloatBytes({1, 2}));
   EXPECT_TRUE(here->WaitCompleted(here->Offer(1, Ticket('a'))));
   SendPull(thief.get(), 5, 'a', 8);
-  const v1::ErrorDetail error = FailedPull(thief.get(), 5);
-  EXPECT_EQ(error.reason(), "PULL_FAILED");
-  EXPECT_NE(error.message().find("nothing is offered under this ticket"),
-            std::string::npos);
+  ExpectFailedPull(thief.get(), "PULL_FAILED",
+                   "nothing is offered under this ticket");
   // The offer's own session still gets the value, and only once.
   std::unique_ptr<TestClient> there = OpenThere("s1", "t1");
   SendPull(there.get(), 5, 'a', 8);
   EXPECT_EQ(there->Read(5, 2), (Floats{1, 2}));
   SendPull(there.get(), 6, 'a', 8);
-  EXPECT_EQ(FailedPull(there.get(), 6).reason(), "PULL_FAILED");
+  EXPECT_EQ(there->ReadError(6).reason(), "PULL_FAILED");
 }
 
 TEST_F(PullsTest, AnotherSizeIsRefused) {
@@ -217,20 +207,15 @@ TEST_F(PullsTest, AnotherSizeIsRefused) {
   here->InstallInline(1, FloatBytes({1, 2}));
   here->Offer(1, Ticket('a'));
   SendPull(there.get(), 5, 'a', 12);
-  const v1::ErrorDetail error = FailedPull(there.get(), 5);
-  EXPECT_EQ(error.reason(), "PULL_FAILED");
-  EXPECT_NE(error.message().find("12 bytes were asked for, the offer has 8"),
-            std::string::npos);
+  ExpectFailedPull(there.get(), "PULL_FAILED",
+                   "12 bytes were asked for, the offer has 8");
 }
 
 TEST_F(PullsTest, APullWithoutRoomNamesTheLimit) {
   std::unique_ptr<TestClient> there = OpenThere();
   SendPull(there.get(), 5, 'a', 9 << 20);
-  const v1::ErrorDetail error = FailedPull(there.get(), 5);
-  EXPECT_EQ(error.reason(), "SESSION_MEMORY");
-  EXPECT_NE(error.message().find("limit 8388608 bytes, used 0, asked 9437184"),
-            std::string::npos)
-      << error.message();
+  ExpectFailedPull(there.get(), "SESSION_MEMORY",
+                   "limit 8388608 bytes, used 0, asked 9437184");
 }
 
 TEST_F(PullsTest, OfferedBytesCountOnceUntilTheStorageHasOthers) {
@@ -256,19 +241,14 @@ TEST_F(PullsTest, AnOfferYieldsWhenItsStorageIsWrittenWithoutRoom) {
   std::unique_ptr<TestClient> here = Open();
   std::unique_ptr<TestClient> there = OpenThere();
   const uint64_t size = 5 << 20;
-  FakeGraph s;
-  s.FillInPlace(s.Bound(), 2);
-  here->Define(1, s.get());
+  here->Define(1, Fill());
   here->Create(1, size);
   here->Offer(1, Ticket('a'));
   here->Run(1, {1}, {9});
   EXPECT_EQ(here->Read(1, 2), (Floats{9, 9}));
   EXPECT_TRUE(WaitMemory(size));
   SendPull(there.get(), 5, 'a', size);
-  const v1::ErrorDetail error = FailedPull(there.get(), 5);
-  EXPECT_EQ(error.reason(), "PULL_FAILED");
-  EXPECT_NE(error.message().find("limit 8388608"), std::string::npos)
-      << error.message();
+  ExpectFailedPull(there.get(), "PULL_FAILED", "limit 8388608");
 }
 
 // Takes an offer, and keeps it for long.
@@ -285,9 +265,7 @@ class SlowClaimant : public OfferClaimant {
 TEST_F(PullsTest, WhatIsUnderWayIsRecalledWhenItsStorageIsWrittenWithoutRoom) {
   std::unique_ptr<TestClient> here = Open();
   const uint64_t size = 5 << 20;
-  FakeGraph s;
-  s.FillInPlace(s.Bound(), 2);
-  here->Define(1, s.get());
+  here->Define(1, Fill());
   here->Create(1, size);
   ASSERT_TRUE(here->WaitCompleted(here->Offer(1, Ticket('a'))));
   const auto claimant = std::make_shared<SlowClaimant>();
@@ -307,9 +285,7 @@ TEST_F(PullsTest, WhatIsUnderWayIsRecalledWhenItsStorageIsWrittenWithoutRoom) {
 TEST_F(PullsTest, APoisonedValueBringsItsRootError) {
   std::unique_ptr<TestClient> here = Open();
   std::unique_ptr<TestClient> there = OpenThere();
-  FakeGraph s;
-  s.FillInPlace(s.Bound(), 2);
-  here->Define(1, s.get());
+  here->Define(1, Fill());
   here->InstallInline(1, FloatBytes({1, 2}));
   device_.SetExecuteHook([](const std::string&) {
     return absl::InternalError("the kernel threw");
@@ -318,7 +294,7 @@ TEST_F(PullsTest, APoisonedValueBringsItsRootError) {
   const v1::ErrorDetail root = here->ReadError(1);
   here->Offer(1, Ticket('a'));
   const uint64_t pull = SendPull(there.get(), 5, 'a', 8);
-  const v1::ErrorDetail derived = FailedPull(there.get(), 5);
+  const v1::ErrorDetail derived = there->ReadError(5);
   EXPECT_NE(root.error_id(), 0u);
   EXPECT_EQ(derived.error_id(), root.error_id());
   EXPECT_EQ(derived.message(), root.message());
@@ -333,7 +309,7 @@ TEST_F(PullsTest, AWorkerThatIsGoneEndsThePull) {
   // The worker stops after the claim, before the offer.
   core_->Shutdown();
   EXPECT_TRUE(there->WaitCompleted(pull));
-  const v1::ErrorDetail error = FailedPull(there.get(), 5);
+  const v1::ErrorDetail error = there->ReadError(5);
   EXPECT_EQ(error.reason(), "PULL_FAILED");
   EXPECT_EQ(error.worker_id(), "w1");
 }
@@ -342,11 +318,8 @@ TEST_F(PullsTest, AnUnknownWorkerIsATypedError) {
   std::unique_ptr<TestClient> there = OpenThere();
   const uint64_t pull = SendPull(there.get(), 5, 'a', 8, "evil:80");
   PassTimeUntilCompleted(there.get(), pull);
-  const v1::ErrorDetail error = FailedPull(there.get(), 5);
-  EXPECT_EQ(error.reason(), "PULL_FAILED");
-  EXPECT_NE(error.message().find("the coordinator has named no such worker"),
-            std::string::npos)
-      << error.message();
+  ExpectFailedPull(there.get(), "PULL_FAILED",
+                   "the coordinator has named no such worker");
 }
 
 TEST_F(PullsTest, ASessionOnOneWorkerSharesTheBytes) {
@@ -362,9 +335,7 @@ TEST_F(PullsTest, ASessionOnOneWorkerSharesTheBytes) {
   SendPull(second.get(), 1, 'a', size);
   EXPECT_EQ(second->Read(1, 1), (Floats{0}));
   EXPECT_EQ(core_->ledger().usage().used, size);
-  FakeGraph s;
-  s.FillInPlace(s.Bound(), 2);
-  first->Define(1, s.get());
+  first->Define(1, Fill());
   first->Run(1, {1}, {4});
   EXPECT_EQ(first->Read(1, 2), (Floats{4, 4}));
   EXPECT_EQ(second->Read(1, 2), (Floats{0, 0}));

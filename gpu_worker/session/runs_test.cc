@@ -455,21 +455,6 @@ class SharedRunsTest : public BatchTest {
         worker::RunsOf(worker::Ask(session, Agreed(), core_.get()));
     return runs.empty() ? v1::RunRecord() : runs.back();
   }
-  uint64_t RunNext(TestClient* client) {
-    result_ += 2;
-    srg::TensorView view;
-    view.data_type = srg::DataType::kFloat32;
-    view.sizes = {2};
-    view.strides = {1};
-    client->Hold();
-    client->Run(1, {kWeight, kRows, kOther, result_, result_ + 1});
-    const uint64_t read = client->SendRead(result_ + 1, view);
-    client->Release();
-    return read;
-  }
-
- private:
-  uint64_t result_ = kFirstResult;
 };
 
 TEST_F(SharedRunsTest, WhoSharedProductsIsNamed) {
@@ -500,33 +485,15 @@ TEST_F(SharedRunsTest, WhoSharedProductsIsNamed) {
 }
 
 TEST_F(SharedRunsTest, BatchIsWaitedFor) {
-  std::vector<TestClient*> clients;
-  for (const char* const session : {"a", "b"}) {
-    clients.push_back(Add(session, "t1", 0));
-    UploadWeight(clients.back());
-    clients.back()->Define(1, Step());
-    clients.back()->Read(kRows, 2);
-  }
-  // Both clients run again and again, a second later each time.
-  for (int round = 0; round < 3; ++round) {
-    PlugAgain();
-    if (round > 0) clock_.Advance(absl::Seconds(1));
-    std::vector<uint64_t> reads;
-    for (TestClient* const client : clients) reads.push_back(RunNext(client));
-    ReleaseWith(3);
-    for (size_t i = 0; i < 2; ++i) clients[i]->WaitRead(reads[i]);
-  }
-  PlugAgain();
-  ReleaseWith(1);
-  EXPECT_TRUE(
-      WaitUntil([this] { return core_->Snapshot().queued_runs() == 0; }));
-  const uint64_t first = RunNext(clients[0]);
-  EXPECT_TRUE(WaitUntil([this] { return clock_.waiting() == 1; }));
+  TestClient* const a = AddWithWeight("a", "t1");
+  TestClient* const b = AddWithWeight("b", "t1");
+  GoRound({a, b});
+  const uint64_t first = RunAlone(a);
   EXPECT_EQ(LastOf("a").gate(), v1::RUN_GATE_BATCH);
   clock_.Advance(absl::Milliseconds(100));
-  const uint64_t second = RunNext(clients[1]);
-  clients[0]->WaitRead(first);
-  clients[1]->WaitRead(second);
+  const uint64_t second = RunNext(b);
+  a->WaitRead(first);
+  b->WaitRead(second);
   EXPECT_EQ(Waited(LastOf("a"), v1::RUN_GATE_BATCH), absl::Milliseconds(100));
   EXPECT_EQ(Waited(LastOf("b"), v1::RUN_GATE_BATCH), absl::ZeroDuration());
 }

@@ -4,8 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/base/mutex.h"
-#include "common/trace/span.h"
+#include "common/trace/testing/collected_spans.h"
 #include "gmock/gmock.h"
 #include "gpu_worker/testing/batch_fixture.h"
 #include "gpu_worker/testing/core_fixture.h"
@@ -15,39 +14,6 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
-
-class Spans final : public SpanSink {
- public:
-  bool Takes(const TraceContext& context) const override {
-    return context.valid() && context.trace_low != kUnwanted;
-  }
-  void Add(Span span) override {
-    MutexLock lock(&mu_);
-    spans_.push_back(std::move(span));
-  }
-  std::vector<Span> Take() {
-    MutexLock lock(&mu_);
-    return std::exchange(spans_, {});
-  }
-
-  static constexpr uint64_t kUnwanted = 13;
-
- private:
-  Mutex mu_;
-  std::vector<Span> spans_ ABSL_GUARDED_BY(mu_);
-};
-
-std::vector<std::string> NamesOf(const std::vector<Span>& spans) {
-  std::vector<std::string> names;
-  names.reserve(spans.size());
-  for (const Span& span : spans) names.push_back(span.name());
-  return names;
-}
-
-absl::Duration Took(const Span& span) {
-  return absl::Nanoseconds(span.end_time_unix_nano() -
-                           span.start_time_unix_nano());
-}
 
 class TraceTest : public WorkerCoreTest {
  protected:
@@ -80,7 +46,7 @@ class TraceTest : public WorkerCoreTest {
     return spans_.Take();
   }
 
-  Spans spans_;
+  CollectedSpans spans_;
 };
 
 TEST_F(TraceTest, ARunIsTracedFromItsArrivalToItsEnd) {
@@ -109,7 +75,7 @@ TEST_F(TraceTest, NodesAreTracedWhereTheTraceAsksAndTheDeviceTimesThem) {
 TEST_F(TraceTest, OtherRunsAreNotTraced) {
   const std::unique_ptr<TestClient> client = OpenWithProgram();
   EXPECT_THAT(Run(client.get(), {}), IsEmpty());
-  EXPECT_THAT(Run(client.get(), {1, Spans::kUnwanted, 3}), IsEmpty());
+  EXPECT_THAT(Run(client.get(), {1, CollectedSpans::kUnwanted, 3}), IsEmpty());
 }
 
 TEST_F(TraceTest, AContextWithoutATraceIdEndsNoSession) {
@@ -144,7 +110,7 @@ class BatchTraceTest : public BatchTest {
     Start({});
   }
 
-  Spans spans_;
+  CollectedSpans spans_;
 };
 
 TEST_F(BatchTraceTest, ARunOfABatchSaysWhyItsNodesAreNotTimed) {

@@ -30,9 +30,7 @@ class UploadRateTest : public WorkerCoreTest {
     client->SendBytes(1, bytes, chunk * kBulkChunkBytes, kBulkChunkBytes);
     came_ += kBulkChunkBytes;
     EXPECT_TRUE(WaitUntil([this] {
-      Exposition exposition;
-      core_->Collect(&exposition);
-      return exposition.Text().find(absl::StrCat(
+      return Metrics().find(absl::StrCat(
                  "djinn_transfer_bytes_total{path=\"client_to_worker\","
                  "kind=\"bulk\"} ",
                  came_, "\n")) != std::string::npos;

@@ -126,24 +126,22 @@ bool ContentCache::Shares(const std::string& tenant) const {
   return sharing_.contains(tenant);
 }
 
-std::vector<std::shared_ptr<Buffer>> ContentCache::FindShared(
-    const std::string& tenant, const ContentHash& hash,
-    uint64_t size_bytes) const {
-  std::vector<std::shared_ptr<Buffer>> shared;
+std::shared_ptr<Buffer> ContentCache::FindShared(const std::string& tenant,
+                                                 const ContentHash& hash,
+                                                 uint64_t size_bytes) const {
   MutexLock lock(&mu_);
-  if (!sharing_.contains(tenant)) return shared;
+  if (!sharing_.contains(tenant)) return nullptr;
   const auto found = contents_.find({hash, size_bytes});
-  if (found == contents_.end()) return shared;
+  if (found == contents_.end()) return nullptr;
   for (const std::unique_ptr<Entry>& entry : found->second) {
-    if (shared.size() == kMaxCandidates) break;
     const bool open =
         absl::c_any_of(entry->tenants, [&](const std::string& owner)
                                            ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
                                              return sharing_.contains(owner);
                                            });
-    if (open) shared.push_back(entry->buffer);
+    if (open) return entry->buffer;
   }
-  return shared;
+  return nullptr;
 }
 
 void ContentCache::Adopt(const std::string& tenant, const ContentHash& hash,

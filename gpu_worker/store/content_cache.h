@@ -60,8 +60,6 @@ class ContentCache {
     // Bytes that no storage shares.
     uint64_t idle_bytes = 0;
   };
-  // The most contents of one hash and length that FindShared() returns.
-  static constexpr size_t kMaxCandidates = 4;
 
   // Keeps at most `max_contents`, of which one tenant sent at most half. When
   // the cache is full, the tenant that sent the most gives up an idle content;
@@ -86,12 +84,14 @@ class ContentCache {
   // Sets which tenants share contents with one another.
   void SetSharing(absl::flat_hash_set<std::string> tenants);
   bool Shares(const std::string& tenant) const;
-  // Returns contents that may be the bytes that the tenant means, of tenants
-  // that share contents, if this tenant shares them too. A content is not
-  // evicted while a caller holds its buffer. Counts no hit or miss.
-  std::vector<std::shared_ptr<Buffer>> FindShared(const std::string& tenant,
-                                                  const ContentHash& hash,
-                                                  uint64_t size_bytes) const;
+  // Returns the first content that may be the bytes that the tenant means, of
+  // tenants that share contents, if this tenant shares them too; null if there
+  // is none. It is one at most, so that a proof takes no longer where there are
+  // more. The content is not evicted while a caller holds its buffer. Counts no
+  // hit or miss.
+  std::shared_ptr<Buffer> FindShared(const std::string& tenant,
+                                     const ContentHash& hash,
+                                     uint64_t size_bytes) const;
   // Gives the tenant the content of `buffer`, which came from FindShared() and
   // whose bytes the tenant has proved to have. Turns the tenant's miss into a
   // hit.

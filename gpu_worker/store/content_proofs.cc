@@ -1,7 +1,5 @@
 #include "gpu_worker/store/content_proofs.h"
 
-#include <time.h>
-
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -15,6 +13,8 @@ namespace {
 
 // Takes about ten milliseconds.
 constexpr uint64_t kPieceBytes = 64 << 20;
+// What one core processes, or slightly less.
+constexpr double kBytesPerSecond = 4e9;
 
 // Returns the bytes whose MAC is computed when there is no candidate.
 absl::string_view NobodysBytes() {
@@ -22,18 +22,14 @@ absl::string_view NobodysBytes() {
   return *bytes;
 }
 
-absl::Duration ThreadTime() {
-  timespec now{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return absl::DurationFromTimespec(now);
-}
-
 }  // namespace
 
 class ContentProofs::Challenge final : public ContentChallenge {
  public:
-  // `outstanding` counts the challenge, and no longer once it is destroyed.
+  // `bytes` are those of the candidate, if there is one. `outstanding` counts
+  // the challenge, and no longer once it is destroyed.
   Challenge(std::string tenant, std::string key, uint64_t size_bytes,
+            std::shared_ptr<Buffer> candidate, SharedBytes bytes,
             std::function<void()> settled,
             std::function<void(absl::Duration)> charge,
             std::shared_ptr<std::atomic<size_t>> outstanding)
@@ -42,7 +38,10 @@ class ContentProofs::Challenge final : public ContentChallenge {
         size_bytes_(size_bytes),
         settled_(std::move(settled)),
         charge_(std::move(charge)),
-        outstanding_(std::move(outstanding)) {}
+        outstanding_(std::move(outstanding)),
+        candidate_(std::move(candidate)),
+        bytes_(std::move(bytes)),
+        mac_(key_) {}
   ~Challenge() override { --*outstanding_; }
 
   const std::string& key() const override { return key_; }
@@ -74,28 +73,16 @@ class ContentProofs::Challenge final : public ContentChallenge {
   std::shared_ptr<Buffer> Take() override;
 
   const std::string& tenant() const { return tenant_; }
-  // Adds a candidate; null stands for the worker's own bytes, if there is none.
-  // Call it before Compute().
-  void Add(std::shared_ptr<Buffer> buffer, SharedBytes bytes) {
-    works_.push_back({std::move(buffer), std::move(bytes), ContentMac(key_)});
-  }
-  bool has_work() const { return !works_.empty(); }
   // Computes and charges one piece. Returns false when it was the last. One
   // thread at a time calls it.
   bool Compute();
 
  private:
-  // The computation for one candidate.
-  struct Work {
-    std::shared_ptr<Buffer> buffer;
-    SharedBytes bytes;
-    ContentMac mac;
-  };
-
   bool SettledLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return expired_ || (answer_.has_value() && computed_);
   }
-  void ComputePiece();
+  // Returns how many bytes it computed.
+  uint64_t ComputePiece();
 
   const std::string tenant_;
   const std::string key_;
@@ -103,63 +90,61 @@ class ContentProofs::Challenge final : public ContentChallenge {
   const std::function<void()> settled_;
   const std::function<void(absl::Duration)> charge_;
   const std::shared_ptr<std::atomic<size_t>> outstanding_;
-  // The thread that computes owns these while it does a piece of work.
-  std::vector<Work> works_;
+  // The thread that computes owns these until `computed_`. The candidate is
+  // null where the worker's own bytes stand for it.
+  std::shared_ptr<Buffer> candidate_;
+  SharedBytes bytes_;
+  ContentMac mac_;
   uint64_t done_bytes_ = 0;
 
   mutable Mutex mu_;
   std::optional<std::string> answer_ ABSL_GUARDED_BY(mu_);
   bool expired_ ABSL_GUARDED_BY(mu_) = false;
   bool computed_ ABSL_GUARDED_BY(mu_) = false;
-  std::vector<std::pair<std::shared_ptr<Buffer>, std::string>> expected_
-      ABSL_GUARDED_BY(mu_);
+  std::string expected_ ABSL_GUARDED_BY(mu_);
 };
 
 std::shared_ptr<Buffer> ContentProofs::Challenge::Take() {
   MutexLock lock(&mu_);
-  std::shared_ptr<Buffer> proven;
-  if (expired_) return proven;
-  for (auto& [buffer, mac] : expected_) {
-    // A MAC that OpenSSL could not compute is empty, and equals no answer.
-    if (buffer == nullptr || mac.empty()) continue;
-    if (TokensEqual(*answer_, mac)) proven = buffer;
-  }
-  expected_.clear();
-  return proven;
+  // A computation that goes on holds the candidate.
+  if (expired_) return nullptr;
+  std::shared_ptr<Buffer> candidate = std::move(candidate_);
+  // A MAC that OpenSSL could not compute is empty, and equals no answer.
+  if (expected_.empty() || !TokensEqual(*answer_, expected_)) return nullptr;
+  return candidate;
 }
 
-void ContentProofs::Challenge::ComputePiece() {
+uint64_t ContentProofs::Challenge::ComputePiece() {
   const uint64_t count = std::min(size_bytes_ - done_bytes_, kPieceBytes);
-  for (Work& work : works_) {
-    if (work.buffer != nullptr) {
-      work.mac.Add(work.bytes.bytes.substr(done_bytes_, count));
-      continue;
-    }
+  if (candidate_ != nullptr) {
+    mac_.Add(bytes_.bytes.substr(done_bytes_, count));
+  } else {
     const absl::string_view nobodys = NobodysBytes();
     for (uint64_t done = 0; done < count; done += nobodys.size()) {
-      work.mac.Add(nobodys.substr(0, count - done));
+      mac_.Add(nobodys.substr(0, count - done));
     }
   }
   done_bytes_ += count;
+  return count;
 }
 
 bool ContentProofs::Challenge::Compute() {
-  const absl::Duration start = ThreadTime();
-  ComputePiece();
-  charge_(ThreadTime() - start);
+  charge_(TimeOf(ComputePiece()));
   if (done_bytes_ < size_bytes_) return true;
+  bytes_ = SharedBytes();
   bool settled;
   {
     MutexLock lock(&mu_);
-    for (Work& work : works_) {
-      expected_.emplace_back(std::move(work.buffer), work.mac.Finish());
-    }
-    works_.clear();
+    expected_ = mac_.Finish();
     settled = answer_.has_value() && !expired_;
     computed_ = true;
   }
   if (settled) settled_();
   return false;
+}
+
+absl::Duration ContentProofs::TimeOf(uint64_t size_bytes) {
+  return absl::Seconds(static_cast<double>(size_bytes) / kBytesPerSecond);
 }
 
 ContentProofs::ContentProofs(Device* device, RandomSource* random,
@@ -180,22 +165,26 @@ void ContentProofs::Start() {
 }
 
 std::shared_ptr<ContentChallenge> ContentProofs::Issue(
-    std::string tenant, uint64_t size_bytes,
-    std::vector<std::shared_ptr<Buffer>> candidates,
+    std::string tenant, uint64_t size_bytes, std::shared_ptr<Buffer> candidate,
     std::function<void()> settled, std::function<void(absl::Duration)> charge) {
   if (outstanding_->fetch_add(1) >= max_outstanding_) {
     --*outstanding_;
     ++refused_;
     return nullptr;
   }
+  SharedBytes bytes;
+  if (candidate != nullptr) {
+    absl::StatusOr<SharedBytes> own = device_->HostBytes(candidate);
+    if (own.ok()) {
+      bytes = *std::move(own);
+    } else {
+      candidate = nullptr;
+    }
+  }
   auto challenge = std::make_shared<Challenge>(
       std::move(tenant), random_->Bytes(kContentKeyBytes), size_bytes,
-      std::move(settled), std::move(charge), outstanding_);
-  for (std::shared_ptr<Buffer>& candidate : candidates) {
-    absl::StatusOr<SharedBytes> bytes = device_->HostBytes(candidate);
-    if (bytes.ok()) challenge->Add(std::move(candidate), *std::move(bytes));
-  }
-  if (!challenge->has_work()) challenge->Add(nullptr, {});
+      std::move(candidate), std::move(bytes), std::move(settled),
+      std::move(charge), outstanding_);
   ++issued_;
   Put(challenge);
   return challenge;

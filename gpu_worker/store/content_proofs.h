@@ -2,17 +2,17 @@
 // uploaded.
 //
 // The session asks for a challenge (Issue()), sends its key to the client and
-// waits. Meanwhile a thread computes the MAC of every candidate under that key;
+// waits. Meanwhile a thread computes the MAC of the candidate under that key;
 // the client does the same with its own bytes and answers. The challenge is
-// settled when both are done, or at the deadline. Take() then says which
-// candidate the client has, if any. Destroying the challenge gives it up. The
-// challenge holds its candidates, so they are not evicted while it lives.
+// settled when both are done, or at the deadline. Take() then returns the
+// candidate if the client has its bytes. Destroying the challenge gives it up.
+// The challenge holds its candidate, which is not evicted while it lives.
 //
-// The worker issues a challenge whether or not there are candidates. One
-// without candidates costs as much work, over as many bytes of the worker's
-// own. So a client that cannot prove anything learns neither from the answer
-// nor, as far as the work determines it, from its time whether the bytes are
-// here. The work is charged to the tenant that asks.
+// The worker issues a challenge whether or not there is a candidate. One
+// without costs as much work, over as many bytes of the worker's own. So a
+// client that cannot prove anything learns neither from the answer nor, as far
+// as the work determines it, from its time whether the bytes are here. The
+// tenant that asks is charged by size, not by the time that was measured.
 //
 // Tenants take turns, one piece of a content at a time, and so do the
 // challenges of each tenant: no challenge waits for another's last byte, nor
@@ -28,7 +28,6 @@
 #include <memory>
 #include <string>
 #include <thread>
-#include <vector>
 
 #include "absl/time/time.h"
 #include "common/base/mutex.h"
@@ -56,14 +55,18 @@ class ContentProofs {
   // Starts the thread. Without it, the caller calls Work().
   void Start();
 
-  // Issues a challenge to a tenant; null when too many are outstanding. Calls
-  // `settled`, from any thread and without locks, when the outcome is known.
-  // Calls `charge` with the processor time of the work, after each piece.
+  // Issues a challenge to a tenant; null when too many are outstanding.
+  // `candidate` may be null. Calls `settled`, from any thread and without
+  // locks, when the outcome is known. Calls `charge` after each piece of the
+  // work, with TimeOf() the piece.
   std::shared_ptr<ContentChallenge> Issue(
       std::string tenant, uint64_t size_bytes,
-      std::vector<std::shared_ptr<Buffer>> candidates,
-      std::function<void()> settled,
+      std::shared_ptr<Buffer> candidate, std::function<void()> settled,
       std::function<void(absl::Duration)> charge);
+
+  // Returns the processor time for which a proof of so many bytes is charged:
+  // about what it takes, whatever is here.
+  static absl::Duration TimeOf(uint64_t size_bytes);
 
   // Does a piece of the work; returns false when there is none.
   bool Work();

@@ -33,10 +33,8 @@ TEST_F(WorkerCoreTest, ABrokenStreamIsResumedWithEverythingOnce) {
   client->Run(1, {1, 2});
   EXPECT_EQ(client->Read(1, 2), (Floats{21, 42}));
   EXPECT_EQ(core_->detached_sessions(), 0u);
-  Exposition exposition;
-  core_->Collect(&exposition);
   EXPECT_THAT(
-      exposition.Text(),
+      Metrics(),
       testing::AllOf(
           testing::HasSubstr("djinn_recovery_duration_seconds_count{"
                              "kind=\"stream_resumed\",stage=\"total\"} 1\n"),
@@ -54,9 +52,7 @@ TEST_F(WorkerCoreTest, CallsThatAreRematerializedAreCounted) {
   client->SayRecomputed(0);
   client->Run(1, {1, 2});
   EXPECT_EQ(client->Read(1, 2), (Floats{21, 42}));
-  Exposition exposition;
-  core_->Collect(&exposition);
-  EXPECT_THAT(exposition.Text(),
+  EXPECT_THAT(Metrics(),
               testing::HasSubstr("djinn_recomputed_nodes_total 3\n"));
 }
 
@@ -93,9 +89,7 @@ TEST_F(WorkerCoreTest, RepliesComeAgainUntilTheyAreAcknowledged) {
   client->WaitRead(client->SendRead(1, Bytes(bytes.size()), 7));
   EXPECT_TRUE(client->WaitBulk(7, bytes.size()) == bytes);
   // A later write does not change the kept value.
-  FakeGraph s;
-  s.FillInPlace(s.Bound(), 2);
-  client->Define(1, s.get());
+  client->Define(1, Fill());
   EXPECT_TRUE(client->WaitCompleted(client->Run(1, {1}, {5})));
   const uint64_t shared = core_->ledger().usage().used;
   Break(client.get());

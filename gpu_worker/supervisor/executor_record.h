@@ -73,9 +73,6 @@ struct Supervisor::Executor {
   }
 };
 
-// Returns the pause after so many deaths in succession.
-absl::Duration BackoffOf(const SupervisorOptions& options, int deaths);
-
 }  // namespace djinn::worker
 
 #endif  // GPU_WORKER_SUPERVISOR_EXECUTOR_RECORD_H_

@@ -121,13 +121,16 @@ void StandingOrders::Learn(const v1::DesiredState& desired) {
 
 v1::DesiredState StandingOrders::PartOf(const v1::DesiredState& desired,
                                         const std::string& tenant,
-                                        const RelayedLeases& leases) {
+                                        const RelayedLeases& leases,
+                                        const ExecutorReport& report) {
   v1::DesiredState part;
   *part.mutable_lease_keys() = desired.lease_keys();
   *part.mutable_retired_lease_key_ids() = desired.retired_lease_key_ids();
   AddBatching(desired, tenant, &part);
   for (const v1::GraphPhase& phase : desired.graph_phases()) {
-    AddPhase(phase, tenant, &part);
+    if (report.graphs().contains(phase.fingerprint())) {
+      AddPhase(phase, tenant, &part);
+    }
   }
   absl::flat_hash_set<std::string> sessions;
   for (const auto& [id, lease] : leases) sessions.insert(lease.session_id);
@@ -155,18 +158,22 @@ v1::DesiredState StandingOrders::AllFor(const std::string& tenant) const {
     all.add_retired_lease_key_ids(key_id);
   }
   AddBatching(last_, tenant, &all);
-  for (const auto& [key, phase] : phases_) {
-    if (key.second.empty() || key.second == tenant) {
-      *all.add_graph_phases() = phase;
-    }
-  }
   return all;
 }
 
-std::vector<std::string> ExecutorReport::Apply(v1::WorkerState report,
-                                               const RelayedLeases& given) {
-  std::vector<std::string> strangers;
-  if (report.acknowledgement()) return strangers;
+void StandingOrders::AddPhases(const std::string& fingerprint,
+                               const std::string& tenant,
+                               v1::DesiredState* out) const {
+  for (const std::string& of : {std::string(), tenant}) {
+    const auto phase = phases_.find({fingerprint, of});
+    if (phase != phases_.end()) *out->add_graph_phases() = phase->second;
+  }
+}
+
+ReportNews ExecutorReport::Apply(v1::WorkerState report,
+                                 const RelayedLeases& given) {
+  ReportNews news;
+  if (report.acknowledgement()) return news;
   if (report.complete()) {
     held_.clear();
     ended_.clear();
@@ -175,7 +182,7 @@ std::vector<std::string> ExecutorReport::Apply(v1::WorkerState report,
     const std::string id = UncheckedClaims(session.lease()).lease_id();
     const auto lease = given.find(id);
     if (lease == given.end()) {
-      strangers.push_back(id);
+      news.strangers.push_back(id);
       continue;
     }
     // The supervisor's own copy stands, whatever the executor reports.
@@ -194,10 +201,20 @@ std::vector<std::string> ExecutorReport::Apply(v1::WorkerState report,
     ended_[id] = std::move(ended);
   }
   for (const std::string& id : report.forgotten_lease_ids()) ended_.erase(id);
+  absl::flat_hash_map<std::string, uint64_t> graphs;
+  for (const v1::HeldGraph& graph : report.graphs()) {
+    graphs[graph.fingerprint()] = graph.run_count();
+    const auto before = graphs_.find(graph.fingerprint());
+    // A count that decreased belongs to another plan, which knows no phase.
+    if (before == graphs_.end() || graph.run_count() < before->second) {
+      news.graphs.push_back(graph.fingerprint());
+    }
+  }
+  graphs_ = std::move(graphs);
   report.clear_sessions();
   report.clear_ended_leases();
   last_ = std::move(report);
-  return strangers;
+  return news;
 }
 
 void ExecutorReport::AddTo(const std::string& tenant, size_t max_contents,

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "djinn/v1/worker_registry.pb.h"
 
 namespace djinn::worker {
@@ -27,38 +28,20 @@ struct RelayedLease {
 };
 using RelayedLeases = std::map<std::string, RelayedLease>;
 
-// What the coordinator's stream has said so far and a new executor must learn.
-class StandingOrders {
- public:
-  // Learns from the next message of the coordinator.
-  void Learn(const v1::DesiredState& desired);
-
-  // Returns the part of `desired` that concerns a tenant with these leases,
-  // without its leases and revision. It names no other tenant and no other
-  // worker.
-  static v1::DesiredState PartOf(const v1::DesiredState& desired,
-                                 const std::string& tenant,
-                                 const RelayedLeases& leases);
-  // Returns the same of everything that still holds.
-  v1::DesiredState AllFor(const std::string& tenant) const;
-  // Returns the other workers that were ever named.
-  const std::set<std::string>& workers() const { return workers_; }
-
- private:
-  v1::DesiredState last_;
-  std::set<std::string> retired_keys_;
-  std::set<std::string> workers_;
-  // Phases by fingerprint and tenant; the latter is empty for all tenants.
-  std::map<std::pair<std::string, std::string>, v1::GraphPhase> phases_;
+// What an executor's report says that concerns the supervisor.
+struct ReportNews {
+  // Leases that it names and was not given.
+  std::vector<std::string> strangers;
+  // Fingerprints of graphs whose plan it did not report before.
+  std::vector<std::string> graphs;
 };
 
 // What one executor has reported on its stream.
 class ExecutorReport {
  public:
-  // Applies a report that CheckReport() accepted. Returns the leases that it
-  // names and that are not among `given`.
-  std::vector<std::string> Apply(v1::WorkerState report,
-                                 const RelayedLeases& given);
+  // Applies a report that CheckReport() accepted, of an executor that was given
+  // these leases.
+  ReportNews Apply(v1::WorkerState report, const RelayedLeases& given);
   // Adds it to the worker's state. Every content becomes the tenant's; at most
   // `max_contents` are added.
   void AddTo(const std::string& tenant, size_t max_contents,
@@ -71,6 +54,10 @@ class ExecutorReport {
   bool Names(const std::string& lease_id) const {
     return held_.contains(lease_id) || ended_.contains(lease_id);
   }
+  // Run counts by fingerprint, of graphs that it has a plan for.
+  const absl::flat_hash_map<std::string, uint64_t>& graphs() const {
+    return graphs_;
+  }
   uint64_t used_bytes() const;
   const v1::ExecutionUse& executed() const { return last_.executed(); }
 
@@ -79,6 +66,36 @@ class ExecutorReport {
   v1::WorkerState last_;
   std::map<std::string, v1::HeldSession> held_;
   std::map<std::string, v1::EndedLease> ended_;
+  absl::flat_hash_map<std::string, uint64_t> graphs_;
+};
+
+// What the coordinator's stream has said so far and a new executor must learn.
+class StandingOrders {
+ public:
+  // Learns from the next message of the coordinator.
+  void Learn(const v1::DesiredState& desired);
+
+  // Returns the part of `desired` that concerns a tenant with these leases,
+  // without its leases and revision. It names no other tenant, no other worker,
+  // and no graph that the tenant's executor has not reported.
+  static v1::DesiredState PartOf(const v1::DesiredState& desired,
+                                 const std::string& tenant,
+                                 const RelayedLeases& leases,
+                                 const ExecutorReport& report);
+  // Returns the same of everything that still holds, without phases.
+  v1::DesiredState AllFor(const std::string& tenant) const;
+  // Adds what is known of the graph's phase for the tenant.
+  void AddPhases(const std::string& fingerprint, const std::string& tenant,
+                 v1::DesiredState* out) const;
+  // Returns the other workers that were ever named.
+  const std::set<std::string>& workers() const { return workers_; }
+
+ private:
+  v1::DesiredState last_;
+  std::set<std::string> retired_keys_;
+  std::set<std::string> workers_;
+  // Phases by fingerprint and tenant; the latter is empty for all tenants.
+  std::map<std::pair<std::string, std::string>, v1::GraphPhase> phases_;
 };
 
 // Adds `added` to `sum`.

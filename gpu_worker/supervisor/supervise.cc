@@ -141,13 +141,18 @@ absl::Status Supervisor::Handle(v1::FromExecutor message, Executor* executor) {
   } else if (report.complete()) {
     executor->restarted = false;
   }
-  const std::vector<std::string> strangers =
+  const ReportNews news =
       executor->report.Apply(std::move(report), executor->leases);
-  if (!strangers.empty()) {
-    // The tenant presented leases that have ended on this worker.
-    v1::DesiredState orders = orders_.AllFor(executor->tenant);
-    orders.clear_graph_phases();
-    for (const std::string& id : strangers) orders.add_drop_lease_ids(id);
+  v1::DesiredState orders;
+  // The tenant presented leases that have ended on this worker.
+  for (const std::string& id : news.strangers) orders.add_drop_lease_ids(id);
+  // The coordinator names the phase of a graph once, whichever executors have
+  // the graph.
+  for (const std::string& fingerprint : news.graphs) {
+    orders_.AddPhases(fingerprint, executor->tenant, &orders);
+  }
+  if (orders.drop_lease_ids_size() > 0 || orders.graph_phases_size() > 0) {
+    orders.MergeFrom(orders_.AllFor(executor->tenant));
     SendOrders(std::move(orders), executor);
   }
   if (!acknowledgement && !executor->restarted) {

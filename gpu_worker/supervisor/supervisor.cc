@@ -75,9 +75,11 @@ absl::StatusOr<std::shared_ptr<Supervisor::Executor>> Supervisor::Make(
   return executor;
 }
 
-bool Supervisor::EndIdleLocked() {
+bool Supervisor::EndIdleLocked(const LeasesByTenant& kept) {
   for (const auto& [number, executor] : executors_) {
     if (executor->tenant.empty() || executor->ending) continue;
+    // Its executor is about to get a lease.
+    if (kept.contains(executor->tenant)) continue;
     const bool idle =
         std::all_of(executor->leases.begin(), executor->leases.end(),
                     [&executor = executor](const auto& lease) {
@@ -94,7 +96,7 @@ bool Supervisor::EndIdleLocked() {
 }
 
 absl::StatusOr<std::shared_ptr<Supervisor::Executor>> Supervisor::ExecutorFor(
-    const std::string& tenant) {
+    const std::string& tenant, const LeasesByTenant& kept) {
   absl::Duration start;
   {
     MutexLock lock(&mu_);
@@ -103,7 +105,7 @@ absl::StatusOr<std::shared_ptr<Supervisor::Executor>> Supervisor::ExecutorFor(
         std::count_if(executors_.begin(), executors_.end(), [](const auto& e) {
           return !e.second->tenant.empty() && !e.second->ending;
         }));
-    if (in_use >= options_.max_executors && !EndIdleLocked()) {
+    if (in_use >= options_.max_executors && !EndIdleLocked(kept)) {
       return MakeError(
           absl::StatusCode::kResourceExhausted, "EXECUTORS_IN_USE",
           absl::StrCat("the worker has executors for ", options_.max_executors,
@@ -164,20 +166,20 @@ void Supervisor::SendOrders(v1::DesiredState orders, Executor* executor) {
 }
 
 void Supervisor::Apply(const v1::DesiredState& desired) {
-  std::map<std::string, std::vector<v1::SignedLease>> by_tenant;
+  LeasesByTenant by_tenant;
   for (const v1::SignedLease& lease : desired.leases()) {
     by_tenant[UncheckedClaims(lease).tenant()].push_back(lease);
   }
   std::map<uint64_t, std::vector<v1::SignedLease>> by_executor;
   bool refused = false;
-  for (auto& [tenant, leases] : by_tenant) {
-    const auto executor = ExecutorFor(tenant);
+  for (const auto& [tenant, leases] : by_tenant) {
+    const auto executor = ExecutorFor(tenant, by_tenant);
     if (!executor.ok()) {
       refused = true;
       RefuseLeases(leases, executor.status());
       continue;
     }
-    by_executor[(*executor)->number] = std::move(leases);
+    by_executor[(*executor)->number] = leases;
   }
   {
     MutexLock lock(&mu_);
@@ -191,20 +193,22 @@ void Supervisor::Apply(const v1::DesiredState& desired) {
         executor->restarted = true;
         for (auto& [id, lease] : executor->leases) lease.listed = 0;
       }
-      v1::DesiredState part =
-          executor->revision == 0
-              ? orders_.AllFor(executor->tenant)
-              : StandingOrders::PartOf(desired, executor->tenant,
-                                       executor->leases);
+      const v1::DesiredState rest = StandingOrders::PartOf(
+          desired, executor->tenant, executor->leases, executor->report);
+      v1::DesiredState part = rest;
       if (executor->revision == 0) {
-        v1::DesiredState rest =
-            StandingOrders::PartOf(desired, executor->tenant, executor->leases);
+        part = orders_.AllFor(executor->tenant);
+        for (const auto& [fingerprint, runs] : executor->report.graphs()) {
+          orders_.AddPhases(fingerprint, executor->tenant, &part);
+        }
         *part.mutable_drop_session_ids() = rest.drop_session_ids();
         *part.mutable_drop_lease_ids() = rest.drop_lease_ids();
         *part.mutable_settled_lease_ids() = rest.settled_lease_ids();
         *part.mutable_runs_questions() = rest.runs_questions();
       }
-      for (const v1::SignedLease& lease : by_executor[number]) {
+      const auto given = by_executor.extract(number);
+      const auto none = std::vector<v1::SignedLease>();
+      for (const v1::SignedLease& lease : given ? given.mapped() : none) {
         const v1::LeaseClaims claims = UncheckedClaims(lease);
         executor->leases[claims.lease_id()] = {lease, claims.session_id(),
                                                executor->revision + 1};
@@ -217,6 +221,13 @@ void Supervisor::Apply(const v1::DesiredState& desired) {
       }
       SendOrders(std::move(part), executor.get());
     }
+  }
+  // Executors that ended since they were chosen.
+  for (const auto& [number, leases] : by_executor) {
+    refused = true;
+    RefuseLeases(leases,
+                 MakeError(absl::StatusCode::kUnavailable, "EXECUTOR_LOST",
+                           "the tenant's executor ended before its lease"));
   }
   Wake();
   if (refused) changed_();
@@ -231,6 +242,7 @@ v1::WorkerState Supervisor::Snapshot() const {
   DescribeEndpoints(&state);
   MutexLock lock(&mu_);
   state.set_device(facts_.device());
+  state.set_numerics(facts_.numerics());
   if (facts_.speed().flops_per_second() > 0) {
     *state.mutable_speed() = facts_.speed();
   }

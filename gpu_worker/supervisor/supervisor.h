@@ -77,6 +77,9 @@ struct SupervisorOptions {
   SpanExporter* spans = nullptr;
 };
 
+// Returns the pause of a tenant after so many deaths in succession.
+absl::Duration BackoffOf(const SupervisorOptions& options, int deaths);
+
 class Supervisor {
  public:
   // All pointers must outlive the supervisor, and so must `changed`, which is
@@ -136,6 +139,7 @@ class Supervisor {
     uint64_t all_deaths = 0;
   };
   using Executors = std::map<uint64_t, std::shared_ptr<Executor>>;
+  using LeasesByTenant = std::map<std::string, std::vector<v1::SignedLease>>;
 
   // Returns when the tenant's next executor may start.
   absl::Duration StartOf(const std::string& tenant) const
@@ -145,12 +149,15 @@ class Supervisor {
   // Makes an executor that Step() starts at `start`.
   absl::StatusOr<std::shared_ptr<Executor>> Make(absl::Duration start)
       ABSL_LOCKS_EXCLUDED(mu_);
-  // Returns the tenant's executor. Takes the one that is ready, or makes one.
+  // Returns the tenant's executor. Takes the one that is ready, or makes one,
+  // for which an executor of none of the tenants `kept` may end.
   absl::StatusOr<std::shared_ptr<Executor>> ExecutorFor(
-      const std::string& tenant) ABSL_LOCKS_EXCLUDED(mu_);
-  // Has an executor without leases end, to make room for another tenant.
-  // Returns false when there is none.
-  bool EndIdleLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+      const std::string& tenant, const LeasesByTenant& kept)
+      ABSL_LOCKS_EXCLUDED(mu_);
+  // Has an executor without leases end, to make room for another tenant, but
+  // none of the tenants `kept`. Returns false when there is none.
+  bool EndIdleLocked(const LeasesByTenant& kept)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Notes that a lease ended here, for the coordinator.
   void NoteEnd(const std::string& lease_id, v1::EndedLease ended)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

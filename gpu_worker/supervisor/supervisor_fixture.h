@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <sys/socket.h>
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -75,6 +76,7 @@ class FakeExecutor {
 class FakeLauncher : public Launcher {
  public:
   absl::StatusOr<ExecutorListeners> Listen(uint64_t number) override {
+    if (on_listen != nullptr) std::exchange(on_listen, nullptr)();
     ExecutorListeners made;
     made.address = absl::StrCat("127.0.0.1:", 7000 + number);
     return made;
@@ -94,6 +96,8 @@ class FakeLauncher : public Launcher {
   void Kill(pid_t pid) override { killed.push_back(pid); }
   std::optional<std::string> Reap(pid_t /*pid*/) override { return "signal 9"; }
 
+  // Called once, when sockets are made next.
+  std::function<void()> on_listen;
   std::vector<std::unique_ptr<FakeExecutor>> executors;
   std::vector<std::string> addresses;
   std::vector<pid_t> killed;

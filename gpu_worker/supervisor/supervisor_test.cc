@@ -10,6 +10,7 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "common/lease/lease_verifier.h"
 #include "gmock/gmock.h"
@@ -26,6 +27,14 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
+
+// Returns the report of an executor whose leases have all ended.
+v1::WorkerState HoldingNothing(uint64_t applied) {
+  v1::WorkerState nothing;
+  nothing.set_complete(true);
+  nothing.set_applied_revision(applied);
+  return nothing;
+}
 
 TEST_F(SupervisorTest, OneExecutorIsReadyBeforeAnyTenant) {
   EXPECT_FALSE(supervisor_.Ready().ok());
@@ -113,10 +122,60 @@ TEST_F(SupervisorTest, OrdersNameNoOtherTenantWorkerOrSession) {
   EXPECT_THAT(of_a.peers(), IsEmpty());
   EXPECT_THAT(of_a.sharing_tenants(), IsEmpty());
   EXPECT_THAT(of_a.batching_tenants(), ElementsAre("a"));
-  ASSERT_EQ(of_a.graph_phases_size(), 1);
-  EXPECT_EQ(of_a.graph_phases(0).fingerprint(), "graph of all");
   EXPECT_EQ(of_a.DebugString().find("\"b\""), std::string::npos);
-  EXPECT_EQ(executor(1).Orders().graph_phases_size(), 2);
+  // Neither has reported a graph.
+  EXPECT_THAT(of_a.graph_phases(), IsEmpty());
+  EXPECT_THAT(executor(1).Orders().graph_phases(), IsEmpty());
+}
+
+TEST_F(SupervisorTest, PhaseIsToldToAnExecutorThatReportsTheGraph) {
+  Step();
+  v1::DesiredState desired;
+  desired.set_revision(++revision_);
+  *desired.add_leases() = LeaseOf("a", "a1");
+  *desired.add_leases() = LeaseOf("b", "b1");
+  desired.add_graph_phases()->set_fingerprint("of all");
+  v1::GraphPhase* const of_b = desired.add_graph_phases();
+  of_b->set_fingerprint("of b");
+  of_b->add_tenants("b");
+  supervisor_.Apply(desired);
+  Step();
+  EXPECT_THAT(executor(0).Orders().graph_phases(), IsEmpty());
+  v1::WorkerState report = Holding("a", "a1", 1, 1);
+  const auto report_graph = [&](const std::string& fingerprint, uint64_t runs) {
+    v1::HeldGraph* const graph = report.add_graphs();
+    graph->set_fingerprint(fingerprint);
+    graph->set_run_count(runs);
+  };
+  const auto told = [&] {
+    executor(0).Report(report);
+    Step();
+    std::vector<std::string> fingerprints;
+    const v1::DesiredState orders = executor(0).Orders();
+    for (const v1::GraphPhase& phase : orders.graph_phases()) {
+      fingerprints.push_back(phase.fingerprint());
+    }
+    return fingerprints;
+  };
+  report_graph("of all", 5);
+  report_graph("of b", 5);
+  report_graph("unknown", 5);
+  EXPECT_THAT(told(), ElementsAre("of all"));
+  EXPECT_THAT(told(), IsEmpty());
+  // Another plan of the graph must learn it again.
+  report.mutable_graphs(0)->set_run_count(4);
+  EXPECT_THAT(told(), ElementsAre("of all"));
+  // What becomes known later is told at once, and so is what a new stream says.
+  desired.Clear();
+  desired.set_revision(++revision_);
+  desired.add_graph_phases()->set_fingerprint("unknown");
+  desired.add_graph_phases()->set_fingerprint("of nobody");
+  supervisor_.Apply(desired);
+  EXPECT_THAT(told(), ElementsAre("unknown"));
+  desired.set_revision(1);
+  desired.add_graph_phases()->set_fingerprint("of all");
+  supervisor_.Apply(desired);
+  EXPECT_THAT(told(), ElementsAre("of all"));
 }
 
 TEST_F(SupervisorTest, ReportsOfTwoTenantsAreOneReport) {
@@ -213,6 +272,39 @@ TEST_F(SupervisorTest, TenantThatKeepsKillingWaitsLongerEachTime) {
   EXPECT_EQ(launcher_.executors.back()->Orders().leases_size(), 1);
 }
 
+TEST(BackoffTest, DoublesFromTheSecondDeathUpToItsMaximum) {
+  const SupervisorOptions options;
+  std::vector<int64_t> seconds;
+  for (int deaths = 0; deaths < 9; ++deaths) {
+    seconds.push_back(absl::ToInt64Seconds(BackoffOf(options, deaths)));
+  }
+  EXPECT_THAT(seconds, ElementsAre(0, 0, 1, 2, 4, 8, 16, 30, 30));
+  EXPECT_EQ(BackoffOf(options, 1'000'000), absl::Seconds(30));
+}
+
+TEST_F(SupervisorTest, DeathsAreForgottenAfterAWhile) {
+  Step();
+  // Returns whether the tenant's next executor waits for its start.
+  const auto waits = [&](const std::string& lease_id) {
+    Lease("a", lease_id);
+    for (size_t i = 0; i < launcher_.addresses.size(); ++i) {
+      if (launcher_.addresses[i] != Endpoints()["a"]) continue;
+      executor(i).Die();
+      Step();
+      return false;
+    }
+    return true;
+  };
+  EXPECT_FALSE(waits("a1"));
+  EXPECT_FALSE(waits("a2"));
+  clock_.Advance(Options().forgive_after + absl::Seconds(1));
+  Step();
+  // The third and the fourth are the first and the second again.
+  EXPECT_FALSE(waits("a3"));
+  EXPECT_FALSE(waits("a4"));
+  EXPECT_TRUE(waits("a5"));
+}
+
 TEST_F(SupervisorTest, TenantBeyondTheLimitGetsATypedEnd) {
   Step();
   Lease("a", "a1");
@@ -229,17 +321,70 @@ TEST_F(SupervisorTest, ExecutorWithoutLeasesMakesRoom) {
   Step();
   Lease("a", "a1");
   Lease("b", "b1");
+  executor(0).Report(HoldingNothing(1));
   executor(1).Report(Holding("b", "b1", 1, 1));
-  v1::WorkerState nothing;
-  nothing.set_complete(true);
-  nothing.set_applied_revision(1);
-  executor(0).Report(nothing);
   Step();
   Lease("c", "c1");
   Step();
   EXPECT_THAT(Ended(), IsEmpty());
   EXPECT_EQ(Endpoints().count("a"), 0);
   EXPECT_EQ(Endpoints().count("c"), 1);
+}
+
+TEST_F(SupervisorTest, ExecutorThatIsAboutToGetALeaseMakesNoRoom) {
+  Step();
+  Lease("a", "a1");
+  Lease("b", "b1");
+  executor(0).Report(HoldingNothing(1));
+  executor(1).Report(Holding("b", "b1", 1, 1));
+  Step();
+  while (executor(0).Orders().revision() > 0) {
+  }
+  v1::DesiredState desired;
+  desired.set_revision(++revision_);
+  *desired.add_leases() = LeaseOf("a", "a2");
+  *desired.add_leases() = LeaseOf("c", "c1");
+  supervisor_.Apply(desired);
+  Step();
+  const v1::DesiredState of_a = executor(0).Orders();
+  ASSERT_EQ(of_a.leases_size(), 1);
+  EXPECT_EQ(UncheckedClaims(of_a.leases(0)).lease_id(), "a2");
+  EXPECT_THAT(Ended(), ElementsAre(std::pair("c1", "EXECUTORS_IN_USE")));
+}
+
+TEST_F(SupervisorTest, LeaseOfAnExecutorThatJustEndedIsRefused) {
+  Step();
+  Lease("a", "a1");
+  Lease("b", "b1");
+  executor(0).Report(HoldingNothing(1));
+  executor(1).Report(HoldingNothing(1));
+  Step();
+  v1::DesiredState desired;
+  desired.set_revision(++revision_);
+  *desired.add_leases() = LeaseOf("a", "a2");
+  *desired.add_leases() = LeaseOf("c", "c1");
+  // The executor of a, which is chosen, dies while another one for c is made.
+  launcher_.on_listen = [this] {
+    executor(0).Die();
+    Step();
+  };
+  supervisor_.Apply(desired);
+  EXPECT_THAT(Ended(), ElementsAre(std::pair("a2", "EXECUTOR_LOST")));
+}
+
+TEST_F(SupervisorTest, TwoTenantsThatArriveTogetherShareOneFreePlace) {
+  Step();
+  Lease("b", "b1");
+  executor(0).Report(Holding("b", "b1", 1, 1));
+  Step();
+  v1::DesiredState desired;
+  desired.set_revision(++revision_);
+  *desired.add_leases() = LeaseOf("a", "a1");
+  *desired.add_leases() = LeaseOf("c", "c1");
+  supervisor_.Apply(desired);
+  Step();
+  EXPECT_EQ(executor(1).Orders().leases_size(), 1);
+  EXPECT_THAT(Ended(), ElementsAre(std::pair("c1", "EXECUTORS_IN_USE")));
 }
 
 TEST_F(SupervisorTest, LeaseThatWasNeverGivenIsTakenAwayAndNotReported) {

@@ -24,6 +24,11 @@ inline constexpr uint64_t kRows = 2;
 inline constexpr uint64_t kOther = 3;
 inline constexpr uint64_t kFirstResult = 100;
 
+// The time between the end of a session's run and its next one, which is
+// expected a quarter of that later. Sharing is worth four seconds. The plug's
+// run takes as long as this.
+inline constexpr absl::Duration kPause = absl::Seconds(1);
+
 // While the plug's run holds the device, everything that the other clients send
 // waits. Behind it every node takes a second, and a joined product takes four.
 // Order() names the executed nodes by letters: s(cale), a(dd), J(oined),
@@ -57,10 +62,8 @@ class BatchTest : public WorkerCoreTest {
   // Blocks the device. Call it before adding clients.
   void Plug() {
     plug_ = Open("plug", "plug");
-    FakeGraph s;
-    s.FillInPlace(s.Bound(), 2);
     plug_->Create(1, 8);
-    plug_->Define(1, s.get());
+    plug_->Define(1, Fill());
     plug_->Run(1, {1}, {0});
     MutexLock lock(&mu_);
     for (Patience patience; !reached_;) patience.Wait(&changed_, &mu_);
@@ -143,6 +146,57 @@ class BatchTest : public WorkerCoreTest {
     return client->Read(result + 1, 2);
   }
 
+  // Adds a client with its weight and with Step() as graph 1.
+  TestClient* AddWithWeight(const std::string& session,
+                            const std::string& tenant) {
+    TestClient* const client = Add(session, tenant, 0);
+    UploadWeight(client);
+    client->Define(1, Step());
+    // Waits until the messages are executed: a message before a run keeps the
+    // run out of a batch.
+    client->Read(kRows, 2);
+    return client;
+  }
+  // Sends the next run of the client's graph 1, and a read of its result, as
+  // one message. Returns the read.
+  uint64_t RunNext(TestClient* client) {
+    next_result_ += 2;
+    client->Hold();
+    client->Run(1, {kWeight, kRows, kOther, next_result_, next_result_ + 1});
+    const uint64_t read =
+        client->SendRead(next_result_ + 1, FakeGraph::View(0, 2));
+    client->Release();
+    return read;
+  }
+  static Floats Wait(TestClient* client, uint64_t read) {
+    return FloatsOf(client->WaitRead(read).value());
+  }
+  // Has all clients run at the same time, then pause, `rounds` times. They also
+  // pause after the last round.
+  void GoRound(const std::vector<TestClient*>& clients, int rounds = 3,
+               absl::Duration pause = kPause) {
+    for (int i = 0; i < rounds; ++i) {
+      PlugAgain();
+      if (i > 0) clock_.Advance(pause);
+      std::vector<uint64_t> reads;
+      for (TestClient* client : clients) reads.push_back(RunNext(client));
+      ReleaseWith(static_cast<uint32_t>(clients.size()) + 1);
+      for (size_t c = 0; c < clients.size(); ++c) Wait(clients[c], reads[c]);
+    }
+    // Passes one pause after all of their turns.
+    PlugAgain();
+    ReleaseWith(1);
+    EXPECT_TRUE(
+        WaitUntil([this] { return core_->Snapshot().queued_runs() == 0; }));
+  }
+  // Starts the client's next run, and returns once the worker waits for runs of
+  // other sessions.
+  uint64_t RunAlone(TestClient* client) {
+    const uint64_t read = RunNext(client);
+    EXPECT_TRUE(WaitUntil([this] { return clock_.waiting() == 1; }));
+    return read;
+  }
+
   // Releases the device when the worker has received this many runs, including
   // the plug's run.
   void ReleaseWith(uint32_t runs) {
@@ -159,20 +213,11 @@ class BatchTest : public WorkerCoreTest {
     MutexLock lock(&mu_);
     return order_.substr(1);
   }
-  absl::Duration Used(const std::string& session) {
-    const v1::WorkerState state = core_->Snapshot();
-    for (const v1::HeldSession& held : state.sessions()) {
-      if (UncheckedClaims(held.lease()).session_id() == session) {
-        return FromProtoDuration(held.lease_use().device_time());
-      }
-    }
-    ADD_FAILURE() << "no session " << session;
-    return absl::ZeroDuration();
-  }
   absl::Duration Busy() {
     return FromProtoDuration(core_->Snapshot().executed().device_time());
   }
 
+  uint64_t next_result_ = kFirstResult;
   std::unique_ptr<TestClient> plug_;
   std::vector<std::unique_ptr<TestClient>> clients_;
   std::set<std::string> batch_class_;

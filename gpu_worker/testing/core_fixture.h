@@ -13,7 +13,10 @@
 #include "common/base/error.h"
 #include "common/base/mutex.h"
 #include "common/base/patience.h"
+#include "common/base/proto_duration.h"
+#include "common/lease/lease_verifier.h"
 #include "common/lease/testing/lease_authority.h"
+#include "common/metrics/exposition.h"
 #include "common/net/protocol_version.h"
 #include "common/transport/in_process.h"
 #include "gpu_worker/core/worker_core.h"
@@ -40,6 +43,20 @@ class WatchedClock : public FakeClock {
  private:
   std::atomic<int> waiting_{0};
 };
+
+inline std::string IdOf(const v1::HeldSession& held) {
+  return UncheckedClaims(held.lease()).session_id();
+}
+// Returns what the core reports of the session.
+inline v1::HeldSession HeldBy(const WorkerCore& core,
+                              const std::string& session) {
+  const v1::WorkerState state = core.Snapshot();
+  for (const v1::HeldSession& held : state.sessions()) {
+    if (IdOf(held) == session) return held;
+  }
+  ADD_FAILURE() << "no session " << session;
+  return {};
+}
 
 class WorkerCoreTest : public testing::Test {
  protected:
@@ -115,13 +132,7 @@ class WorkerCoreTest : public testing::Test {
                                    const std::string& tenant = "t1") {
     Grant(Lease(session, tenant));
     std::unique_ptr<TestClient> client = Connect(HelloFor(session));
-    EXPECT_EQ(client
-                  ->WaitFor([](const v1::ControlResponse& r) {
-                    return r.has_hello();
-                  })
-                  .hello()
-                  .worker_id(),
-              "w0");
+    EXPECT_EQ(client->WaitHello().worker_id(), "w0");
     return client;
   }
 
@@ -173,8 +184,15 @@ class WorkerCoreTest : public testing::Test {
       return true;
     });
   }
-  static std::string IdOf(const v1::HeldSession& held) {
-    return UncheckedClaims(held.lease()).session_id();
+  // Returns the device time that the session was charged.
+  absl::Duration Used(const std::string& session) {
+    return FromProtoDuration(HeldBy(*core_, session).lease_use().device_time());
+  }
+  // Returns the worker's metrics as text.
+  std::string Metrics() const {
+    Exposition exposition;
+    core_->Collect(&exposition);
+    return exposition.Text();
   }
 
   std::string Refusal(const v1::ClientHello& hello) {
@@ -204,6 +222,12 @@ inline srg::Graph AddTo() {  // x += y
   const uint32_t x = s.Bound();
   const uint32_t y = s.Bound();
   s.AddInPlace(x, y, 2);
+  return s.get();
+}
+
+inline srg::Graph Fill() {  // x.fill_(float hole), for two elements
+  FakeGraph s;
+  s.FillInPlace(s.Bound(), 2);
   return s.get();
 }
 

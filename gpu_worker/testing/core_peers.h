@@ -175,13 +175,7 @@ class TwoCoresTest : public WorkerCoreTest {
     v1::ClientHello hello = HelloFor(lease.session_id());
     hello.set_worker_incarnation(other_->incarnation());
     client->Hello(hello);
-    EXPECT_EQ(client
-                  ->WaitFor([](const v1::ControlResponse& r) {
-                    return r.has_hello();
-                  })
-                  .hello()
-                  .worker_id(),
-              "w1");
+    EXPECT_EQ(client->WaitHello().worker_id(), "w1");
     return client;
   }
 

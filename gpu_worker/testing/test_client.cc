@@ -402,6 +402,11 @@ v1::ControlResponse TestClient::WaitFor(
   return found;
 }
 
+v1::WorkerHello TestClient::WaitHello() {
+  return WaitFor([](const v1::ControlResponse& r) { return r.has_hello(); })
+      .hello();
+}
+
 v1::TransferDecision TestClient::WaitDecision(uint64_t transfer_id) {
   return WaitFor([&](const v1::ControlResponse& r) {
            return r.has_transfer() && r.transfer().transfer_id() == transfer_id;

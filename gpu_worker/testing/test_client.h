@@ -121,6 +121,7 @@ class TestClient : public ClientStreamReceiver {
   // time or the stream ends.
   v1::ControlResponse WaitFor(
       const std::function<bool(const v1::ControlResponse&)>& matches);
+  v1::WorkerHello WaitHello();
   v1::TransferDecision WaitDecision(uint64_t transfer_id);
   // Waits for the decision that follows a challenge.
   v1::TransferDecision WaitOutcome(uint64_t transfer_id);

@@ -6,6 +6,7 @@
 #include <tuple>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/error.h"
@@ -67,6 +68,21 @@ void Avoid(const Workers& which, absl::string_view filter,
   }
 }
 
+// Returns the workers whose bits differ from those of the session's values.
+absl::flat_hash_set<std::string> OfOtherNumerics(
+    const Request& request, const Fleet& fleet,
+    const std::vector<Considered>& considered) {
+  absl::flat_hash_set<std::string> others;
+  if (request.numerics.empty()) return others;
+  for (const Considered& worker : considered) {
+    const std::string& numerics = fleet.Find(worker.worker_id)->facts.numerics;
+    if (!numerics.empty() && numerics != request.numerics) {
+      others.insert(worker.worker_id);
+    }
+  }
+  return others;
+}
+
 bool Better(const Considered& a, const Considered& b) {
   const auto rank = [](const Considered& worker) {
     return std::make_tuple(
@@ -113,11 +129,9 @@ void ExplainLackOfMemory(const Request& request, const Fleet& fleet,
                          Decision* decision) {
   const Considered* nearest = nullptr;
   const Considered* kept = nullptr;
-  uint64_t most = 0;
   uint64_t shortage = std::numeric_limits<uint64_t>::max();
   for (const Considered& worker : decision->considered) {
     if (worker.dropped_by != "memory") continue;
-    most = std::max(most, worker.available_bytes);
     const uint64_t lacks = worker.terms.missing_bytes - worker.available_bytes;
     if (worker.worker_id == request.kept_for_this) {
       kept = &worker;
@@ -139,13 +153,13 @@ void ExplainLackOfMemory(const Request& request, const Fleet& fleet,
         "a worker with more memory, or asking for less at a time";
     return;
   }
+  // Clients see this error, and may not learn how much memory others use.
+  // Operators see `unblocked_by`.
   decision->obstacle =
       MakeError(absl::StatusCode::kResourceExhausted, "NO_CAPACITY",
                 absl::StrCat("no worker has the memory: asked ",
-                             DescribeBytes(request.asked_bytes), ", at most ",
-                             DescribeBytes(most), " available"),
-                {{"asked", absl::StrCat(request.asked_bytes)},
-                 {"limit", absl::StrCat(most)}});
+                             DescribeBytes(request.asked_bytes)),
+                {{"asked", absl::StrCat(request.asked_bytes)}});
   if (kept != nullptr) nearest = kept;
   decision->unblocked_by = absl::StrCat(
       DescribeBytes(nearest->terms.missing_bytes - nearest->available_bytes),
@@ -217,6 +231,9 @@ Decision Place(const Request& request, const Fleet& fleet, const Policy& policy,
     passed += decision.considered.back().dropped_by.empty();
   }
   decision.looked_at = decision.considered.size();
+  Avoid(OfOtherNumerics(request, fleet, decision.considered), "numerics",
+        "computes other bits than the worker that the session lost",
+        &decision.considered);
   Avoid(request.unreached, "reach", "was lately not reached by clients",
         &decision.considered);
   // Two virtual devices of a session get different workers when there are two.

@@ -172,6 +172,26 @@ TEST_F(PlacementTest, AWorkerThatWasNotReachedComesLast) {
   EXPECT_EQ(Decide(request).worker_id, "w1");
 }
 
+TEST_F(PlacementTest, AWorkerWithOtherNumericsComesLast) {
+  WorkerFacts other = Idle("w0");
+  other.numerics = "other";
+  Add(other);
+  Request request;
+  request.numerics = "same";
+  EXPECT_EQ(Decide(request).worker_id, "w0");
+  WorkerFacts same = Idle("w1");
+  same.numerics = "same";
+  same.queued_seconds = 5;
+  Add(same);
+  const Decision decision = Decide(request);
+  EXPECT_EQ(decision.worker_id, "w1");
+  EXPECT_EQ(Of(decision, "w0").dropped_by, "numerics");
+  // It is no use to reach a worker that the client refuses.
+  request.unreached = {"w1"};
+  EXPECT_EQ(Decide(request).worker_id, "w1");
+  EXPECT_EQ(Decide({}).worker_id, "w0");
+}
+
 TEST_F(PlacementTest, TiesGoToFreeMemoryThenToTheSmallerId) {
   WorkerFacts fuller = Idle("w0");
   fuller.available_bytes -= 1;
@@ -191,8 +211,11 @@ TEST_F(PlacementTest, SaysWhetherWaitingMayHelp) {
   const Decision now = Decide(ForModel());
   EXPECT_EQ(now.worker_id, "");
   EXPECT_EQ(ErrorReason(now.obstacle), "NO_CAPACITY");
-  EXPECT_THAT(std::string(now.obstacle.message()), HasSubstr("at most 1.0 kB"));
   EXPECT_EQ(now.unblocked_by, "90.9 MB more on w0");
+  // The error, which clients see, does not tell how much others use.
+  busy.available_bytes = 2000;
+  Add(busy);
+  EXPECT_EQ(Decide(ForModel()).obstacle, now.obstacle);
   Request huge;
   huge.asked_bytes = 10'000'000'000'000;
   const Decision never = Decide(huge);

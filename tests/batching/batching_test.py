@@ -4,14 +4,12 @@ All work waits at the worker for credit before any of it begins, so that runs me
 whatever the machine does.
 """
 
-import os
 import re
-import tempfile
 import time
 import unittest
 import urllib.request
 
-from tests.operating.cluster import PATIENCE, Cluster, eventually
+from tests.operating.cluster import PATIENCE, eventually, start_cluster
 
 _NAMES = ("red", "blue")
 _TENANT = """
@@ -34,15 +32,9 @@ def _tenants(others, more=""):
 class BatchingTest(unittest.TestCase):
 
     def start(self, others):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        path = os.path.join(folder.name, "%s.token")
-        for name in _NAMES:
-            with open(path % name, "w", opener=lambda p, f: os.open(p, f, 0o600)) as file:
-                file.write(name + "-0123456789abcdef")
-        self.cluster = Cluster(folder.name, ("w0",), tenants=_tenants(others),
-                               extra="monitoring: {listen: '127.0.0.1:0'}\n")
-        self.addCleanup(self.cluster.stop)
+        self.cluster = start_cluster(
+            self, ("w0",), tenants=_tenants(others), tokens=_NAMES,
+            extra="monitoring: {listen: '127.0.0.1:0'}\n")
 
     def configure(self, tenants):
         self.cluster.configure("127.0.0.1:0", tenants)

@@ -1,15 +1,14 @@
 """A program goes on at a worker of its own machine when the cluster has none, and back."""
 
 import signal
-import tempfile
-import time
 import unittest
 
 import torch
 
 import djinn
-from tests.chaos import recovery_programs
-from tests.operating.cluster import PATIENCE, Cluster
+from tests.chaos.recovery_programs import decode_sampled
+from tests.operating.cluster import PATIENCE, eventually, start_cluster
+from tests.python.remote_case import assert_equal
 
 
 class FallbackTest(unittest.TestCase):
@@ -18,14 +17,11 @@ class FallbackTest(unittest.TestCase):
         # The local worker has as many threads as PyTorch here.
         torch.set_num_threads(1)
         with djinn.local(worker_threads=1):
-            cls.expected = recovery_programs.decode_sampled(djinn.device(), lambda step: None)
+            cls.expected = decode_sampled(djinn.device(), lambda step: None)
 
     def _cluster(self, workers):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        cluster = Cluster(folder.name, workers, coordinator_extra="lease_request_timeout: 1s\n")
-        self.addCleanup(cluster.stop)
-        return cluster
+        return start_cluster(
+            self, workers, coordinator_extra="lease_request_timeout: 1s\n")
 
     def _connect(self, cluster, **options):
         djinn.connect(
@@ -40,14 +36,10 @@ class FallbackTest(unittest.TestCase):
         )
         self.addCleanup(djinn.close)
 
-    def _check(self, results):
-        self.assertEqual(len(results), len(self.expected))
-        for result, other in zip(results, self.expected):
-            self.assertTrue(torch.equal(result, other))
-
     def test_without_any_worker_the_program_ends_here(self):
         self._connect(self._cluster(()), fallback="local")
-        self._check(recovery_programs.decode_sampled(djinn.device(), lambda step: None))
+        results = decode_sampled(djinn.device(), lambda step: None)
+        assert_equal(self, results, self.expected)
         place = djinn.where_is(0)
         self.assertEqual(place.worker_id, "local-0")
         self.assertTrue(place.reason.startswith("local fallback: "), place.reason)
@@ -57,7 +49,7 @@ class FallbackTest(unittest.TestCase):
         with self.assertRaises(djinn.Error) as raised:
             torch.ones(3, device=djinn.device()).cpu()
         self.assertEqual(raised.exception.reason, "NO_WORKER")
-        # The device has failed, and nobody else has been told.
+        # close() raises the device's failure unless the read above reported it.
         try:
             djinn.close()
         except djinn.Error as error:
@@ -82,16 +74,9 @@ class FallbackTest(unittest.TestCase):
                 cluster.start("w0")
             elif step == 16:
                 # The device goes back while the program holds its cache.
-                deadline = time.monotonic() + PATIENCE
-                while djinn.where_is(0).worker_id != "w0":
-                    self.assertLess(time.monotonic(), deadline)
-                    time.sleep(0.05)
+                eventually(lambda: djinn.where_is(0).worker_id == "w0", "the device goes back")
                 places.append(djinn.where_is(0).worker_id)
 
-        self._check(recovery_programs.decode_sampled(djinn.device(), at_step))
+        assert_equal(self, decode_sampled(djinn.device(), at_step), self.expected)
         self.assertEqual(places, ["w0", "local-0", "w0"])
         self.assertEqual(djinn.statistics()["recoveries"], 2)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -3,7 +3,6 @@
 import os
 import signal
 import sys
-import tempfile
 import time
 import unittest
 import unittest.mock
@@ -11,7 +10,7 @@ import unittest.mock
 import torch
 
 import djinn
-from tests.operating.cluster import PATIENCE, Cluster
+from tests.operating.cluster import PATIENCE, start_cluster
 
 # The worker has 1 GiB, which does not suffice for two of them.
 _FLOATS = 160 << 20
@@ -31,13 +30,10 @@ sys.stdin.read()
 @unittest.mock.patch.dict(os.environ, DJINN_SHARED_MEMORY="0")
 class KilledClientTest(unittest.TestCase):
     def test_the_next_program_gets_the_memory(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
         # Time does not free the memory.
-        cluster = Cluster(
-            folder.name, ("w0",), worker_extra="resume_timeout: 1h\n",
+        cluster = start_cluster(
+            self, ("w0",), worker_extra="resume_timeout: 1h\n",
             coordinator_extra="session_timeout: 1h\n")
-        self.addCleanup(cluster.stop)
         client = cluster.program(self, sys.executable, "-c", _CLIENT)
         self.assertEqual(client.stdout.readline(), "holds\n")
         djinn.connect(cluster.coordinator, token_file=cluster.path("dev.token"))
@@ -57,7 +53,3 @@ class KilledClientTest(unittest.TestCase):
             return torch.ones(_FLOATS, device=djinn.device())[-1].item() == 1
         except djinn.OutOfMemoryError:
             return False
-
-
-if __name__ == "__main__":
-    unittest.main()

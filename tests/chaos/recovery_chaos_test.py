@@ -1,251 +1,206 @@
-"""Workers are killed, suspended and cut off while programs run, which end with equal bytes.
+"""Processes are killed and suspended, and links cut and frozen, while programs run.
 
-Each cell of the matrix is a program and a fault. The seed decides every moment: the step
-before which a fault happens, and how long after that. Without CHAOS_MOMENTS, each program
-meets one fault once; with it, each meets each fault so many times. CHAOS_SEED repeats a run.
+The programs end with the bytes of an undisturbed run, and leave nothing behind.
 """
 
-import json
-import os
-import random
-import selectors
 import signal
-import socket
-import subprocess
-import tempfile
 import threading
 import unittest
 
-import torch
+from tests.chaos.chaos_case import WORKERS, ChaosCase, Effect
+from tests.chaos.links import DOWN, UP, Links
+from tests.operating.cluster import eventually
+from tests.operating.etcd import Etcd
 
-import djinn
-from tests.chaos import recovery_programs
-from tests.operating.cluster import Cluster, eventually
-
-_WORKERS = ("w0", "w1", "w2")
-# 0 stands for the sample.
-_MOMENTS = int(os.environ.get("CHAOS_MOMENTS", "0"))
-_SEED = int(os.environ.get("CHAOS_SEED", "1"))
-# A fault happens up to this long after its step began.
-_LATEST = 0.02
+# The longest freeze of a worker or link, in seconds.
+_LONGEST = 20
 
 
-class _Link:
-    """A network before a worker: forwards connections, and cuts them."""
+def _after(seconds, function):
+    """Calls the function once: then, or when the result is called before."""
+    over = threading.Event()
 
-    def __init__(self):
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.address = "127.0.0.1:%d" % self._listener.getsockname()[1]
-        self.target = None
-        self._lock = threading.Lock()
-        self._open = set()
-        self._cut = False
-        threading.Thread(target=self._accept, daemon=True).start()
+    def wait():
+        over.wait(seconds)
+        function()
 
-    def _accept(self):
-        while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+    thread = threading.Thread(target=wait)
+    thread.start()
 
-    def _serve(self, client):
-        with client:
-            with self._lock:
-                if self._cut:
-                    return
-                host, port = self.target.rsplit(":", 1)
-            try:
-                server = socket.create_connection((host, int(port)))
-            except OSError:
-                return
-            pair = {client, server}
-            with server:
-                with self._lock:
-                    if self._cut:
-                        return
-                    self._open |= pair
-                try:
-                    self._forward(client, server)
-                except OSError:
-                    pass
-                with self._lock:
-                    self._open -= pair
+    def end():
+        over.set()
+        thread.join()
 
-    @staticmethod
-    def _forward(client, server):
-        with selectors.DefaultSelector() as both:
-            both.register(client, selectors.EVENT_READ, server)
-            both.register(server, selectors.EVENT_READ, client)
-            while True:
-                for key, _ in both.select():
-                    data = key.fileobj.recv(1 << 16)
-                    if not data:
-                        return
-                    key.data.sendall(data)
-
-    def cut(self):
-        """Ends all connections, and refuses new ones until heal()."""
-        with self._lock:
-            self._cut = True
-            for end in self._open:
-                try:
-                    end.shutdown(socket.SHUT_RDWR)
-                except OSError:
-                    pass
-
-    def heal(self):
-        with self._lock:
-            self._cut = False
-
-    def close(self):
-        self.cut()
-        self._listener.close()
+    return end
 
 
-class RecoveryChaosTest(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.folder = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(cls.folder.cleanup)
-        cls.links = {name: _Link() for name in _WORKERS}
-        for link in cls.links.values():
-            cls.addClassCleanup(link.close)
-        cls.cluster = Cluster(
-            cls.folder.name,
-            _WORKERS,
-            coordinator_extra="session_timeout: 10s\n",
-            extra_of={
-                name: "advertise: %s\n" % link.address for name, link in cls.links.items()
-            },
-        )
-        cls.addClassCleanup(cls.cluster.stop)
-        for name, address in zip(_WORKERS, cls.cluster.workers):
-            cls.links[name].target = address
-        cls.expected = {}
-        print("seed", _SEED, "moments of each cell", _MOMENTS or "the sample", flush=True)
-
-    def _run(self, program, at_step=lambda step: None, resume_timeout=10.0):
-        """Runs the program in a session of its own."""
-        djinn.connect(
-            self.cluster.coordinator,
-            token_file=self.cluster.path("dev.token"),
-            recovery="replay",
-            resume_timeout=resume_timeout,
-            connect_timeout=60.0,
-        )
-        try:
-            results = program(djinn.device(), at_step)
-            self.assertEqual(djinn.statistics()["root_errors"], 0)
-            return results, djinn.statistics()["recoveries"]
-        finally:
-            djinn.close()
-
-    def _get(self, kind):
-        text = subprocess.run(
-            ["coordinator/ctl/djinnctl", "get", kind, "-o", "json",
-             "--coordinator=" + self.cluster.coordinator,
-             "--token-file=" + self.cluster.path("admin.token")],
-            check=True, capture_output=True).stdout
-        return json.loads(text).get(kind + "s", [])
-
-    # --- Faults. Each takes the worker's name and a random source, and returns a function
-    # that undoes the fault.
-
-    def _kill(self, name, _):
+class WorkerChaosTest(ChaosCase):
+    def _kill(self, worker, _):
+        name = worker()
         self.cluster.end(name, signal.SIGKILL)
+        return Effect(lambda: self.cluster.start(name), "recoveries")
 
-        def restart():
-            # The sample kills fewer workers than there are, and a start takes long.
-            if _MOMENTS:
-                self.links[name].target = self.cluster.start(name)
+    def _kill_successor_too(self, worker, draw):
+        """Kills the worker, and then the one that took over."""
+        first = worker()
+        self.cluster.end(first, signal.SIGKILL)
+        killed = [first]
+        ended = threading.Event()
 
-        return restart
+        def kill_next():
+            while not ended.is_set():
+                others = {lease["worker_id"] for lease in self.get("lease")} - {first}
+                if others:
+                    ended.wait(draw.uniform(0, 0.1))
+                    killed.append(others.pop())
+                    self.cluster.end(killed[-1], signal.SIGKILL)
+                    return
 
-    def _freeze(self, name, draw):
-        process = self.cluster.process(name)
+        thread = threading.Thread(target=kill_next)
+        thread.start()
+
+        def undo():
+            ended.set()
+            thread.join()
+            for name in killed:
+                self.cluster.start(name)
+
+        return Effect(undo, "recoveries")
+
+    def _suspend(self, worker, draw):
+        """Suspends the worker, which returns before it is given up."""
+        process = self.cluster.process(worker())
         process.send_signal(signal.SIGSTOP)
-        waker = threading.Timer(
+        end = _after(
             draw.uniform(0.05, 0.5), lambda: process.send_signal(signal.SIGCONT))
-        waker.start()
-        return waker.join
+        return Effect(end)
 
-    def _cut(self, name, draw):
-        self.links[name].cut()
-        # Some cuts end before the client gives the worker up.
-        healer = threading.Timer(draw.choice((0.1, 4)), self.links[name].heal)
-        healer.start()
-        return healer.join
-
-    def _disturb(self, program, fault, moment, at_once=False):
-        """Runs the program once with the fault, at the moment of this number.
-
-        With `at_once`, the fault happens before the step, which needs the worker.
-        """
-        draw = random.Random("%d %s %s %d" % (
-            _SEED, program.__name__, fault.__name__, moment))
-        at = draw.randrange(recovery_programs.STEPS)
-        delay = draw.uniform(0, _LATEST)
-        undo = []
-        timers = []
-
-        def at_step(step):
-            if step != at:
-                return
-            name = djinn.where_is(0).worker_id
-            if at_once:
-                undo.append(fault(name, draw))
-                return
-            timers.append(threading.Timer(delay, lambda: undo.append(fault(name, draw))))
-            timers[-1].start()
-
-        with self.subTest(program=program.__name__, fault=fault.__name__, moment=moment,
-                          step=at, seed=_SEED):
-            try:
-                results, recoveries = self._run(program, at_step, resume_timeout=2.0)
-            finally:
-                for timer in timers:
-                    timer.join()
-                for function in undo:
-                    function()
-            expected = self.expected[program]
-            self.assertEqual(len(results), len(expected))
-            for result, other in zip(results, expected):
-                self.assertTrue(torch.equal(result, other))
-            self.assertEqual(len(undo), 1)
-            return recoveries
-
-    def _cells(self, fault, sample, at_once=()):
-        """Disturbs the programs by the fault; returns the number of recoveries.
-
-        The fault happens at once in the first moment of programs in `at_once`.
-        """
-        recoveries = 0
-        for program in recovery_programs.PROGRAMS if _MOMENTS else sample:
-            if program not in self.expected:
-                self.expected[program], _ = self._run(program)
-            for moment in range(_MOMENTS or 1):
-                recoveries += self._disturb(
-                    program, fault, moment, moment == 0 and program in at_once) or 0
-        # Nothing is left.
-        eventually(lambda: not self._get("session"), "no session is left")
-        return recoveries
+    def _suspend_long(self, worker, draw):
+        """Suspends the worker for longer than it may be silent, or not quite."""
+        process = self.cluster.process(worker())
+        process.send_signal(signal.SIGSTOP)
+        long = draw.random() < 0.8
+        end = _after(_LONGEST if long else draw.uniform(0.5, 6),
+                     lambda: process.send_signal(signal.SIGCONT))
+        return Effect(end, "recoveries" if long else "")
 
     def test_killed_worker(self):
-        # A worker that dies after the program's last message is not missed, so one dies
-        # before a step of a program that reads a result in each.
-        sample = (recovery_programs.train, recovery_programs.upload)
-        self.assertGreater(
-            self._cells(self._kill, sample, at_once=(recovery_programs.train,)), 0)
+        self.disturb_all(self._kill, ("train", "cnn", "generate_beams", "encoder_service"))
+
+    def test_killed_workers(self):
+        self.disturb_all(self._kill_successor_too, ("decode_sampled", "compiled_step"))
 
     def test_suspended_worker(self):
-        # The worker returns before it is given up.
-        self._cells(
-            self._freeze, (recovery_programs.decode_greedily, recovery_programs.download))
+        self.disturb_all(self._suspend, ("decode_greedily", "download", "decode_drained"))
+
+    def test_long_suspended_worker(self):
+        self.disturb_all(self._suspend_long, ("generate_sampled_static",))
+
+
+class LinkChaosTest(ChaosCase):
+    # Shared memory goes past the links.
+    shared_memory = False
+
+    @classmethod
+    def start(cls, extra_of=None):
+        cls.links = Links(WORKERS)
+        cls.addClassCleanup(cls.links.close)
+        super().start({
+            name: "advertise: %s\n" % address for name, address in cls.links.address.items()})
+        for name, address in zip(WORKERS, cls.cluster.workers):
+            cls.links.lead(name, address)
+
+    def _cut(self, worker, draw):
+        name = worker()
+        self.links.cut(name)
+        # Some cuts end before the client gives the worker up.
+        return Effect(_after(draw.choice((0.1, 4)), lambda: self.links.heal(name)),
+                      "resumes recoveries")
+
+    def _half_open(self, worker, draw):
+        """Lets the link forward nothing, in one direction or both, and say nothing."""
+        name = worker()
+        directions = draw.choice(((UP, DOWN), (UP,), (DOWN,)))
+        self.links.freeze(name, *directions)
+        long = draw.random() < 0.8
+        return Effect(
+            _after(_LONGEST if long else draw.uniform(0.5, 6), lambda: self.links.heal(name)),
+            "recoveries" if long else "")
 
     def test_cut_link(self):
-        self._cells(self._cut, (recovery_programs.decode_sampled, recovery_programs.encode))
+        self.disturb_all(self._cut, ("encode", "prefill"))
+
+    def test_half_open_link(self):
+        self.disturb_all(self._half_open, ("upload",))
+
+
+class CoordinatorChaosTest(ChaosCase):
+    """Two coordinators share etcd."""
+
+    coordinators = ("c0", "c1")
+
+    @classmethod
+    def start(cls, extra_of=None):
+        cls.etcd = Etcd(cls.folder)
+        cls.addClassCleanup(cls.etcd.kill)
+        cls.coordinator_extra = (
+            "etcd: {endpoints: ['%s'], lease: 2s}\nsession_timeout: 10s\n" % cls.etcd.address)
+        super().start()
+        eventually(cls.cluster.leader, "a coordinator leads")
+
+    def _with_worker(self, worker, draw, undo):
+        """Kills the worker, too, in half of the moments: its successor needs a leader."""
+        if draw.random() < 0.5:
+            return Effect(undo)
+        name = worker()
+        self.cluster.end(name, signal.SIGKILL)
+
+        def undo_both():
+            undo()
+            self.cluster.start(name)
+
+        return Effect(undo_both, "recoveries")
+
+    def _kill_leader(self, worker, draw):
+        leader = eventually(self.cluster.leader, "a coordinator leads")
+        self.cluster.end(leader, signal.SIGKILL)
+
+        def undo():
+            self.cluster.start(leader)
+            eventually(self.cluster.leader, "a coordinator leads")
+
+        return self._with_worker(worker, draw, undo)
+
+    def _kill_etcd(self, worker, draw):
+        self.etcd.kill()
+        end = _after(draw.uniform(0.2, 4), self.etcd.start)
+
+        def undo():
+            end()
+            eventually(self.cluster.leader, "a coordinator leads")
+
+        return self._with_worker(worker, draw, undo)
+
+    def test_killed_leader(self):
+        self.disturb_all(self._kill_leader, ("compiled_model", "generate_greedily"))
+
+    def test_killed_etcd(self):
+        self.disturb_all(self._kill_etcd, ("decode_sampled",))
+
+
+class ClientChaosTest(ChaosCase):
+    """The memory of a client that was killed comes back."""
+
+    coordinator_extra = "session_timeout: 3s\n"
+    worker_extra = "resume_timeout: 2s\n"
+    in_children = True
+
+    def _kill_client(self, client, _):
+        client.kill()
+        return Effect()
+
+    def test_killed_client(self):
+        self.disturb_all(self._kill_client, ("train", "encoder_service"))
 
 
 if __name__ == "__main__":

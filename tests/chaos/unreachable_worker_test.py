@@ -4,10 +4,9 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import unittest
 
-from tests.operating.cluster import PATIENCE, Cluster, eventually
+from tests.operating.cluster import PATIENCE, eventually, start_cluster
 
 _PROGRAM = """
 import torch
@@ -22,12 +21,9 @@ djinn.close()
 
 class UnreachableWorkerTest(unittest.TestCase):
     def test_the_second_program_does_not_try_it(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
         # Nothing listens there.
-        cluster = Cluster(
-            folder.name, ("w0",), extra_of={"w0": "advertise: 127.0.0.1:1\n"})
-        self.addCleanup(cluster.stop)
+        cluster = start_cluster(
+            self, ("w0",), extra_of={"w0": "advertise: 127.0.0.1:1\n"})
 
         def begin():
             environment = dict(
@@ -60,7 +56,3 @@ class UnreachableWorkerTest(unittest.TestCase):
         self.assertEqual(second.communicate(timeout=2 * PATIENCE)[0], "w1 3.0\n")
         # Only the first program has tried the worker.
         self.assertEqual(unreached(), 1)
-
-
-if __name__ == "__main__":
-    unittest.main()

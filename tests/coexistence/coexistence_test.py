@@ -11,6 +11,7 @@ import pathlib
 import re
 import signal
 import subprocess
+import sys
 import tempfile
 import unittest
 
@@ -35,6 +36,48 @@ except djinn.Error as error:
     assert error.reason == "SESSION_OPEN", error
 djinn.close()
 print("computed")
+"""
+
+# Libraries from PyPI that bring protobuf (three versions), Abseil and gRPC of their own. They
+# lie beside the environment of this test.
+_OTHERS_FOLDER = str(pathlib.Path(sys.prefix).parent / "coexistence")
+_USE_OTHERS = f"""
+import sys
+sys.path.append({_OTHERS_FOLDER!r})
+import numpy, onnx, onnxruntime, pyarrow, pyarrow.flight
+""" + """
+def infer():
+    value = lambda name: onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [3])
+    node = onnx.helper.make_node("Add", ["x", "x"], ["y"])
+    model = onnx.helper.make_model(
+        onnx.helper.make_graph([node], "twice", [value("x")], [value("y")]),
+        opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+    onnx.checker.check_model(model, full_check=True)
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    (twice,) = session.run(None, {"x": numpy.ones(3, numpy.float32)})
+    assert twice.sum() == 6, twice
+
+class Server(pyarrow.flight.FlightServerBase):
+    def do_get(self, context, ticket):
+        return pyarrow.flight.RecordBatchStream(pyarrow.table({"n": [1, 2, 3]}))
+
+def fetch(server):
+    with pyarrow.flight.FlightClient(("127.0.0.1", server.port)) as client:
+        table = client.do_get(pyarrow.flight.Ticket(b"n")).read_all()
+    assert table.column("n").to_pylist() == [1, 2, 3], table
+
+server = Server("grpc://127.0.0.1:0")
+infer()
+fetch(server)
+"""
+_USE_OTHERS_AGAIN = """
+infer()
+fetch(server)
+server.shutdown()
+"""
+_VISIBLE_TO_ALL = """
+import os, sys
+sys.setdlopenflags(os.RTLD_NOW | os.RTLD_GLOBAL)
 """
 
 
@@ -102,8 +145,8 @@ class PythonTest(RemoteCase):
         cls.session = {"DJINN_COORDINATOR": cls.cluster.coordinator,
                        "DJINN_TOKEN_FILE": cls.cluster.token_file}
 
-    def assert_computes(self, before="", **environment):
-        done = run_program(before + _COMPUTE, **self.session, **environment)
+    def assert_computes(self, before="", after="", **environment):
+        done = run_program(before + _COMPUTE + after, **self.session, **environment)
         self.assertEqual(done.stdout, "computed\n")
 
     def test_nothing_outside_is_called_in_place_of_what_is_inside(self):
@@ -131,6 +174,29 @@ ctypes.CDLL("libgrpc.so.29").grpc_init()
 ctypes.CDLL({_LIBRARY!r}, ctypes.RTLD_GLOBAL)
 """, DJINN_LIBRARY=_LIBRARY)
 
+    def test_onnxruntime_and_arrow_flight_work_when_loaded_before_or_after(self):
+        for visibility in ("", _VISIBLE_TO_ALL):
+            with self.subTest("before", visibility=visibility):
+                self.assert_computes(visibility + _USE_OTHERS, _USE_OTHERS_AGAIN)
+            with self.subTest("after", visibility=visibility):
+                self.assert_computes(visibility, _USE_OTHERS + _COMPUTE.replace(
+                    "print", "str") + _USE_OTHERS_AGAIN)
 
-if __name__ == "__main__":
-    unittest.main()
+    def test_no_library_of_others_is_bound_to_ours_nor_ours_to_theirs(self):
+        folder = self.enterContext(tempfile.TemporaryDirectory())
+        self.assert_computes(
+            f"import ctypes, torch\nctypes.CDLL({_LIBRARY!r}, ctypes.RTLD_GLOBAL)\n"
+            + _VISIBLE_TO_ALL + _USE_OTHERS, _USE_OTHERS_AGAIN,
+            DJINN_LIBRARY=_LIBRARY, LD_DEBUG="bindings", LD_DEBUG_OUTPUT=f"{folder}/bindings")
+        bound = set()
+        for path in pathlib.Path(folder).iterdir():
+            with open(path, encoding="utf-8", errors="replace") as file:
+                for line in file:
+                    found = re.search(r"binding file (\S+) \[\d+\] to (\S+) \[\d+\]", line)
+                    if found:
+                        bound.add(found.groups())
+        ours = {pair for pair in bound if "libdjinn_client.so" in "".join(pair)}
+        self.assertGreater(len(ours), 5)
+        mixed = {pair for pair in ours if any(_OTHERS_FOLDER in one for one in pair)}
+        self.assertEqual(mixed, set())
+        self.assertTrue(any(_OTHERS_FOLDER in one for pair in bound for one in pair))

@@ -14,7 +14,7 @@ import urllib.error
 import urllib.request
 
 from tests.console.browser import Browser
-from tests.operating.cluster import PATIENCE, Cluster, eventually
+from tests.operating.cluster import PATIENCE, eventually, start_cluster
 
 _PICTURES = ("graph", "time", "shares", "memory", "lineage")
 # The text of the page, fields and drawings left out.
@@ -37,15 +37,10 @@ class ConsoleTest(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        folder = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(folder.cleanup)
-        vera = os.path.join(folder.name, "vera.token")
-        with open(vera, "w", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
-            file.write("vera-0123456789abcdef")
-        cls.cluster = Cluster(
-            folder.name, ("w0", "w1"), tenants=_TENANTS,
+        cls.cluster = start_cluster(
+            cls, ("w0", "w1"), tenants=_TENANTS, tokens=("vera",),
             coordinator_extra="operators:\n  - {name: vera, role: viewer, token_file: vera.token}\n")
-        cls.addClassCleanup(cls.cluster.stop)
+        vera = cls.cluster.path("vera.token")
         environment = dict(os.environ, DJINN_COORDINATOR=cls.cluster.coordinator)
         cls.programs = []
         for _ in range(2):
@@ -61,8 +56,7 @@ class ConsoleTest(unittest.TestCase):
         command = ["coordinator/ctl/djinnctl"] + [
             argument.replace("127.0.0.1:7070", cls.cluster.coordinator).replace("vera.token", vera)
             for argument in command[1:]]
-        cls.errors = open(os.path.join(folder.name, "errors"), "w+")
-        cls.addClassCleanup(cls.errors.close)
+        cls.errors = cls.enterClassContext(tempfile.TemporaryFile("w+"))
         cls.console = subprocess.Popen(
             command + ["--listen=127.0.0.1:0", "--interval=200ms"], stdout=subprocess.PIPE,
             stderr=cls.errors, text=True)

@@ -1,10 +1,11 @@
 // A library of operators that a program and a worker may both load: a forward
 // and a backward kernel with an autograd formula between them, one operator
-// that writes in place, one whose result's size depends on data, and one that
-// returns a list.
+// that writes in place, one whose result's size depends on data, one that
+// returns a list, and one that ends its process.
 #include <torch/library.h>
 #include <torch/torch.h>
 
+#include <cstdlib>
 #include <vector>
 
 namespace {
@@ -87,6 +88,14 @@ std::vector<Tensor> HalvesOnCpu(const Tensor& x) {
   return {x.slice(0, 0, half).clone(), x.slice(0, half).clone()};
 }
 
+// Ends the process, unless the operand is empty.
+Tensor DieOnCpu(const Tensor& x) {
+  if (x.numel() > 0) std::abort();
+  return torch::empty_like(x);
+}
+
+Tensor DieOfMeta(const Tensor& x) { return torch::empty_like(x); }
+
 std::vector<Tensor> HalvesOfMeta(const Tensor& x) { return HalvesOnCpu(x); }
 
 }  // namespace
@@ -97,6 +106,7 @@ TORCH_LIBRARY(example, m) {
   m.def("clip_(Tensor(a!) x, float limit) -> Tensor(a!)");
   m.def("positives(Tensor x) -> Tensor");
   m.def("halves(Tensor x) -> Tensor[]");
+  m.def("die(Tensor x) -> Tensor");
 }
 
 TORCH_LIBRARY_IMPL(example, CPU, m) {
@@ -105,12 +115,14 @@ TORCH_LIBRARY_IMPL(example, CPU, m) {
   m.impl("clip_", ClipOnCpu);
   m.impl("positives", PositivesOnCpu);
   m.impl("halves", HalvesOnCpu);
+  m.impl("die", DieOnCpu);
 }
 
 TORCH_LIBRARY_IMPL(example, Meta, m) {
   m.impl("bend", BendOfMeta);
   m.impl("bend_backward", BendBackwardOfMeta);
   m.impl("halves", HalvesOfMeta);
+  m.impl("die", DieOfMeta);
 }
 
 TORCH_LIBRARY_IMPL(example, Autograd, m) { m.impl("bend", BendWithGradient); }

@@ -143,7 +143,3 @@ with djinn.local(worker_threads=1, operator_libraries=[sys.argv[1]]):
         env=os.environ,
         timeout=120,
     )
-
-
-if __name__ == "__main__":
-    unittest.main()

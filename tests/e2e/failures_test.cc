@@ -54,9 +54,7 @@ ClusterOptions TwoWorkers() {
 class Environment : public testing::Environment {
  public:
   void SetUp() override {
-    auto started = ClusterProcesses::Start(TwoWorkers());
-    ASSERT_TRUE(started.ok()) << started.status();
-    cluster_ = *std::move(started);
+    cluster_ = ClusterProcesses::Start(TwoWorkers()).value();
   }
   void TearDown() override { cluster_.reset(); }
   ClusterProcesses& cluster() { return *cluster_; }
@@ -112,13 +110,9 @@ at::TensorOptions Remote(int index = 0) {
 class FailuresTest : public testing::Test {
  protected:
   void SetUp() override {
-    const absl::Status opened = Connect(OptionsFor(cluster()));
-    ASSERT_TRUE(opened.ok()) << opened;
+    ASSERT_EQ(Connect(OptionsFor(cluster())), absl::OkStatus());
   }
-  void TearDown() override {
-    const absl::Status closed = Close();
-    EXPECT_TRUE(closed.ok()) << closed;
-  }
+  void TearDown() override { EXPECT_EQ(Close(), absl::OkStatus()); }
   static ClusterProcesses& cluster() { return environment->cluster(); }
 };
 
@@ -274,11 +268,8 @@ TEST_F(FailuresTest, AFailedDecompositionThrowsAtTheCall) {
 }
 
 TEST_F(FailuresTest, UnreadErrorIsTheStatusOfClose) {
-  at::Tensor x = at::ones({4}, Remote());
-  at::Tensor bad = at::index_select(x, 0, at::tensor({5}).to(Device()));
-  bad.reset();
-  const absl::Status status = Close();
-  EXPECT_EQ(ErrorReason(status), "OPERATOR_FAILED") << status;
+  at::index_select(at::ones({4}, Remote()), 0, at::tensor({5}).to(Device()));
+  EXPECT_EQ(ErrorReason(Close()), "OPERATOR_FAILED");
 }
 
 TEST_F(FailuresTest, ADataDependentShapeOfAPoisonedValueThrowsAtTheCall) {
@@ -304,6 +295,15 @@ void ExpectNoRoom(const std::optional<Error>& error, const std::string& asked) {
   }
 }
 
+at::Tensor TooLarge() {
+  return at::empty({static_cast<int64_t>(kWorkerMemory) / 4 + 1024});
+}
+
+void ExpectRoom() {
+  const at::Tensor fits = at::rand({1 << 20});
+  ExpectValue(fits.to(Device()), fits);
+}
+
 TEST_F(FailuresTest, TenTerabytesAreRefusedAndNothingChanges) {
   const at::Tensor local = at::arange(8, at::TensorOptions(at::kFloat));
   at::Tensor x = local.to(Device());
@@ -320,9 +320,7 @@ TEST_F(FailuresTest, TenTerabytesAreRefusedAndNothingChanges) {
                absl::StrCat(int64_t{10} << 40));
   ExpectValue(x, local);
   ExpectValue(column.sum(), at::full({}, static_cast<float>(1 << 21)));
-  empty.reset();
-  product.reset();
-  zeros.reset();
+  empty = product = zeros = at::Tensor();
   // All of the memory is available.
   at::Tensor most = at::ones({(kWorkerMemory / 4) / 10 * 9}, Remote());
   ExpectValue(most.select(0, -1) + x, local + 1);
@@ -333,24 +331,18 @@ TEST_F(FailuresTest, AnUploadOverTheLimitIsRefusedAtTheCall) {
   const at::Tensor local = at::arange(8, at::TensorOptions(at::kFloat));
   at::Tensor x = local.to(Device());
   ExpectValue(x, local);
-  const at::Tensor large =
-      at::empty({static_cast<int64_t>(kWorkerMemory) / 4 + 1024});
+  const at::Tensor large = TooLarge();
   ExpectNoRoom(Caught([&] { large.to(Device()); }),
                absl::StrCat(large.numel() * 4));
   ExpectValue(x + 1, local + 1);
-  const at::Tensor fits = at::rand({1 << 20});
-  ExpectValue(fits.to(Device()), fits);
+  ExpectRoom();
 }
 
 TEST_F(FailuresTest, AFirstUploadOverTheLimitIsRefusedAtTheCall) {
-  const at::Tensor large =
-      at::empty({static_cast<int64_t>(kWorkerMemory) / 4 + 1024});
-  const std::optional<Error> error = Caught([&] { large.to(Device()); });
-  ASSERT_TRUE(error.has_value());
-  EXPECT_EQ(error->status().code(), absl::StatusCode::kResourceExhausted)
-      << error->status();
-  const at::Tensor fits = at::rand({1 << 20});
-  ExpectValue(fits.to(Device()), fits);
+  const std::optional<Error> error = Caught([] { TooLarge().to(Device()); });
+  EXPECT_EQ(error.value().status().code(),
+            absl::StatusCode::kResourceExhausted);
+  ExpectRoom();
 }
 
 TEST_F(FailuresTest, AnUploadGoesThroughWhereAFreeMakesRoom) {
@@ -381,8 +373,7 @@ TEST_F(FailuresTest, WorkGoesOnWhileTheCoordinatorIsAway) {
   for (int i = 0; i < 20; ++i) step();
   ASSERT_EQ(kill(cluster().coordinator_pid(), SIGKILL), 0);
   for (int i = 0; i < 200; ++i) step();
-  const absl::Status restarted = cluster().RestartCoordinator();
-  ASSERT_TRUE(restarted.ok()) << restarted;
+  ASSERT_EQ(cluster().RestartCoordinator(), absl::OkStatus());
   const AdminClient admin = AdminOf(cluster());
   EXPECT_TRUE(Eventually([&] {
     step();
@@ -397,17 +388,14 @@ TEST_F(FailuresTest, WorkGoesOnWhileTheCoordinatorIsAway) {
     return absl::Now() > later;
   }));
   ExpectValue(kept, old);
-  const auto second = WhereIs(1);
-  ASSERT_TRUE(second.ok()) << second.status();
-  EXPECT_NE(second->worker_id, WhereIs(0)->worker_id);
+  EXPECT_NE(WhereIs(1).value().worker_id, WhereIs(0).value().worker_id);
   ExpectValue(at::ones({3}, Remote(1)) + 1, at::full({3}, 2.f));
   EXPECT_TRUE(RootErrors().empty());
 }
 
 TEST(WorkerLostTest, EveryWaitEndsAndANewSessionUsesTheOtherWorker) {
-  auto started = ClusterProcesses::Start(TwoWorkers());
-  ASSERT_TRUE(started.ok()) << started.status();
-  const std::unique_ptr<ClusterProcesses> cluster = *std::move(started);
+  const std::unique_ptr<ClusterProcesses> cluster =
+      ClusterProcesses::Start(TwoWorkers()).value();
   ConnectOptions options = OptionsFor(*cluster);
   options.recovery = "off";
   ASSERT_TRUE(Connect(options).ok());
@@ -472,8 +460,7 @@ TEST(WorkerLostTest, EveryWaitEndsAndANewSessionUsesTheOtherWorker) {
   ASSERT_TRUE(Connect(options).ok());
   ExpectValue(at::ones({4}, Remote()) + 1, at::full({4}, 2.f));
   EXPECT_NE(WhereIs(0)->worker_id, worker);
-  const absl::Status closed = Close();
-  EXPECT_TRUE(closed.ok()) << closed;
+  EXPECT_EQ(Close(), absl::OkStatus());
 }
 
 // Runs client_program on the shared cluster, which it finds through the
@@ -560,6 +547,12 @@ TEST(ConnectTest, RefusalsSayWhatToFix) {
     absl::StatusCode code;
     std::function<void(ConnectOptions*)> spoil;
   };
+  const auto away = [](const std::string& address) {
+    return [address](ConnectOptions* o) {
+      o->coordinator = address;
+      o->connect_timeout = absl::Milliseconds(300);
+    };
+  };
   const std::vector<Case> cases = {
       {"TOKEN_UNKNOWN", absl::StatusCode::kUnauthenticated,
        [](ConnectOptions* o) { o->token = "0123456789abcdef"; }},
@@ -574,15 +567,9 @@ TEST(ConnectTest, RefusalsSayWhatToFix) {
       {"INSECURE_ADDRESS", absl::StatusCode::kFailedPrecondition,
        [](ConnectOptions* o) { o->coordinator = "10.1.2.3:7070"; }},
       {"COORDINATOR_UNREACHABLE", absl::StatusCode::kUnavailable,
-       [](ConnectOptions* o) {
-         o->coordinator = "unix:no-such.sock";
-         o->connect_timeout = absl::Milliseconds(300);
-       }},
+       away("unix:no-such.sock")},
       {"COORDINATOR_UNREACHABLE", absl::StatusCode::kUnavailable,
-       [](ConnectOptions* o) {
-         o->coordinator = "127.0.0.1:1";
-         o->connect_timeout = absl::Milliseconds(300);
-       }},
+       away("127.0.0.1:1")},
   };
   for (const Case& test : cases) {
     SCOPED_TRACE(test.reason);

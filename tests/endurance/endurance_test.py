@@ -84,7 +84,3 @@ class LongTest(unittest.TestCase):
             for before, after in zip(sizes[1], sizes[-1]):
                 self.assertLess(after - before, 16 * MIB)
             self.assertEqual(djinn.root_errors(), [])
-
-
-if __name__ == "__main__":
-    unittest.main()

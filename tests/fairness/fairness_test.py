@@ -3,15 +3,17 @@
 Whatever the machine does meanwhile, nothing here depends on it: all work waits at the
 worker before any of it begins, and times are compared by the bound that
 docs/design/scheduling.md gives, with the longest turn that there was.
+
+FAIRNESS_WORKER holds further lines of the worker's configuration. A worker with a process for
+each tenant shows metrics that are seconds old.
 """
 
 import os
 import re
-import tempfile
 import unittest
 import urllib.request
 
-from tests.operating.cluster import PATIENCE, Cluster, eventually
+from tests.operating.cluster import PATIENCE, eventually, start_cluster
 
 _TENANT = """
   - name: %s
@@ -34,16 +36,11 @@ def _seconds(duration):
 
 class FairnessTest(unittest.TestCase):
 
-    def start(self, tenants, worker_memory="1GiB"):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        path = os.path.join(folder.name, "%s.token")
-        for name in ("greedy", "modest"):
-            with open(path % name, "w", opener=lambda p, f: os.open(p, f, 0o600)) as file:
-                file.write(name + "-0123456789abcdef")
-        self.cluster = Cluster(folder.name, ("w0",), tenants=tenants,
-                               extra="monitoring: {listen: '127.0.0.1:0'}\n")
-        self.addCleanup(self.cluster.stop)
+    def start(self, tenants):
+        self.cluster = start_cluster(
+            self, ("w0",), tenants=tenants, tokens=("greedy", "modest"),
+            worker_extra=os.environ.get("FAIRNESS_WORKER", ""),
+            extra="monitoring: {listen: '127.0.0.1:0'}\n")
 
     def tenants(self):
         listed = self.cluster.json("get", "tenants")["tenants"]
@@ -112,7 +109,7 @@ class FairnessTest(unittest.TestCase):
         # sealed it.
         eventually(lambda: self.queued("greedy") >= 16 * 39, "all that is greedy waits")
         eventually(lambda: self.queued("modest") >= 299, "all that is modest waits")
-        turns = self.turns()
+        turns = eventually(self.turns, "the worker's metrics")
         self.configure(_tenants(*("fairSharing: {weight: %d}" % weight for weight in weights)))
         eventually(lambda: min(self.used_and_queued()[0].values()) > 0, "both have begun")
         samples = []
@@ -121,17 +118,21 @@ class FairnessTest(unittest.TestCase):
             used, queued = self.used_and_queued()
             # Neither program has executed all of its runs.
             if queued > 0:
-                # A tenant that had a long turn waits until the other tenant had
-                # as much device time, so the bound includes turns before the
-                # interval. The turns are read after the use, so that they cover
-                # it.
-                samples.append((used, self.longest_turn_since(turns)))
+                samples.append(used)
             return queued <= 30
 
         eventually(sample, "most of the work of one is done")
+        if not samples:
+            return False
+        eventually(
+            lambda: self.metric("w0", "djinn_worker_device_busy_seconds_total")
+            >= sum(samples[-1].values()), "the metrics cover what was used")
+        # A tenant that had a long turn waits until the other tenant had as much
+        # device time, so the bound includes turns before the interval.
+        longest = self.longest_turn_since(turns)
         telling = False
-        for i, (before, _) in enumerate(samples):
-            for after, longest in samples[i + 1:]:
+        for i, before in enumerate(samples):
+            for after in samples[i + 1:]:
                 gained = [(after[name] - before[name]) / weight
                           for name, weight in zip(("greedy", "modest"), weights)]
                 # A turn may end during the worker's report, which adds one turn
@@ -182,6 +183,7 @@ class FairnessTest(unittest.TestCase):
             return abs(bills() - billed) < 1e-6 * billed
 
         eventually(told, "the coordinator has heard of all")
+        eventually(lambda: abs(bills() / work() - 1) < 1e-3, "the work is what was billed")
         before = work()
         # The bill equals the time, by the clock, of everything that the
         # worker's thread did from one wait to the next.

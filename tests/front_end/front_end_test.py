@@ -2,10 +2,9 @@
 
 import json
 import subprocess
-import tempfile
 import unittest
 
-from tests.operating.cluster import PATIENCE, Cluster, eventually
+from tests.operating.cluster import PATIENCE, eventually, start_cluster
 
 X = [[1, 2, 3], [4, 5, 6]]
 W = [[1, 0, 0, -1], [0, 1, 0, -1], [0, 0, 1, -1]]
@@ -14,8 +13,7 @@ B = [1, 0, -1, 0]
 
 class FrontEndTest(unittest.TestCase):
     def setUp(self):
-        self.cluster = Cluster(self.enterContext(tempfile.TemporaryDirectory()), ["w0"])
-        self.addCleanup(self.cluster.stop)
+        self.cluster = start_cluster(self, ["w0"])
 
     def _run(self, *arguments):
         program = subprocess.run(

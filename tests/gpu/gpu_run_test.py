@@ -32,7 +32,3 @@ class GpuRunTest(unittest.TestCase):
         self.assertEqual([row["work"] for row in report["results"]],
                          ["request", "training_step", "decode"])
         self.assertEqual(status, 0)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -375,16 +375,6 @@ def random_program(seed, device):
     return values
 
 
-def _tensors(output):
-    if torch.is_tensor(output):
-        return [output]
-    if isinstance(output, dict):
-        output = list(output.values())
-    if isinstance(output, (list, tuple)):
-        return [tensor for part in output for tensor in _tensors(part)]
-    return []
-
-
 class Runner:
     """All of this on one device; what the two processes have in common."""
 
@@ -405,7 +395,7 @@ class Runner:
         model = models.build(family).to(self.device)
         inputs = {key: value.to(self.device) for key, value in family.inputs().items()}
         with torch.no_grad():
-            return [value.cpu() for value in _tensors(model(**inputs))]
+            return [value.cpu() for value in models.tensors(model(**inputs))]
 
     def begin(self, hows, name, mebibytes):
         """Prepares the work in each of these ways; replaces the work before it."""

@@ -1,7 +1,6 @@
 """Hugging Face's models under torch.compile(backend="djinn"): replayed on the third call, and equal."""
 
 import copy
-import unittest
 
 import torch
 import transformers
@@ -47,7 +46,3 @@ class CompiledModelsTest(RemoteCase):
                             remote.statistics()["replays"], before + 1, remote.statistics()
                         )
         self.assertEqual(djinn.root_errors(), [])
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -2,7 +2,6 @@
 
 import os
 import pathlib
-import unittest
 
 import torch
 import transformers
@@ -46,7 +45,3 @@ class MiniLmTest(RemoteCase):
                 self.assert_same(self._embed(remote, self.device), expected)
         similarity = expected @ expected.T
         self.assertGreater(similarity[0, 2], similarity[0, 1])
-
-
-if __name__ == "__main__":
-    unittest.main()

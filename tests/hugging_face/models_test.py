@@ -1,7 +1,5 @@
 """Hugging Face's models as they are: a device moved to, and the same outputs."""
 
-import unittest
-
 import torch
 import transformers
 
@@ -84,7 +82,3 @@ class ModelsTest(RemoteCase):
         torch.manual_seed(7)
         with mode():
             return model.generate(**prompt, **{"max_new_tokens": 10, **options})
-
-
-if __name__ == "__main__":
-    unittest.main()

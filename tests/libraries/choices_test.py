@@ -211,7 +211,3 @@ print(Fabric().device)
 """,
             "remote_accelerator:0", "torch.bfloat16", "cpu",
             warns=['pass accelerator="remote_accelerator" and strategy='])
-
-
-if __name__ == "__main__":
-    unittest.main()

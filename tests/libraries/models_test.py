@@ -3,7 +3,6 @@
 import copy
 import pathlib
 import tempfile
-import unittest
 import warnings
 
 import diffusers
@@ -148,7 +147,3 @@ class WhisperTest(RemoteCase):
                     compression_ratio_threshold=None, word_timestamps=True))
         # The last bits of the probabilities differ.
         self.assertEqual(_rounded(results[1]), _rounded(results[0]))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,7 +1,6 @@
 """Operators of torchvision and torchaudio: equal to the CPU's, forward and backward."""
 
 import copy
-import unittest
 from unittest import mock
 
 import torch
@@ -224,7 +223,3 @@ class DetectionTest(RemoteCase):
 
     def test_ssd(self):
         self.assert_equal_model(detection.ssdlite320_mobilenet_v3_large)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -35,7 +35,3 @@ def _test_of(block):
 for _index, _block in enumerate(_BLOCKS):
     _name = re.search(r"^(?:import|from) (\w+)", _block, re.MULTILINE)[1]
     setattr(PageTest, f"test_{_index}_{_name}", _test_of(_block))
-
-
-if __name__ == "__main__":
-    unittest.main()

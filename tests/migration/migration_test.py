@@ -104,7 +104,3 @@ class MigrationTest(unittest.TestCase):
         self.assertEqual(losses, expected)
         self.assertTrue(torch.equal(remote_weight, weight))
         self.assert_moved()
-
-
-if __name__ == "__main__":
-    unittest.main()

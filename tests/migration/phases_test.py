@@ -1,6 +1,5 @@
 """A prompt is read on one worker and its answer decoded on another, by itself."""
 
-import tempfile
 import time
 import unittest
 
@@ -8,7 +7,7 @@ import torch
 import transformers
 
 import djinn
-from tests.operating.cluster import PATIENCE, Cluster
+from tests.operating.cluster import PATIENCE, start_cluster
 
 TOKENS = 40
 # Before this token, the coordinator has seen one step of decoding. From this
@@ -18,12 +17,10 @@ MOVED_BY = 12
 
 class PhasesTest(unittest.TestCase):
     def setUp(self):
-        folder = self.enterContext(tempfile.TemporaryDirectory())
-        self.cluster = Cluster(
-            folder, ("reads", "decodes"), coordinator_extra="automatic_migration: true\n",
+        self.cluster = start_cluster(
+            self, ("reads", "decodes"), coordinator_extra="automatic_migration: true\n",
             extra_of={"reads": "phases: [llm_prefill]\n",
                       "decodes": "phases: [llm_decode]\n"})
-        self.addCleanup(self.cluster.stop)
         djinn.connect(self.cluster.coordinator, token_file=self.cluster.path("dev.token"),
                       insecure=True)
         self.addCleanup(djinn.close)
@@ -96,7 +93,3 @@ class PhasesTest(unittest.TestCase):
                 prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=TOKENS,
                 min_new_tokens=TOKENS, do_sample=False, logits_processor=[note])
         return tokens
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -2,13 +2,12 @@
 
 import gc
 import re
-import tempfile
 import unittest
 
 import torch
 
 import djinn
-from tests.operating.cluster import Cluster, eventually
+from tests.operating.cluster import eventually, start_cluster
 
 TENANTS = """
 tenants:
@@ -50,9 +49,7 @@ class ModelBudgetTest(unittest.TestCase):
         self.addCleanup(torch.set_num_threads, torch.get_num_threads())
         torch.set_num_threads(1)
         self.enterContext(torch.no_grad())
-        folder = self.enterContext(tempfile.TemporaryDirectory())
-        self.cluster = Cluster(folder, ("w0",), tenants=TENANTS % (2, "4000"))
-        self.addCleanup(self.cluster.stop)
+        self.cluster = start_cluster(self, ("w0",), tenants=TENANTS % (2, "4000"))
         djinn.connect(self.cluster.coordinator, token_file=self.cluster.path("dev.token"),
                       insecure=True)
         self.addCleanup(djinn.close)
@@ -168,7 +165,3 @@ class ModelBudgetTest(unittest.TestCase):
         statistics = self.call(large, compiled, ASKS_AGAIN)
         self.assertGreater(statistics["replays"], 0)
         self.assertEqual(statistics["refusal"], "")
-
-
-if __name__ == "__main__":
-    unittest.main()

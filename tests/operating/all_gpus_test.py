@@ -7,10 +7,9 @@ plain memory.
 import os
 import signal
 import subprocess
-import tempfile
 import unittest
 
-from tests.operating.cluster import PATIENCE, Cluster, eventually
+from tests.operating.cluster import PATIENCE, eventually, start_cluster
 
 _LIBRARY = os.path.abspath("gpu_worker/nvml/libfake_nvml.so")
 _GPUS = ["GPU-aaaa 0000:01:00.0 41 0 -", "GPU-bbbb 0000:02:00.0 42 0 -",
@@ -20,15 +19,12 @@ _GPUS = ["GPU-aaaa 0000:01:00.0 41 0 -", "GPU-bbbb 0000:02:00.0 42 0 -",
 class AllGpusTest(unittest.TestCase):
 
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.gpus = os.path.join(folder.name, "gpus")
+        self.cluster = start_cluster(self, ())
+        self.gpus = self.cluster.path("gpus")
         os.environ["DJINN_FAKE_NVML"] = self.gpus
         os.environ.pop("CUDA_VISIBLE_DEVICES", None)
         self.addCleanup(os.environ.pop, "CUDA_VISIBLE_DEVICES", None)
         self.describe(_GPUS)
-        self.cluster = Cluster(folder.name, ())
-        self.addCleanup(self.cluster.stop)
 
     def describe(self, lines):
         with open(self.gpus + ".draft", "w") as file:

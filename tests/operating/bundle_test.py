@@ -2,19 +2,15 @@
 
 import json
 import tarfile
-import tempfile
 import unittest
 
-from tests.operating.cluster import Cluster, eventually
+from tests.operating.cluster import eventually, start_cluster
 
 
 class BundleTest(unittest.TestCase):
 
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.cluster = Cluster(folder.name, ("w0",), extra="monitoring: {listen: '127.0.0.1:0'}\n")
-        self.addCleanup(self.cluster.stop)
+        self.cluster = start_cluster(self, ("w0",), extra="monitoring: {listen: '127.0.0.1:0'}\n")
 
     def test_what_it_holds(self):
         eventually(lambda: "ACTIVE" in self.cluster.said("get", "workers"), "the worker joins")

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -49,10 +50,10 @@ class Cluster:
     """A coordinator and workers, and a folder with their tokens.
 
     With `tls`, the folder holds the certificates that the document makes. `extra` goes
-    into the configurations of all of them, `coordinator_extra` into the coordinator's,
-    `worker_extra` into the workers', `extra_of` into those of single workers, by name. `log`
-    is the file that gets what they log, the test's own log if there is none. `programs` is the
-    folder that has the folders of their programs.
+    into the configurations of all processes, `coordinator_extra` into the coordinator's,
+    `worker_extra` into the workers', and `extra_of` into those of single workers, by name. `log`
+    is the file to which they log; without it, they log to the test's own log. `programs` is the
+    folder that has the folders of their programs. `tokens` names further tokens to write.
 
     `coordinators` names several coordinators, which need a store in `coordinator_extra`. Each
     listens at a Unix socket, which the next process of its name finds free.
@@ -60,14 +61,14 @@ class Cluster:
 
     def __init__(self, folder, worker_ids, tls=False, extra="", coordinator_extra="",
                  worker_extra="", extra_of=None, tenants=_TENANTS, log=None, programs="",
-                 coordinators=("coordinator",)):
+                 coordinators=("coordinator",), tokens=()):
         self._folder = folder
         self._coordinators = coordinators
         self._programs = programs
         self._log = log
         self._processes = {}
         self.monitoring = {}
-        for name in ("join", "admin", "dev"):
+        for name in ("join", "admin", "dev", *tokens):
             self.write(name + ".token", name + "-0123456789abcdef")
         self._coordinator_text = """
 join_token_file: join.token
@@ -168,6 +169,14 @@ device: {memory: 1GiB, threads: 1}
         case.addCleanup(program.kill)
         return program
 
+    def leader(self):
+        """The one of several coordinators that leads, or an empty name."""
+        for name in self._coordinators:
+            done = self.ctl("version", "--coordinator=unix:" + self.path(name + ".sock"))
+            if "leads " in done.stdout:
+                return name
+        return ""
+
     def process(self, name):
         return self._processes[name]
 
@@ -183,6 +192,16 @@ device: {memory: 1GiB, threads: 1}
             process.send_signal(signal.SIGINT)
         for process in self._processes.values():
             process.wait(PATIENCE)
+
+
+def start_cluster(case, *arguments, **options):
+    """Starts a Cluster in a folder of its own. Both end with the test case, or with the class."""
+    add_cleanup = case.addClassCleanup if isinstance(case, type) else case.addCleanup
+    folder = tempfile.TemporaryDirectory()
+    add_cleanup(folder.cleanup)
+    cluster = Cluster(folder.name, *arguments, **options)
+    add_cleanup(cluster.stop)
+    return cluster
 
 
 def _read(path):

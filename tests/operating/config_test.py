@@ -4,11 +4,10 @@ import json
 import os
 import signal
 import subprocess
-import tempfile
 import unittest
 import urllib.request
 
-from tests.operating.cluster import PATIENCE, Cluster, eventually
+from tests.operating.cluster import PATIENCE, eventually, start_cluster
 
 _PROGRAMS = {"coordinator": "coordinator/djinn-coordinator", "w0": "gpu_worker/djinn-worker"}
 
@@ -16,10 +15,7 @@ _PROGRAMS = {"coordinator": "coordinator/djinn-coordinator", "w0": "gpu_worker/d
 class ConfigTest(unittest.TestCase):
 
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.cluster = Cluster(folder.name, ("w0",), extra="monitoring: {listen: '127.0.0.1:0'}\n")
-        self.addCleanup(self.cluster.stop)
+        self.cluster = start_cluster(self, ("w0",), extra="monitoring: {listen: '127.0.0.1:0'}\n")
 
     def program(self, name, *flags):
         return subprocess.run([_PROGRAMS[name], *flags], stdout=subprocess.PIPE,

@@ -6,10 +6,9 @@ The GPU is a line in a file, which a library in place of NVIDIA's reads.
 import json
 import os
 import subprocess
-import tempfile
 import unittest
 
-from tests.operating.cluster import PATIENCE, Cluster, eventually
+from tests.operating.cluster import PATIENCE, eventually, start_cluster
 
 _LIBRARY = os.path.abspath("gpu_worker/nvml/libfake_nvml.so")
 _HEALTHY = "GPU-aaaa 0000:01:00.0 41 0 -"
@@ -18,14 +17,10 @@ _HEALTHY = "GPU-aaaa 0000:01:00.0 41 0 -"
 class GpuHealthTest(unittest.TestCase):
 
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.gpus = os.path.join(folder.name, "gpus")
+        self.cluster = start_cluster(self, (), extra="monitoring: {listen: '127.0.0.1:0'}\n")
+        self.gpus = self.cluster.path("gpus")
         os.environ["DJINN_FAKE_NVML"] = self.gpus
         self.describe(_HEALTHY)
-        self.cluster = Cluster(
-            folder.name, (), extra="monitoring: {listen: '127.0.0.1:0'}\n")
-        self.addCleanup(self.cluster.stop)
 
     def describe(self, line):
         with open(self.gpus + ".draft", "w") as file:

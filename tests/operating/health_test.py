@@ -6,10 +6,9 @@ import re
 import signal
 import socket
 import subprocess
-import tempfile
 import unittest
 
-from tests.operating.cluster import PATIENCE, Cluster, eventually
+from tests.operating.cluster import PATIENCE, eventually, start_cluster
 
 
 def _grpcurl():
@@ -22,11 +21,8 @@ def _grpcurl():
 class HealthTest(unittest.TestCase):
 
     def start(self, workers, **options):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.cluster = Cluster(folder.name, workers,
-                               extra="monitoring: {listen: '127.0.0.1:0'}\n", **options)
-        self.addCleanup(self.cluster.stop)
+        self.cluster = start_cluster(
+            self, workers, extra="monitoring: {listen: '127.0.0.1:0'}\n", **options)
         self.addresses = {"coordinator": self.cluster.coordinator,
                           **dict(zip(workers, self.cluster.workers))}
 

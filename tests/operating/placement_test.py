@@ -2,10 +2,9 @@
 
 import json
 import subprocess
-import tempfile
 import unittest
 
-from tests.operating.cluster import PATIENCE, Cluster, eventually
+from tests.operating.cluster import PATIENCE, eventually, start_cluster
 
 _TENANT = """
 tenants:
@@ -18,10 +17,7 @@ class PlacementTest(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        folder = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(folder.cleanup)
-        cls.cluster = Cluster(folder.name, (), tenants=_TENANT)
-        cls.addClassCleanup(cls.cluster.stop)
+        cls.cluster = start_cluster(cls, (), tenants=_TENANT)
         for name, price, words in (("cheap", 1, "[]"), ("dear", 5, "[big]")):
             cls.cluster.write(name + ".yaml", """
 worker_id: %s

@@ -1,12 +1,11 @@
 """An operator sets a quota: it counts at once, after a reload, and after a crash."""
 
 import json
-import os
 import signal
 import tempfile
 import unittest
 
-from tests.operating.cluster import Cluster, eventually
+from tests.operating.cluster import eventually, start_cluster
 
 _TENANTS = """
 operators:
@@ -23,19 +22,10 @@ tenants:
 class QuotaTest(unittest.TestCase):
 
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        log = open(os.path.join(folder.name, "log"), "w+")
-        self.addCleanup(log.close)
-        self.log = log
-        for name in ("vera", "olga"):
-            with open(os.path.join(folder.name, name + ".token"), "w",
-                      opener=lambda p, f: os.open(p, f, 0o600)) as file:
-                file.write(name + "-0123456789abcdef")
-        self.cluster = Cluster(
-            folder.name, ("w0",), tenants=_TENANTS,
-            coordinator_extra="state_file: state.db\n", log=log)
-        self.addCleanup(self.cluster.stop)
+        self.log = self.enterContext(tempfile.TemporaryFile("w+"))
+        self.cluster = start_cluster(
+            self, ("w0",), tenants=_TENANTS, tokens=("vera", "olga"),
+            coordinator_extra="state_file: state.db\n", log=self.log)
 
     def ctl(self, *arguments, who="olga"):
         return self.cluster.ctl(

@@ -1,10 +1,9 @@
 """A running coordinator takes over tenants and quotas from its configuration."""
 
 import signal
-import tempfile
 import unittest
 
-from tests.operating.cluster import Cluster, eventually
+from tests.operating.cluster import eventually, start_cluster
 
 _DEV = """
 tenants:
@@ -21,12 +20,9 @@ tenants:
 class ReloadTest(unittest.TestCase):
 
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.cluster = Cluster(
-            folder.name, ("w0",), tenants=_DEV,
+        self.cluster = start_cluster(
+            self, ("w0",), tenants=_DEV,
             coordinator_extra="monitoring: {listen: '127.0.0.1:0'}\n")
-        self.addCleanup(self.cluster.stop)
         self.cluster.write("other.token", "other-0123456789abcdef")
 
     def ctl(self, *arguments):

@@ -3,10 +3,9 @@
 import json
 import signal
 import subprocess
-import tempfile
 import unittest
 
-from tests.operating.cluster import PATIENCE, Cluster, eventually
+from tests.operating.cluster import PATIENCE, eventually, start_cluster
 
 _TENANTS = """
 tenants:
@@ -19,12 +18,9 @@ tenants:
 class RestartTest(unittest.TestCase):
 
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.cluster = Cluster(
-            folder.name, ("w0",), coordinator_extra="state_file: state.db\n",
+        self.cluster = start_cluster(
+            self, ("w0",), coordinator_extra="state_file: state.db\n",
             tenants=_TENANTS)
-        self.addCleanup(self.cluster.stop)
 
     def get(self, kind):
         done = self.cluster.ctl("get", kind, "-o", "json")

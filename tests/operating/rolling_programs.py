@@ -5,7 +5,7 @@
 runs the program NAME on the cluster of the environment. It writes the number of its steps
 into STEPS_FILE. At the end of its standard input it stops, computes as many steps again in a
 session of its own, and prints a JSON object: the number of steps, digests of the bytes of
-both runs, and what the library counted in the first one.
+both runs, and what the library counted in the first one. RunningPrograms starts them.
 """
 
 import contextlib
@@ -13,6 +13,7 @@ import hashlib
 import itertools
 import json
 import os
+import subprocess
 import sys
 import threading
 
@@ -20,13 +21,18 @@ import torch
 from torch import nn
 
 import djinn
+from tests.operating.cluster import PATIENCE, eventually
 
 # Between two steps, in seconds: three programs and their workers share few cores.
 _PAUSE = 0.03
 
 
-def decode(device):
-    """Decodes greedily; the cache of keys and values is written in place, in a ring."""
+def likeliest(logits):
+    return logits.argmax(-1)
+
+
+def decode(device, choose=likeliest):
+    """Decodes tokens; the cache of keys and values is written in place, in a ring."""
     torch.manual_seed(21)
     width, most, words = 48, 64, 97
     embedding = torch.randn(words, width).to(device)
@@ -44,12 +50,14 @@ def decode(device):
         values[place : place + 1] = value
         scores = (query @ keys[:filled].T / width**0.5).softmax(-1)
         x = x + (scores @ values[:filled]) @ projections[3]
-        token = (x @ head).argmax(-1)
+        token = choose(x @ head)
         yield token.cpu(), x.cpu()
 
 
-def train(device):
-    """Trains with dropout and AdamW, and reads each loss and a weight."""
+def training(device):
+    """Returns a model with dropout, a function that gives a batch by its number, and one that
+    trains the model on it by AdamW and returns the loss.
+    """
     torch.manual_seed(23)
     model = nn.Sequential(
         nn.Linear(24, 48), nn.GELU(), nn.Dropout(0.2), nn.LayerNorm(48), nn.Linear(48, 5)
@@ -57,26 +65,97 @@ def train(device):
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     inputs = torch.randn(8, 16, 24)
     labels = torch.randint(5, (8, 16))
-    for step in itertools.count():
+
+    def batch(number):
+        return inputs[number % 8].to(device), labels[number % 8].to(device)
+
+    def step(batch_inputs, batch_labels):
         optimizer.zero_grad()
-        output = model(inputs[step % 8].to(device))
-        loss = nn.functional.cross_entropy(output, labels[step % 8].to(device))
+        loss = nn.functional.cross_entropy(model(batch_inputs), batch_labels)
         loss.backward()
         optimizer.step()
-        yield loss.detach().cpu(), model[0].weight[0].detach().cpu()
+        return loss.detach()
+
+    return model, batch, step
+
+
+def train(device):
+    """Trains, and reads each loss and a weight."""
+    model, batch, step = training(device)
+    for number in itertools.count():
+        yield step(*batch(number)).cpu(), model[0].weight[0].detach().cpu()
+
+
+def encoder(device):
+    """Returns an encoder of two layers."""
+    torch.manual_seed(22)
+    layer = nn.TransformerEncoderLayer(128, 4, 256, batch_first=True)
+    return nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval().to(device)
 
 
 def encode(device):
     """Encodes batches, each of which is uploaded and read."""
-    torch.manual_seed(22)
-    layer = nn.TransformerEncoderLayer(128, 4, 256, batch_first=True)
-    encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval().to(device)
+    model = encoder(device)
     with torch.no_grad():
         while True:
-            yield (encoder(torch.randn(2, 7, 128).to(device)).cpu(),)
+            yield (model(torch.randn(2, 7, 128).to(device)).cpu(),)
 
 
 PROGRAMS = {program.__name__: program for program in (decode, train, encode)}
+
+
+class RunningPrograms:
+    """Programs in processes of their own, on a cluster, while a test case disturbs them."""
+
+    def __init__(self, case, cluster, log):
+        self._case = case
+        self._cluster = cluster
+        self._log = log
+        self._processes = {}
+
+    def start(self, name, program, tenant="dev"):
+        """Starts the program under a name, for the tenant."""
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.operating.rolling_programs", program,
+             self._cluster.path(name + ".steps")],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True,
+            env=self._cluster.environment(tenant))
+        self._processes[name] = process
+        self._case.addCleanup(process.stdout.close)
+        self._case.addCleanup(process.wait, PATIENCE)
+        self._case.addCleanup(process.kill)
+
+    def await_steps(self, count):
+        """Returns when each program has made so many more steps."""
+        begun = {name: self._steps(name) for name in self._processes}
+        for name, steps in begun.items():
+            eventually(
+                lambda name=name, steps=steps: self._steps(name) >= steps + count,
+                name + " goes on")
+
+    def finish(self, timeout=PATIENCE):
+        """Stops the programs; returns what each of them says."""
+        for process in self._processes.values():
+            process.stdin.close()
+            process.stdin = None
+        found = {}
+        for name, process in self._processes.items():
+            output, _ = process.communicate(timeout=timeout)
+            self._case.assertEqual(process.returncode, 0, name)
+            found[name] = json.loads(output)
+        print(json.dumps(found), flush=True)
+        for name, result in found.items():
+            self._case.assertEqual(result["root_errors"], 0, name)
+            self._case.assertEqual(result["digest"], result["undisturbed"], name)
+        return found
+
+    def _steps(self, name):
+        self._case.assertIsNone(self._processes[name].poll(), name + " ended")
+        try:
+            with open(self._cluster.path(name + ".steps")) as file:
+                return int(file.read() or 0)
+        except FileNotFoundError:
+            return 0
 
 
 @contextlib.contextmanager

@@ -7,37 +7,24 @@ how often all are restarted; with more than one round, there are three workers, 
 second round the leader and a worker are restarted at the same time.
 """
 
+import concurrent.futures
 import json
 import os
 import re
 import signal
-import socket
-import subprocess
 import sys
 import tempfile
-import threading
 import unittest
 
 from tests.operating.cluster import PATIENCE, Cluster, eventually
-from tests.operating.rolling_programs import PROGRAMS
+from tests.operating.etcd import Etcd
+from tests.operating.rolling_programs import PROGRAMS, RunningPrograms
 
 _ROUNDS = int(os.environ.get("ROLLING_ROUNDS", "1"))
 _COORDINATORS = ("c0", "c1")
 _WORKERS = ("w0", "w1", "w2") if _ROUNDS > 1 else ("w0", "w1")
 # Steps that each program makes between two restarts.
 _STEPS = 5
-
-
-def _etcd():
-    path = os.path.join(os.path.dirname(os.getcwd()), "etcd", "etcd")
-    if not os.path.exists(path):
-        raise AssertionError("etcd is missing: `./djinn test` unpacks it")
-    return path
-
-
-def _free_address():
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return "127.0.0.1:%d" % listener.getsockname()[1]
 
 
 class RollingRestartTest(unittest.TestCase):
@@ -49,6 +36,8 @@ class RollingRestartTest(unittest.TestCase):
         self.folder = folder.name
         self.log = open(os.path.join(self.folder, "log"), "ab+")
         self.addCleanup(self.log.close)
+        etcd = Etcd(self.folder)
+        self.addCleanup(etcd.kill)
         # On a busy machine a process may stand still for seconds, and is not lost.
         self.cluster = Cluster(
             self.folder, _WORKERS, log=self.log, coordinators=_COORDINATORS,
@@ -57,41 +46,10 @@ etcd: {endpoints: ['%s'], lease: 10s}
 session_timeout: 100s
 worker_timeout: 50s
 worker_silence: 50s
-""" % self.start_etcd(), worker_extra="drain_timeout: 80s\n")
+""" % etcd.address, worker_extra="drain_timeout: 80s\n")
         self.addCleanup(self.cluster.stop)
         for name in _WORKERS:
             self.await_active(name)
-
-    def start_etcd(self):
-        """Starts etcd; returns its address."""
-        # Another process may take a port before etcd does.
-        for attempt in range(3):
-            client, peer = _free_address(), _free_address()
-            process = subprocess.Popen([
-                _etcd(), "--name=test", "--data-dir=%s/etcd-%d" % (self.folder, attempt),
-                "--listen-client-urls=http://" + client,
-                "--advertise-client-urls=http://" + client,
-                "--listen-peer-urls=http://" + peer,
-                "--initial-advertise-peer-urls=http://" + peer,
-                "--initial-cluster=test=http://" + peer,
-                "--logger=zap", "--log-level=warn"],
-                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            self.addCleanup(process.wait, PATIENCE)
-            self.addCleanup(process.kill)
-
-            def serves():
-                if process.poll() is not None:
-                    return True
-                try:
-                    socket.create_connection(client.split(":"), PATIENCE).close()
-                except OSError:
-                    return False
-                return True
-
-            eventually(serves, "etcd serves")
-            if process.poll() is None:
-                return client
-        self.fail("etcd does not start")
 
     def lines(self, pattern):
         """The lines of all processes' log so far that the pattern matches."""
@@ -99,15 +57,6 @@ worker_silence: 50s
             return [line for line in file if re.search(pattern, line)]
 
     # --- The cluster.
-
-    def leader(self):
-        """The coordinator that leads, or an empty name."""
-        for name in _COORDINATORS:
-            done = self.cluster.ctl(
-                "version", "--coordinator=unix:" + self.cluster.path(name + ".sock"))
-            if "leads " in done.stdout:
-                return name
-        return ""
 
     def worker(self, name):
         """Returns the leader's view of the worker, or {} if nobody answers."""
@@ -131,7 +80,7 @@ worker_silence: 50s
 
     def restart_coordinator(self, name):
         self.restart(name)
-        eventually(self.leader, "a coordinator leads")
+        eventually(self.cluster.leader, "a coordinator leads")
         for worker in _WORKERS:
             self.await_active(worker)
 
@@ -143,45 +92,11 @@ worker_silence: 50s
     def restart_both(self, coordinator, worker):
         """Restarts a coordinator while a worker drains."""
         before = self.await_active(worker)
-        other = threading.Thread(target=self.restart, args=(coordinator,))
-        other.start()
-        self.restart(worker)
-        other.join()
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            other = pool.submit(self.restart, coordinator)
+            self.restart(worker)
+            other.result()
         self.await_active(worker, other_than=before)
-
-    # --- The programs.
-
-    def start_programs(self):
-        self.programs = {}
-        for name in PROGRAMS:
-            self.programs[name] = subprocess.Popen(
-                [sys.executable, "-m", "tests.operating.rolling_programs", name,
-                 self.cluster.path(name + ".steps")],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, text=True,
-                env=self.cluster.environment())
-            self.addCleanup(self.programs[name].stdout.close)
-            self.addCleanup(self.programs[name].wait, PATIENCE)
-            self.addCleanup(self.programs[name].kill)
-
-    def await_steps(self):
-        """Returns when each program has made some more steps."""
-        def steps(name):
-            self.assertIsNone(self.programs[name].poll(), name + " ended")
-            try:
-                with open(self.cluster.path(name + ".steps")) as file:
-                    return int(file.read() or 0)
-            except FileNotFoundError:
-                return 0
-
-        begun = {name: steps(name) for name in PROGRAMS}
-        for name in PROGRAMS:
-            eventually(lambda: steps(name) >= begun[name] + _STEPS, name + " goes on")
-
-    def finish(self, name):
-        """Stops a program; returns what it says."""
-        output, _ = self.programs[name].communicate(timeout=PATIENCE * (1 + _ROUNDS))
-        self.assertEqual(self.programs[name].returncode, 0, name)
-        return json.loads(output)
 
     def test_no_program_notices(self):
         try:
@@ -191,37 +106,31 @@ worker_silence: 50s
             raise
 
     def roll(self):
-        self.start_programs()
-        self.await_steps()
+        programs = RunningPrograms(self, self.cluster, self.log)
+        for name in PROGRAMS:
+            programs.start(name, name)
+        programs.await_steps(_STEPS)
         restarts = 0
         both = 0
         for round_ in range(_ROUNDS):
-            leader = eventually(self.leader, "a coordinator leads")
+            leader = eventually(self.cluster.leader, "a coordinator leads")
             follower = next(name for name in _COORDINATORS if name != leader)
             coordinators = [follower, leader]
             workers = list(_WORKERS)
             if round_ % 2:
                 self.restart_both(coordinators.pop(), workers.pop(0))
                 both += 1
-                self.await_steps()
+                programs.await_steps(_STEPS)
             for name in coordinators:
                 self.restart_coordinator(name)
-                self.await_steps()
+                programs.await_steps(_STEPS)
             for name in workers:
                 self.restart_worker(name)
                 restarts += 1
-                self.await_steps()
-        found = {name: self.finish(name) for name in PROGRAMS}
-        print(json.dumps(found), flush=True)
-        for name, result in found.items():
-            self.assertEqual(result["root_errors"], 0, name)
-            self.assertEqual(result["digest"], result["undisturbed"], name)
+                programs.await_steps(_STEPS)
+        programs.finish(PATIENCE * (1 + _ROUNDS))
         # Each worker moved what it held, so that nothing was computed again. Where the leader
         # changed meanwhile, it may not have waited for that; its programs go on by recovery.
         self.assertEqual(len(self.lines("msg=drained end=")), restarts + both)
         self.assertGreaterEqual(
             len(self.lines('msg=drained end="nothing is left"')), restarts)
-
-
-if __name__ == "__main__":
-    unittest.main()

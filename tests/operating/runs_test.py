@@ -2,23 +2,19 @@
 
 import signal
 import subprocess
-import tempfile
 import time
 import unittest
 
-from tests.operating.cluster import PATIENCE, Cluster, eventually
+from tests.operating.cluster import PATIENCE, eventually, start_cluster
 
 
 class RunsTest(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        folder = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(folder.cleanup)
         # With this time-out, a worker that is suspended for a while is not
         # lost.
-        cls.cluster = Cluster(folder.name, ("w0",), coordinator_extra="worker_timeout: 20s\n")
-        cls.addClassCleanup(cls.cluster.stop)
+        cls.cluster = start_cluster(cls, ("w0",), coordinator_extra="worker_timeout: 20s\n")
         eventually(lambda: cls.cluster.json("get", "workers")["workers"], "the worker joins")
         cls.program = subprocess.Popen(
             ["tests/operating/hold_session"], stdin=subprocess.PIPE,

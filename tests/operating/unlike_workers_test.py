@@ -1,10 +1,9 @@
 """Sessions go to the one of two unlike workers that their work is done sooner on."""
 
 import subprocess
-import tempfile
 import unittest
 
-from tests.operating.cluster import PATIENCE, Cluster, eventually
+from tests.operating.cluster import PATIENCE, eventually, start_cluster
 
 # The workers differ: one computes a thousand times as fast, and its link is a
 # hundred times as slow.
@@ -20,10 +19,7 @@ class UnlikeWorkersTest(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        folder = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(folder.cleanup)
-        cls.cluster = Cluster(folder.name, ())
-        cls.addClassCleanup(cls.cluster.stop)
+        cls.cluster = start_cluster(cls, ())
         for name, (speed, link) in _WORKERS.items():
             cls.cluster.write(name + ".yaml", """
 worker_id: %s

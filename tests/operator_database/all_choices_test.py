@@ -24,7 +24,3 @@ class AllChoicesTest(unittest.TestCase):
         print(compared, "combinations", flush=True)
         self.assertEqual(differences, {}, f"of {compared}")
         self.assertGreater(compared, 1000)
-
-
-if __name__ == "__main__":
-    unittest.main()

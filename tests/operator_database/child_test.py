@@ -62,7 +62,3 @@ class ChildTest(unittest.TestCase):
         self.assertEqual(outcome["equal"], 0)
         self.assertIn("given up", outcome["failures"][0]["message"])
         json.dumps(outcome)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -23,7 +23,3 @@ class ChoicesTest(unittest.TestCase):
         for other in (torch.nextafter(value, 2 * value), value.t().contiguous().t(), value[:1], [value, value]):
             self.assertIsNotNone(choices.difference(value, other))
         self.assertIsNone(choices.difference(value, value.clone()))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -8,7 +8,3 @@ from tests.operator_database import errors
 class ErrorsTest(unittest.TestCase):
     def test_enough_raise_what_the_cpu_raises(self):
         self.assertEqual(errors.main([]), 0)
-
-
-if __name__ == "__main__":
-    unittest.main()

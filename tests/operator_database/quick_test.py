@@ -8,7 +8,3 @@ from tests.operator_database import runner
 class QuickTest(unittest.TestCase):
     def test_enough_samples_are_equal(self):
         self.assertEqual(runner.main(["--quick"]), 0)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -90,7 +90,3 @@ class SummaryTest(unittest.TestCase):
         summary = report.Summary([record(), record("mul")], [])
         self.assertEqual(summary.as_dict()["synchronous"], {"aten::nonzero": 6})
         self.assertIn("aten::nonzero 6", summary.text())
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -7,20 +7,22 @@ import unittest
 import torch
 
 import djinn
+from tests.python.remote_case import RemoteCase
 
 
 def moved(before):
-    """What the counters did since `before`, those that changed."""
+    """Returns the changes of the counters that changed since `before`."""
     now = djinn.statistics()
     return {name: now[name] - before[name] for name in now if now[name] != before[name]}
 
 
-class DeviceCopiesTest(unittest.TestCase):
+class DeviceCopiesTest(RemoteCase):
+    workers = 2
+    here, there = djinn.device(0), djinn.device(1)
+
     @classmethod
     def setUpClass(cls):
-        cls.cluster = djinn.local(workers=2, worker_threads=1)
-        cls.enterClassContext(cls.cluster)
-        cls.here, cls.there = djinn.device(0), djinn.device(1)
+        super().setUpClass()
         assert djinn.where_is(0).worker_id != djinn.where_is(1).worker_id
 
     def test_bytes_do_not_cross_the_client(self):
@@ -74,7 +76,10 @@ class DeviceCopiesTest(unittest.TestCase):
         ):
             remote = source.to(self.here)
             for view in (remote, remote.detach().clone()):
-                self.assertTrue(torch.equal(view.to(self.there).cpu(), source))
+                for dtype in (source.dtype, torch.complex128):
+                    copy = view.to(self.there, dtype, non_blocking=True)
+                    self.assertEqual(copy.device, self.there)
+                    self.assertTrue(torch.equal(copy.cpu(), source.to(dtype)))
             into = torch.zeros(3, *source.shape, dtype=torch.complex64, device=self.there)
             into[1].copy_(remote)
             into[2] = remote

@@ -50,7 +50,3 @@ class MemoryTest(unittest.TestCase):
             except torch.OutOfMemoryError:
                 pass
         self.assertEqual(fitting, [3 << 10] * 2)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -15,3 +15,8 @@ def python_test(name, srcs, data = [], module = None, **kwargs):
         ],
         **kwargs
     )
+
+def python_tests(exclude = [], **kwargs):
+    """Makes each *_test.py a test of its own: tests that share a cluster would depend on each other."""
+    for source in native.glob(["*_test.py"], exclude = exclude):
+        python_test(name = source[:-len(".py")], size = "large", srcs = [source], **kwargs)

@@ -1,4 +1,4 @@
-"""A worker is killed in the midst of a program, which ends with the same bytes."""
+"""Kills a worker while a program runs, which ends with the same bytes."""
 
 import os
 import signal
@@ -8,52 +8,8 @@ import torch
 from torch import nn
 
 import djinn
-
-
-def decode(device, at_step):
-    """Samples tokens with a cache that grows in place, and reads each one."""
-    torch.manual_seed(11)
-    width, most, words = 32, 24, 64
-    embedding = torch.randn(words, width).to(device)
-    projections = [torch.randn(width, width).to(device) / width**0.5 for _ in range(4)]
-    head = torch.randn(width, words).to(device)
-    keys = torch.zeros(most, width, device=device)
-    values = torch.zeros(most, width, device=device)
-    token = torch.tensor([3], device=device)
-    tokens = []
-    for step in range(most):
-        at_step(step)
-        x = embedding[token]
-        query, key, value = (x @ weight for weight in projections[:3])
-        keys[step : step + 1] = key
-        values[step : step + 1] = value
-        scores = (query @ keys[: step + 1].T / width**0.5).softmax(-1)
-        x = x + (scores @ values[: step + 1]) @ projections[3]
-        token = torch.multinomial((x @ head).softmax(-1), 1)[0]
-        tokens.append(token.item())
-    return torch.tensor(tokens), keys.cpu(), values.cpu()
-
-
-def train(device, at_step):
-    """Trains with dropout and AdamW, and reads each loss."""
-    torch.manual_seed(12)
-    model = nn.Sequential(
-        nn.Linear(24, 48), nn.GELU(), nn.Dropout(0.2), nn.LayerNorm(48), nn.Linear(48, 5)
-    )
-    model = model.to(device)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    inputs = torch.randn(10, 16, 24)
-    labels = torch.randint(5, (10, 16))
-    losses = []
-    for step in range(20):
-        at_step(step)
-        optimizer.zero_grad()
-        output = model(inputs[step % 10].to(device))
-        loss = nn.functional.cross_entropy(output, labels[step % 10].to(device))
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    return torch.tensor(losses), *(parameter.detach().cpu() for parameter in model.parameters())
+from tests.chaos.recovery_programs import decode_sampled, train
+from tests.python.remote_case import assert_equal
 
 
 def encode(device, at_step):
@@ -97,28 +53,26 @@ class RecoveryTest(unittest.TestCase):
         return results
 
     def _check_checkpoint(self, program, moment):
-        """Compares a loss soon after a checkpoint with none, and with one without."""
+        """Compares runs without a loss, with one, and with one soon after a checkpoint.
+
+        Returns the numbers of messages that the last one and the second one sent again.
+        """
         os.environ["DJINN_RECOVERY"] = "checkpoint"
         expected = self._results(program, ())
         self._results(program, (moment,))
         without = self.replayed
         results = self._results(program, (moment,), checkpoint_at=(2, moment - 1))
-        self.assertEqual(len(results), len(expected))
-        for result, other in zip(results, expected):
-            self.assertTrue(torch.equal(result, other))
+        assert_equal(self, results, expected)
         return self.replayed, without
 
     def _check(self, program, *moments):
         expected = self._results(program, ())
         for moment in moments:
             with self.subTest(program=program.__name__, killed_at=moment):
-                results = self._results(program, (moment,))
-                self.assertEqual(len(results), len(expected))
-                for result, other in zip(results, expected):
-                    self.assertTrue(torch.equal(result, other))
+                assert_equal(self, self._results(program, (moment,)), expected)
 
     def test_decoding_goes_on(self):
-        self._check(decode, 1, 13)
+        self._check(decode_sampled, 1, 13)
 
     def test_training_goes_on(self):
         self._check(train, 2, 11)
@@ -127,7 +81,7 @@ class RecoveryTest(unittest.TestCase):
         self._check(encode, 5, 11)
 
     def test_decoding_goes_on_from_a_checkpoint(self):
-        self._check_checkpoint(decode, 13)
+        self._check_checkpoint(decode_sampled, 13)
 
     def test_training_goes_on_from_a_checkpoint(self):
         replayed, without = self._check_checkpoint(train, 15)
@@ -158,7 +112,3 @@ class RecoveryTest(unittest.TestCase):
                 )
             self.assertEqual(raised.exception.reason, "BAD_RECOVERY")
             self.assertIn("perhaps", str(raised.exception))
-
-
-if __name__ == "__main__":
-    unittest.main()

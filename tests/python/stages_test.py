@@ -158,7 +158,3 @@ class StagesTest(unittest.TestCase):
                 losses.append(loss.item())
             self.assertEqual(losses[0], losses[1])
         self.assertGreater(self.copies(), 0)
-
-
-if __name__ == "__main__":
-    unittest.main()

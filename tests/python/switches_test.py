@@ -286,7 +286,3 @@ class SwitchesTest(unittest.TestCase):
             "torch.backends.mkldnn.enabled = True\ndjinn.local(worker_threads=1)\n"
             "torch.use_deterministic_algorithms(True)\ntorch.set_float32_matmul_precision('highest')")
         self.assertNotIn("djinn:", program.stderr)
-
-
-if __name__ == "__main__":
-    unittest.main()

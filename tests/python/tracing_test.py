@@ -1,7 +1,6 @@
 """Settings of traces, and the caller's own trace."""
 
 import threading
-import unittest
 
 import torch
 
@@ -72,7 +71,3 @@ class TracingTest(RemoteCase):
             with djinn.trace("00-abc"):
                 self.fail("not reached")
         self.assertEqual(caught.exception.reason, "BAD_TRACEPARENT")
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -11,7 +11,6 @@
 #include <cstdlib>
 #include <exception>
 #include <iostream>
-#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -27,6 +26,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "djinn/djinn.h"
+#include "tests/bench/child_process.h"
 #include "tests/random_programs/compose.h"
 #include "tests/random_programs/oracle.h"
 #include "tests/random_programs/remote_run.h"
@@ -36,6 +36,8 @@ ABSL_FLAG(
     uint64_t, seed, 1,
     "Seed of the first program; the next ones follow it. 0: a random one.");
 ABSL_FLAG(int, programs, 1000, "How many programs to run.");
+ABSL_FLAG(int, shards, 1, "Into how many parts the programs are divided.");
+ABSL_FLAG(int, shard, 0, "Which part to run, from 0.");
 ABSL_FLAG(absl::Duration, time_limit, absl::InfiniteDuration(),
           "Stops after this time, without an error.");
 ABSL_FLAG(int, differences, 3, "Stops after so many differences.");
@@ -44,6 +46,10 @@ ABSL_FLAG(bool, same_messages, false,
 ABSL_FLAG(std::string, mode, "strict",
           "strict, fast, or both: each program under one after the other.");
 ABSL_FLAG(int, threads, 1, "Of the worker, and on the CPU.");
+ABSL_FLAG(
+    int, kill_every, 0,
+    "Kills the worker in the midst of each so-many-th program, which goes "
+    "on at another one. 0: never.");
 ABSL_FLAG(bool, print, false, "Prints every program.");
 
 namespace djinn::random_programs {
@@ -80,11 +86,73 @@ struct Counts {
   }
 };
 
+void Require(const absl::Status& status) {
+  if (status.ok()) return;
+  std::cerr << status << std::endl;
+  std::exit(2);
+}
+
+// A cluster of three workers, in a process of its own.
+class KillableCluster {
+ public:
+  KillableCluster() {
+    auto started = bench::ChildProcess::Start(
+        bench::SiblingProgram("killable_cluster"),
+        {"3", absl::StrCat(absl::GetFlag(FLAGS_threads))});
+    Require(started.status());
+    process_ = *std::move(started);
+    options_.coordinator = ReadLine();
+    options_.token_file = ReadLine();
+    // The environment may describe another cluster.
+    options_.tls = TlsOptions();
+  }
+
+  const ConnectOptions& connect_options() const { return options_; }
+
+  // Kills the worker, which starts again while the caller goes on.
+  void Kill(const std::string& worker_id) {
+    // One that is gone would not be missed.
+    if (restarts_) Expect("restarted");
+    restarts_ = true;
+    // Workers are called worker-0, worker-1 and worker-2.
+    Require(process_->WriteLine(worker_id.substr(worker_id.size() - 1)));
+    Expect("killed");
+  }
+
+ private:
+  // A child's line may take longer than ChildProcess waits.
+  static constexpr int kWaits = 12;
+
+  std::string ReadLine() {
+    absl::StatusOr<std::string> line;
+    for (int i = 0; i < kWaits; ++i) {
+      line = process_->ReadLine();
+      if (line.ok()) break;
+    }
+    Require(line.status());
+    return *line;
+  }
+  void Expect(const std::string& expected) {
+    const std::string line = ReadLine();
+    if (line != expected) Require(absl::InternalError(line));
+  }
+
+  std::unique_ptr<bench::ChildProcess> process_;
+  ConnectOptions options_;
+  bool restarts_ = false;
+};
+
 // A cluster and a session on it, which are replaced when they become unusable.
 class Cluster {
  public:
   void Renew() {
     (void)Close();
+    if (absl::GetFlag(FLAGS_kill_every) > 0) {
+      if (killable_ == nullptr) killable_ = std::make_unique<KillableCluster>();
+      ConnectOptions options = killable_->connect_options();
+      options.recovery = "replay";
+      return Require(Connect(options));
+    }
     if (cluster_ == nullptr) Start();
     ConnectOptions options = cluster_->connect_options();
     // A call that kills its worker is a finding.
@@ -95,16 +163,19 @@ class Cluster {
   void Restart() {
     (void)Close(absl::Seconds(5));
     cluster_.reset();
+    killable_.reset();
     Renew();
   }
   ~Cluster() { (void)Close(); }
 
- private:
-  static void Require(const absl::Status& status) {
-    if (status.ok()) return;
-    std::cerr << status << std::endl;
-    std::exit(2);
+  // Kills the session's worker.
+  void KillWorker() {
+    const absl::StatusOr<Placement> place = WhereIs();
+    Require(place.status());
+    killable_->Kill(place->worker_id);
   }
+
+ private:
   void Start() {
     EmbeddedClusterOptions options;
     options.worker_memory_bytes = uint64_t{1} << 30;
@@ -114,6 +185,7 @@ class Cluster {
     cluster_ = *std::move(started);
   }
   std::unique_ptr<EmbeddedCluster> cluster_;
+  std::unique_ptr<KillableCluster> killable_;
 };
 
 class Tester {
@@ -151,6 +223,7 @@ class Tester {
 
   const Counts& counts() const { return counts_; }
   const Tally& tally() const { return tally_; }
+  uint64_t kills() const { return kills_; }
 
  private:
   std::optional<std::string> Compare(const Program& program,
@@ -162,11 +235,24 @@ class Tester {
     }
     const std::vector<FinalValue> final_values = oracle.Finish();
     std::optional<std::string> difference;
+    const int kill_every = absl::GetFlag(FLAGS_kill_every);
+    const bool kills = kill_every > 0 && program.seed % kill_every == 0;
     for (const ExecutionMode mode : modes_) {
-      difference = FindDifference(
-          program, *expectations, final_values,
-          {.mode = mode, .same_messages = absl::GetFlag(FLAGS_same_messages)},
-          &tally_);
+      Comparison comparison = {
+          .mode = mode, .same_messages = absl::GetFlag(FLAGS_same_messages)};
+      if (kills && !program.steps.empty()) {
+        // The seed decides the step, another one in each mode.
+        std::mt19937_64 random(program.seed * 2 +
+                               (mode == ExecutionMode::kFast));
+        comparison.before_step =
+            [this, at = random() % program.steps.size()](size_t step) {
+              if (step != at) return;
+              cluster_.KillWorker();
+              ++kills_;
+            };
+      }
+      difference = FindDifference(program, *expectations, final_values,
+                                  comparison, &tally_);
       if (!difference.has_value()) continue;
       absl::StrAppend(&*difference, mode == ExecutionMode::kFast
                                         ? "\n  in fast mode"
@@ -185,6 +271,7 @@ class Tester {
   Cluster cluster_;
   Counts counts_;
   Tally tally_;
+  uint64_t kills_ = 0;
 };
 
 std::vector<ExecutionMode> Modes() {
@@ -200,10 +287,6 @@ int Main() {
   // The CPU and the worker use the same number of threads, so that sums have
   // the same order.
   at::set_num_threads(absl::GetFlag(FLAGS_threads));
-  // Removes the time limit. If shape inference gave an operator up, later
-  // programs would wait for the worker.
-  SetShapeInferenceLimits({.time = absl::InfiniteDuration(),
-                           .failures = std::numeric_limits<int>::max()});
   // Turns off repeated warnings about outputs that are resized.
   c10::WarningUtils::set_warnAlways(false);
   uint64_t seed = absl::GetFlag(FLAGS_seed);
@@ -213,7 +296,11 @@ int Main() {
   const absl::Time start = absl::Now();
   Tester tester(Modes());
   int differences = 0;
-  for (int i = 0; i < absl::GetFlag(FLAGS_programs); ++i) {
+  const int64_t programs = absl::GetFlag(FLAGS_programs);
+  const int64_t shards = absl::GetFlag(FLAGS_shards);
+  const int64_t shard = absl::GetFlag(FLAGS_shard);
+  for (int64_t i = programs * shard / shards;
+       i < programs * (shard + 1) / shards; ++i) {
     if (absl::Now() - start > absl::GetFlag(FLAGS_time_limit)) break;
     if (!tester.Test(seed + i) &&
         ++differences >= absl::GetFlag(FLAGS_differences)) {
@@ -236,10 +323,15 @@ int Main() {
             << " with parameters, " << tester.tally().replays_with_gradients
             << " with gradients), " << tester.tally().other_sums
             << " values of sums in another order, " << tester.tally().left_out
-            << " programs left there, " << differences << " differences, "
+            << " programs left there, " << tester.kills() << " workers killed, "
+            << differences << " differences, "
             << absl::FormatDuration(
                    absl::Trunc(absl::Now() - start, absl::Milliseconds(100)))
             << std::endl;
+  if (absl::GetFlag(FLAGS_kill_every) > 0 && tester.kills() == 0) {
+    std::cerr << "no worker was killed" << std::endl;
+    return 2;
+  }
   return differences == 0 ? 0 : 1;
 }
 

@@ -1,239 +1,25 @@
 #include "tests/random_programs/oracle.h"
 
-#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
 #include <ATen/SequenceNumber.h>
-#include <ATen/ops/equal.h>
-#include <ATen/ops/full_like.h>
-#include <ATen/ops/ones_like.h>
-#include <ATen/ops/zeros_like.h>
-#include <c10/core/InferenceMode.h>
 
-#include <cstring>
 #include <exception>
 #include <limits>
 #include <optional>
 #include <utility>
 
 #include "absl/algorithm/container.h"
-#include "absl/container/flat_hash_set.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "tests/random_programs/operator_facts.h"
+#include "tests/random_programs/undo.h"
 
 namespace djinn::random_programs {
 namespace {
 
 constexpr int kGeneratorResource = std::numeric_limits<int>::max();
 constexpr int SlotResource(int slot) { return -1 - slot; }
-
-// Returns whether the error depends on elements, or on how a kernel was
-// compiled. The client knows neither when it captures a call.
-bool FoundByTheWorker(absl::string_view message) {
-  for (const absl::string_view part :
-       {"not implemented for", "zerodivisionerror", "out of range",
-        "out of bounds", "probability", "not supported", "should have p >= 0",
-        "class values", "is out of"}) {
-    if (absl::StrContains(message, part)) return true;
-  }
-  return false;
-}
-
-// Returns whether harmless operands would hide the error.
-bool IsAboutOutputs(absl::string_view message) {
-  return absl::StrContains(message, "single memory location") ||
-         absl::StrContains(message, "match the broadcast shape");
-}
-
-bool ChangesOnlyMetadata(const Step& step) {
-  static const auto* const kNames = new absl::flat_hash_set<std::string>{
-      "t_",          "transpose_", "squeeze_", "unsqueeze_", "resize_",
-      "as_strided_", "set_",       "detach_",  "resize_as_", "swapaxes_"};
-  return step.kind == Step::Kind::kCall &&
-         kNames->contains(step.op->schema().name().substr(6));
-}
-
-bool IsWritten(const c10::Argument& argument) {
-  return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
-}
-
-// Returns whether the call overwrites the argument without reading it: an
-// output, or the first argument of some operators.
-bool IsOverwritten(const Step& step, size_t argument) {
-  static const auto* const kNames = new absl::flat_hash_set<std::string>{
-      "zero_",      "fill_",       "copy_",       "normal_",
-      "uniform_",   "random_",     "cauchy_",     "bernoulli_",
-      "geometric_", "log_normal_", "exponential_"};
-  const c10::FunctionSchema& schema = step.op->schema();
-  if (!IsWritten(schema.arguments()[argument])) return false;
-  return schema.arguments()[argument].is_out() ||
-         (argument == 0 && kNames->contains(schema.name().substr(6)));
-}
-
-// Returns whether the view covers every byte of its storage.
-bool Covers(const at::Tensor& tensor) {
-  return tensor.storage_offset() == 0 &&
-         tensor.is_non_overlapping_and_dense() &&
-         static_cast<size_t>(tensor.numel()) * tensor.element_size() ==
-             tensor.storage().nbytes();
-}
-
-// Returns whether the argument's elements do not matter.
-bool ReadsOnlyMetadata(const Step& step, size_t argument) {
-  const std::string& name = step.op->schema().name();
-  return argument == 1 &&
-         (name == "aten::type_as" || name == "aten::expand_as");
-}
-
-std::vector<size_t> Outputs(const Step& step) {
-  std::vector<size_t> outputs;
-  for (size_t i = 0; i < step.arguments.size(); ++i) {
-    if (step.op->schema().arguments()[i].is_out()) outputs.push_back(i);
-  }
-  return outputs;
-}
-
-const at::Tensor& Operand(const Step& step, size_t argument,
-                          const Machine& machine) {
-  return machine.slot(std::get<Slot>(step.arguments[argument]).index);
-}
-
-// Returns whether the tensor has more elements than places for them.
-bool RepeatsElements(const at::Tensor& tensor) {
-  int64_t places = 1;
-  for (int64_t d = 0; d < tensor.dim(); ++d) {
-    places += (tensor.size(d) - 1) * tensor.stride(d);
-  }
-  return tensor.numel() > 0 && places < tensor.numel();
-}
-
-// Returns whether PyTorch promises no result of the step, so that nothing can
-// be compared. The cases are:
-//
-// The CPU's median of an expanded tensor reads unwritten memory.
-//
-// Outside inference mode, an inference tensor has no gradient, even if one is
-// asked for. The exception is a composite that combines it with a tensor of its
-// own, as dropout() does on the CPU.
-//
-// The value of an output with several elements in one place depends on the
-// order in which they are written. Workers refuse such outputs.
-bool NothingIsPromised(const Step& step, const Machine& machine) {
-  const std::string& name = step.op->schema().name();
-  const bool median = name == "aten::median" || name == "aten::nanmedian";
-  const bool gradients =
-      step.mode == Mode::kNormal && c10::GradMode::is_enabled();
-  for (const at::Tensor& operand : machine.Operands(step)) {
-    if (median && !operand.is_non_overlapping_and_dense()) return true;
-    if (gradients && operand.is_inference() && operand.requires_grad()) {
-      return true;
-    }
-  }
-  for (const size_t output : Outputs(step)) {
-    if (RepeatsElements(Operand(step, output, machine))) return true;
-  }
-  return false;
-}
-
-// Returns an operand on which a call cannot fail because of its values.
-at::Tensor Harmless(const Step& step, const c10::Argument& argument,
-                    const at::Tensor& tensor) {
-  const c10::InferenceMode same_kind(tensor.is_inference());
-  const std::string name = step.op->schema().name().substr(6);
-  const bool integral = c10::isIntegralType(tensor.scalar_type(), true);
-  if ((argument.name() == "index" || argument.name() == "indices" ||
-       argument.name() == "target") &&
-      integral && tensor.scalar_type() != at::kBool) {
-    return at::zeros_like(tensor);
-  }
-  if (argument.name() == "other" && integral) return at::ones_like(tensor);
-  if (name == "multinomial" || name.starts_with("bernoulli")) {
-    if (!IsWritten(argument)) return at::full_like(tensor, 0.5);
-  }
-  return tensor;
-}
-
-// Saves the generator's state before a call that may draw.
-class DrawScope {
- public:
-  explicit DrawScope(const Step& step) {
-    if (MayDraw(step) || step.kind == Step::Kind::kCallable) {
-      state_ = Generator().get_state();
-    }
-  }
-  bool Drew() const {
-    return state_.defined() && !at::equal(state_, Generator().get_state());
-  }
-  // Restores the state before the draw.
-  void Undo() {
-    if (state_.defined()) Generator().set_state(state_);
-  }
-
- private:
-  static at::Generator Generator() {
-    return at::detail::getDefaultCPUGenerator();
-  }
-  at::Tensor state_;
-};
-
-bool WritesInferenceTensor(const Step& step, const Machine& machine) {
-  for (size_t i = 0; i < step.arguments.size(); ++i) {
-    const auto* slot = std::get_if<Slot>(&step.arguments[i]);
-    if (slot != nullptr && IsWritten(step.op->schema().arguments()[i]) &&
-        machine.slot(slot->index).is_inference()) {
-      return step.mode != Mode::kInference && !c10::InferenceMode::is_enabled();
-    }
-  }
-  return false;
-}
-
-// Saves the bytes that a call may write, and restores them if the call raises
-// before its end.
-class WriteScope {
- public:
-  WriteScope(const Step& step, const Machine& machine) {
-    for (size_t i = 0; i < step.arguments.size(); ++i) {
-      const auto* slot = std::get_if<Slot>(&step.arguments[i]);
-      if (slot == nullptr || !IsWritten(step.op->schema().arguments()[i])) {
-        continue;
-      }
-      Keep(machine.slot(slot->index));
-    }
-  }
-  // Saves what a callable may write, including gradients.
-  explicit WriteScope(const Given& given) {
-    for (const std::vector<at::Tensor>* tensors :
-         {&given.arguments, &given.parameters}) {
-      for (const at::Tensor& tensor : *tensors) {
-        Keep(tensor);
-        if (!tensor.is_leaf()) continue;
-        gradients_.emplace_back(tensor, tensor.grad());
-        if (tensor.grad().defined()) Keep(tensor.grad());
-      }
-    }
-  }
-  void Undo() {
-    for (auto& [storage, bytes] : kept_) {
-      if (bytes.empty() || storage.nbytes() < bytes.size()) continue;
-      std::memcpy(storage.mutable_data(), bytes.data(), bytes.size());
-    }
-    for (auto& [tensor, gradient] : gradients_) {
-      tensor.mutable_grad() = gradient;
-    }
-  }
-
- private:
-  void Keep(const at::Tensor& tensor) {
-    const c10::Storage& storage = tensor.storage();
-    const auto* bytes = static_cast<const char*>(storage.data());
-    // A failed resize leaves a size without memory.
-    kept_.emplace_back(storage, bytes == nullptr
-                                    ? std::string()
-                                    : std::string(bytes, storage.nbytes()));
-  }
-
-  std::vector<std::pair<c10::Storage, std::string>> kept_;
-  std::vector<std::pair<at::Tensor, at::Tensor>> gradients_;
-};
 
 }  // namespace
 
@@ -263,35 +49,6 @@ void Poison::Add(const Poison& other) {
   if (other.empty()) return;
   certain = empty() ? other.certain : certain || other.certain;
   roots.insert(other.roots.begin(), other.roots.end());
-}
-
-bool MayDraw(const Step& step) {
-  if (step.kind != Step::Kind::kCall) return false;
-  if (step.op->hasTag(at::Tag::nondeterministic_seeded)) return true;
-  for (const c10::Argument& argument : step.op->schema().arguments()) {
-    if (argument.name() == "generator") return true;
-  }
-  return false;
-}
-
-bool NeedsValues(const Step& step, const Machine& machine) {
-  if (step.kind != Step::Kind::kCall) return false;
-  const std::string& name = step.op->schema().name();
-  if (name == "aten::index") {
-    for (const int slot : std::get<SlotList>(step.arguments[1]).indices) {
-      if (slot != kNoTensor && machine.slot(slot).scalar_type() == at::kBool) {
-        return true;
-      }
-    }
-    return false;
-  }
-  if (name == "aten::index_put_" || name == "aten::index_put") return false;
-  // The operator reads LAPACK's error codes in the end.
-  if (name == "aten::linalg_inv" || name == "aten::linalg_cholesky") {
-    return true;
-  }
-  return step.op->hasTag(at::Tag::dynamic_output_shape) ||
-         step.op->hasTag(at::Tag::data_dependent_output);
 }
 
 Oracle::Oracle(const Program& program, bool failures, Noise* noise, bool fast)

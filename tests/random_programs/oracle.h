@@ -165,11 +165,6 @@ class Oracle {
   std::vector<std::unique_ptr<LaneThread>> lanes_;
 };
 
-// Returns whether the call reads elements to determine the sizes of its
-// results.
-bool NeedsValues(const Step& step, const Machine& machine);
-bool MayDraw(const Step& step);
-
 }  // namespace djinn::random_programs
 
 #endif  // TESTS_RANDOM_PROGRAMS_ORACLE_H_

@@ -268,6 +268,7 @@ class RemoteRun {
       std::optional<std::string> difference = AwaitTurn(i);
       if (!difference.has_value()) {
         if (IsOver()) return;
+        if (comparison_.before_step) comparison_.before_step(i);
         const uint64_t before = at::sequence_number::peek();
         difference = RunStep(i);
         const uint64_t nodes = at::sequence_number::peek() - before;

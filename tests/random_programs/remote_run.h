@@ -3,7 +3,9 @@
 #ifndef TESTS_RANDOM_PROGRAMS_REMOTE_RUN_H_
 #define TESTS_RANDOM_PROGRAMS_REMOTE_RUN_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -18,6 +20,8 @@ struct Comparison {
   // The mode in which the program begins.
   ExecutionMode mode = ExecutionMode::kStrict;
   bool same_messages = false;
+  // If set, called before each step with its number, by the step's thread.
+  std::function<void(size_t)> before_step;
 };
 
 // Adds up what happened in the programs that were compared.

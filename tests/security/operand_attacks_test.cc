@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ATen/ops/arange.h"
@@ -66,8 +67,9 @@ class OperandAttacksTest : public testing::Test {
     }
   }
 
-  // Makes the call. Another tenant attacks each time, because one whose
-  // executor has ended waits for the next.
+  // Makes the call many times, because what it reads differs, until it ends the
+  // executor. Another tenant attacks each time, because one whose executor has
+  // ended waits for the next.
   std::optional<std::string> Attack(const std::string& name,
                                     const std::string& overload,
                                     Stack operands) {
@@ -75,7 +77,10 @@ class OperandAttacksTest : public testing::Test {
         EncodeCall(tester_, name, overload, std::move(operands));
     RawClient client(*walls_,
                      absl::StrCat("attacker", attacks_++ % kAttackers));
-    const std::optional<std::string> outcome = Play(call, &client, &last_id_);
+    std::optional<std::string> outcome = Play(call, &client, &last_id_);
+    for (int i = 1; i < kRuns && outcome.has_value(); ++i) {
+      outcome = Play(call, &client, &last_id_);
+    }
     // Its lease ends with its executor, by a typed reason.
     if (!outcome.has_value()) {
       EXPECT_THAT(client.session().WaitLeaseEnd(),
@@ -84,6 +89,7 @@ class OperandAttacksTest : public testing::Test {
     return outcome;
   }
 
+  static constexpr int kRuns = 8;
   static constexpr int kAttackers = 2;
   static inline Walls* walls_ = nullptr;
   static inline RawClient* victim_ = nullptr;
@@ -117,15 +123,16 @@ TEST_P(OneOperandAttackTest, HurtsOnlyTheAttacker) {
 at::Tensor Complex(const Ints& sizes) {
   return at::ones(sizes, at::kComplexFloat);
 }
-// The operands of a batch norm's backward over one row of 3,000 columns.
+// The operands of a batch norm's backward over one row of 3,000 columns. The
+// gradient of the weights is grad * (input - mean) / deviation: the bytes of
+// the mean as they are, and of what lies behind it.
 Stack BatchNormBackward(c10::IValue save_mean) {
-  const at::Tensor row = at::ones({1, 3000});
   const at::Tensor column = at::ones({3000});
   c10::List<bool> all;
   for (int i = 0; i < 3; ++i) all.push_back(true);
   return {int64_t{0},
-          row,
-          row,
+          at::zeros({1, 3000}),
+          at::full({1, 3000}, -1.0),
           column,
           column,
           column,
@@ -162,6 +169,7 @@ INSTANTIATE_TEST_SUITE_P(
                         Stack all = BatchNormBackward(at::ones({16}));
                         // grad, input, weight and so on, without the first
                         // and the last operand.
+                        std::swap(all[1], all[2]);
                         return Stack(all.begin() + 1, all.end() - 1);
                       },
                       std::nullopt},
@@ -185,6 +193,18 @@ INSTANTIATE_TEST_SUITE_P(
                       [] {
                         return Stack{Complex({4, 4}), Ints{-kFar}, int64_t{0},
                                      true, Complex({4, 4})};
+                      }},
+        OperandAttack{"FftOfRealsIntoAnOperandAlongAFarDimension",
+                      "aten::_fft_r2c", "out",
+                      [] {
+                        return Stack{at::ones({4, 4}), Ints{kFar}, int64_t{0},
+                                     true, Complex({4, 3})};
+                      }},
+        OperandAttack{"FftToRealsIntoAnOperandAlongAFarDimension",
+                      "aten::_fft_c2r", "out",
+                      [] {
+                        return Stack{Complex({4, 4}), Ints{-kFar}, int64_t{0},
+                                     int64_t{4}, at::ones({4, 4})};
                       }},
         OperandAttack{
             "FakeQuantizeOfTooFewScales",
@@ -222,6 +242,29 @@ INSTANTIATE_TEST_SUITE_P(
                                      true,
                                      false};
                       }},
+        // No guard looks at what follows on a CPU: only the wall is there.
+        OperandAttack{
+            "CountsOfFarIndices", "aten::embedding_dense_backward", "",
+            [] {
+              return Stack{at::ones({4, 2}), at::full({4}, kFar, at::kLong),
+                           int64_t{5}, int64_t{-1}, true};
+            },
+            std::nullopt},
+        OperandAttack{"GradientOfABagThatIsNotThere",
+                      "aten::_embedding_bag_dense_backward", "",
+                      [] {
+                        return Stack{at::ones({1, 16}),
+                                     at::arange(8, at::kLong),
+                                     at::full({8}, 40, at::kLong),
+                                     at::ones({1}, at::kLong),
+                                     at::zeros({1}, at::kLong),
+                                     int64_t{8},
+                                     false,
+                                     int64_t{0},
+                                     c10::IValue(),
+                                     int64_t{-1}};
+                      },
+                      std::nullopt},
         OperandAttack{"AlignmentThatLeavesRowsUnwritten", "aten::_ctc_loss", "",
                       Alignment, true},
         OperandAttack{
@@ -243,6 +286,35 @@ INSTANTIATE_TEST_SUITE_P(
     [](const testing::TestParamInfo<OperandAttack>& info) {
       return std::string(info.param.name);
     });
+
+// Shows that the attack above works where there is no wall: it finds what the
+// other tenant left in the process that both share.
+TEST(SharedProcessTest, BatchNormBackwardOfAShortMeanShowsMemoryOfOthers) {
+  const Walls walls("{mode: shared}");
+  RawClient victim(walls, "victim");
+  RawClient attacker(walls, "attacker");
+  worker::ProgramTester tester(
+      {.memory_bytes = uint64_t{1} << 26, .threads = 1});
+  const RawCall call =
+      EncodeCall(&tester, "aten::_batch_norm_impl_index_backward", "",
+                 BatchNormBackward(at::ones({16})));
+  // Values of the size of the mean, with room for it between them.
+  std::string canaries;
+  while (canaries.size() + Canary().size() <= 64) canaries += Canary();
+  uint64_t last_id = 1'000'000;
+  std::vector<uint64_t> freed;
+  for (int i = 0; i < 200; ++i) {
+    victim.Send(Install(++last_id, 0, canaries));
+    if (i % 2 == 1) freed.push_back(last_id);
+  }
+  victim.Send(Free(freed));
+  EXPECT_TRUE(victim.Works());
+  bool found = false;
+  for (int i = 0; i < 8 && !found; ++i) {
+    ASSERT_TRUE(Play(call, &attacker, &last_id, &found).has_value());
+  }
+  EXPECT_TRUE(found);
+}
 
 // The text of an error must not tell what others use.
 TEST_F(OperandAttacksTest, TextOfAFullMemoryDependsOnNobodyElse) {

@@ -73,6 +73,12 @@ inline RawCall EncodeCall(worker::ProgramTester* tester,
   return call;
 }
 
+// Returns whether the text holds a canary. The worker replaces the bytes of it
+// that are no UTF-8.
+inline bool NamesCanary(const std::string& text) {
+  return absl::StrContains(text, "CANARY");
+}
+
 // Reads the first bytes of a storage. Returns nothing when the stream has
 // ended, and nothing else for a poisoned storage than an empty text.
 inline std::optional<std::string> ReadBytes(RawClient* client, uint64_t storage,
@@ -85,14 +91,18 @@ inline std::optional<std::string> ReadBytes(RawClient* client, uint64_t storage,
   });
   if (!reply.has_value()) return std::nullopt;
   client->Acknowledge(*reply);
+  EXPECT_FALSE(NamesCanary(reply->read().error().message()))
+      << "the victim's bytes in the error of a read";
   return reply->read().value();
 }
 
 // Makes the call in the client's session, on storages from `*last_id` on.
-// Expects no canary in any result or written operand. Returns "done", the
-// reason of the operator's error, or nothing when the stream has ended.
+// Expects no canary in any result, written operand or error; where `found` is
+// not null, sets it if a value holds one instead. Returns "done", the reason of
+// the operator's error, or nothing when the stream has ended.
 inline std::optional<std::string> Play(const RawCall& call, RawClient* client,
-                                       uint64_t* last_id) {
+                                       uint64_t* last_id,
+                                       bool* found = nullptr) {
   v1::Ordered run;
   run.mutable_run()->set_graph_id(++*last_id);
   client->Send(Define(*last_id, ToProto(call.encoded.graph)));
@@ -151,6 +161,8 @@ inline std::optional<std::string> Play(const RawCall& call, RawClient* client,
     if (!reply.has_value()) return std::nullopt;
     const v1::RunMetadata& metadata = reply->metadata();
     if (metadata.has_error()) outcome = metadata.error().reason();
+    EXPECT_FALSE(NamesCanary(metadata.error().message()))
+        << "the victim's bytes in the error of " << call.name;
     // Results are the last slots.
     const auto sizes = static_cast<size_t>(metadata.storage_bytes_size());
     for (size_t i = 0; i < std::min(sizes, written.size()); ++i) {
@@ -165,7 +177,9 @@ inline std::optional<std::string> Play(const RawCall& call, RawClient* client,
     if (!value.has_value()) return std::nullopt;
     // Nothing is read of a poisoned storage.
     if (value->empty()) outcome = "poisoned";
-    EXPECT_FALSE(absl::StrContains(*value, Canary()))
+    const bool shows = absl::StrContains(*value, Canary());
+    if (found != nullptr) *found = *found || shows;
+    EXPECT_TRUE(!shows || found != nullptr)
         << "the victim's bytes in a result of " << call.name;
   }
   // Waits for a run without results.

@@ -35,7 +35,9 @@ class RawClient {
           [](const v1::ControlResponse& r) { return r.has_hello(); });
       if (hello.has_value()) break;
       const absl::Status end = control_->WaitEnd();
-      if (!absl::IsUnavailable(end) || attempt == kAttempts) {
+      // WaitEnd() returns UNKNOWN where the executor has not answered yet.
+      const bool slow = absl::IsUnavailable(end) || absl::IsUnknown(end);
+      if (!slow || attempt == kAttempts) {
         ADD_FAILURE() << "no hello for " << tenant << ": " << end;
         return;
       }

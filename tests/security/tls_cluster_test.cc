@@ -156,7 +156,9 @@ class TlsClusterTest : public testing::Test {
     options.program = "tls_cluster_test";
     const ChannelSecurity security = ChannelSecurity::Make(tls, false).value();
     return OpenSession(
-        options, MakeGrpcCoordinatorLink(address_, token, security).value(),
+        options,
+        MakeGrpcCoordinatorLink(address_, token, {.security = security})
+            .value(),
         MakeGrpcWorkerConnector(security.WithServerName(worker_server_name)));
   }
 

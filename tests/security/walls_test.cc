@@ -3,6 +3,7 @@
 #include "tests/security/walls.h"
 
 #include <signal.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <functional>
@@ -18,6 +19,7 @@
 #include "client_lib/transport/grpc_worker_connector.h"
 #include "client_lib/transport/shared_memory_connector.h"
 #include "common/base/error.h"
+#include "common/net/raw_connection.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/e2e/eventually.h"
@@ -144,6 +146,23 @@ TEST_F(WallsTest, ClientLibraryUsesTheExecutorOverBothTransports) {
     EXPECT_EQ(read, *bytes);
     EXPECT_TRUE((*session)->Close(kPatience).ok());
   }
+}
+
+TEST_F(WallsTest, SilentConnectionsToAnExecutorHoldUpNoSession) {
+  // More than the gate keeps, so that it closes the oldest.
+  constexpr rlim_t kSilent = 1100;
+  rlimit limit = {};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  limit.rlim_cur = std::max(limit.rlim_cur, 2 * kSilent);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  std::vector<Socket> silent;
+  for (rlim_t i = 0; i < kSilent; ++i) {
+    silent.push_back(ConnectTo(victim_->address()));
+    ASSERT_GE(silent.back().fd(), 0);
+  }
+  EXPECT_TRUE(RawClient(*walls_, "victim").Works());
+  // The executor has closed it, and says nothing.
+  EXPECT_EQ(ReadAll(silent.front()), "");
 }
 
 TEST_F(WallsTest, NodeThatDoesNotEndHoldsUpNobodyAndIsEnded) {

@@ -95,7 +95,3 @@ class FlopsTest(unittest.TestCase):
             model.conv.weight.grad.cpu()
 
         self._compare(Net, use)
-
-
-if __name__ == "__main__":
-    unittest.main()

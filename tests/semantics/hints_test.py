@@ -40,7 +40,3 @@ class HintsTest(unittest.TestCase):
                 torch.nn.Conv2d(3, 4, 3).to(device)(image).cpu()
 
         self.assertEqual(self._phases(encode), {"PHASE_VISION_ENCODING"})
-
-
-if __name__ == "__main__":
-    unittest.main()

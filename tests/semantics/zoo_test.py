@@ -96,7 +96,3 @@ class ZooTest(unittest.TestCase):
         for family, files in families.items():
             with self.subTest(family):
                 self._score(files, _LEAST_BY_FAMILY.get(family, _LEAST_OF_ONE))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -104,7 +104,3 @@ class ServiceTest(unittest.TestCase):
         self.assertIn("mat1 and mat2 shapes cannot be multiplied", answers[0])
         self.assertTrue(answers[1].startswith("error: "), answers[1])
         self.assertTrue(torch.equal(_tensor(answers[2]), module.bias.detach().view(1, 1)))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,7 +1,6 @@
 """Training on the device gives the CPU's loss curve."""
 
 import io
-import unittest
 
 import torch
 
@@ -78,7 +77,3 @@ class TrainingTest(RemoteCase):
         remote.model.load_state_dict(torch.load(file, map_location=self.device))
         for name, value in local.model.state_dict().items():
             self.assert_same(remote.model.state_dict()[name], value)
-
-
-if __name__ == "__main__":
-    unittest.main()

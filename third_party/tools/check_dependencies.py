@@ -3,14 +3,16 @@
     common <- scheduler <- {coordinator, gpu_worker};  common <- client_lib
 
 and that the middles know neither gRPC nor torch (docs/design/architecture.md), and that
-dependencies between the subfolders of each folder form no cycle. Tests and what
-only tests use may depend on anything. Reads the build graph with two queries and
-builds nothing. Prints each broken rule with a path that shows it, then exits 1.
+dependencies between the subfolders of each folder form no cycle. The subpackages of the
+Python package know only what both need. Tests and what only tests use may depend on
+anything. Reads the build graph with two queries, and Python's imports, and builds nothing. Prints each broken rule with a path that shows it, then exits 1.
 
 usage: check_dependencies.py
 """
 
+import ast
 import collections
+import pathlib
 import re
 import subprocess
 import sys
@@ -34,6 +36,10 @@ _MIDDLES = ("//client_lib/session", "//gpu_worker/plan", "//gpu_worker/store",
 _GRPC = ("@sys//:grpc",)
 _TORCH = ("@torch//",)
 
+_PYTHON = "//client_lib/python/djinn"
+# The modules of the package that use the subpackages.
+_PYTHON_USERS = tuple(f"{_PYTHON}:{name}" for name in ("__init__", "_compile"))
+
 # (rule, folders that obey it, exceptions, what they must not reach)
 _RULES = [
     ("common knows nobody", ("//common",), (),
@@ -55,6 +61,10 @@ _RULES = [
     ("a worker opens CUDA at run time",
      ("//gpu_worker:djinn-worker", "//gpu_worker/device/cpu", "//gpu_worker/device/torch"), (),
      ("@torch//:cuda_headers", "@torch//:torch_cuda")),
+    ("Python's _dynamo knows nothing of registered functions", (_PYTHON + "/_dynamo",), (),
+     _PYTHON_USERS + (_PYTHON + "/_registered",)),
+    ("Python's _registered knows nothing of Dynamo", (_PYTHON + "/_registered",), (),
+     _PYTHON_USERS + (_PYTHON + "/_dynamo",)),
 ] + [
     (room + " knows the rooms below it", (room,), (), _WORKER_ROOMS[i + 1:])
     for i, room in enumerate(_WORKER_ROOMS)
@@ -77,6 +87,23 @@ def read_graph(text):
         if match:
             edges[match.group(1)].append(match.group(2))
     return edges
+
+
+def read_imports(folder):
+    """The imports among the Python files of a folder, as edges between labels below _PYTHON."""
+    edges = collections.defaultdict(list)
+    for file in sorted(folder.rglob("*.py")):
+        label = _python_label(file.relative_to(folder).with_suffix("").parts)
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.ImportFrom) and re.match(r"djinn\b", node.module or ""):
+                module = node.module.split(".")[1:]
+                things = [[*module, name.name] for name in node.names] + [module] * bool(module)
+                edges[label] += map(_python_label, things)
+    return edges
+
+
+def _python_label(parts):
+    return "/".join((_PYTHON, *parts[:-1])) + ":" + parts[-1]
 
 
 def path_to(edges, start, forbidden):
@@ -171,7 +198,8 @@ def main():
         print("the build graph is empty")
         return 1
     test_targets = set(run_query(_TEST_QUERY).split())
-    broken = broken_rules(edges) + package_cycles(edges, test_targets)
+    package = pathlib.Path(_PYTHON.strip("/"))
+    broken = broken_rules({**edges, **read_imports(package)}) + package_cycles(edges, test_targets)
     for line in broken:
         print(line)
     return 1 if broken else 0

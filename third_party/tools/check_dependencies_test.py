@@ -1,3 +1,5 @@
+import pathlib
+import tempfile
 import unittest
 
 from third_party.tools import check_dependencies
@@ -38,6 +40,17 @@ class CheckDependenciesTest(unittest.TestCase):
         self.assertEqual(broken(("//gpu_worker/store:memory", "//gpu_worker/plan:plan")),
                          ["//gpu_worker/store knows the rooms below it: "
                           "//gpu_worker/store:memory -> //gpu_worker/plan:plan"])
+
+    def test_imports_between_the_subpackages_are_found(self):
+        with tempfile.TemporaryDirectory() as folder:
+            package = pathlib.Path(folder)
+            (package / "_registered").mkdir()
+            (package / "_registered/a.py").write_text("from djinn import _session, _b\n")
+            (package / "_b.py").write_text("def f():\n    from djinn._dynamo import backend\n")
+            imports = check_dependencies.read_imports(package)
+        self.assertEqual(check_dependencies.broken_rules(imports), [
+            "Python's _registered knows nothing of Dynamo: //client_lib/python/djinn/_registered:a"
+            " -> //client_lib/python/djinn:_b -> //client_lib/python/djinn/_dynamo:backend"])
 
     def test_names_are_not_prefixes(self):
         self.assertEqual(broken(("//common_tools:x", "//coordinator:c")), [])

@@ -2,9 +2,11 @@
 # Brings a Debian 12 machine to where this checkout builds: packages by apt,
 # everything else unpacked from wheels below .deps. Called by `./djinn`.
 #
-# usage: setup.sh [LIST|deploy_python|etcd|grpcurl|helm|keda_client|kube_apiserver|
-#                  libraries|prometheus|promtool|python|peers...]
+# usage: setup.sh [LIST|coexistence|deploy_python|etcd|grpcurl|helm|keda_client|kube_apiserver|
+#                  libraries|prometheus|promtool|python|pythons|pythons_torch|peers...]
 #   LIST      a further list of packages, in third_party
+#   coexistence  installs libraries that tests/coexistence loads beside ours into
+#             .deps/coexistence
 #   deploy_python  installs what the tests of deploy/ use into .deps/deploy_python
 #   etcd      unpacks etcd's server from Debian's package into .deps/etcd
 #   grpcurl   builds grpcurl into .deps/grpcurl, which takes a minute or two
@@ -19,6 +21,9 @@
 #   promtool  unpacks promtool from the same package into .deps/promtool
 #   python    installs PyTorch for Python and what tests in Python use into a virtual
 #             environment, .deps/python, which takes minutes and 6 GB
+#   pythons   unpacks the further versions of Python that wheels are built for, into
+#             .deps/pythons: headers and interpreters
+#   pythons_torch  installs PyTorch for each of these into .deps/pythons_torch, 5 GB
 #   peers     installs what the benchmarks set beside Djinn into environments of their
 #             own, .deps/peers, on top of .deps/python: another GB
 #
@@ -30,6 +35,7 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 deps=$root/.deps
 packages=("$root/third_party/debian_packages.txt")
+want_coexistence=
 want_deploy_python=
 want_etcd=
 want_grpcurl=
@@ -40,9 +46,12 @@ want_libraries=
 want_prometheus=
 want_promtool=
 want_python=
+want_pythons=
+want_pythons_torch=
 want_peers=
 for extra in "$@"; do
   case $extra in
+    coexistence) want_python=yes want_coexistence=yes ;;
     deploy_python) want_deploy_python=yes ;;
     etcd) want_etcd=yes ;;
     grpcurl) want_grpcurl=yes ;;
@@ -53,6 +62,11 @@ for extra in "$@"; do
     prometheus) want_prometheus=yes ;;
     promtool) want_promtool=yes ;;
     python) want_python=yes ;;
+    pythons | pythons_torch)
+      want_pythons=yes
+      [[ $extra == pythons ]] || want_pythons_torch=yes
+      packages+=("$root/third_party/debian_packages_pythons.txt")
+      ;;
     peers) want_python=yes want_peers=yes ;;
     *) packages+=("$root/third_party/$extra") ;;
   esac
@@ -299,6 +313,47 @@ make_python() {
   "${pip[@]}" --require-hashes -r "$root/third_party/python_packages.txt"
 }
 
+# A folder for Python's path.
+make_coexistence() {
+  "$deps/python/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps \
+    --no-cache-dir --only-binary :all: --require-hashes --target "$1" \
+    -r "$root/third_party/coexistence_packages.txt"
+}
+
+# The interpreters of pythons.txt, each in a folder with its version as name. Maven looks
+# them up where its own configuration says; the hash decides what is accepted.
+make_pythons() {
+  local work=$1/work version artifact digest file copy
+  copy=org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy
+  while read -r version artifact digest; do
+    [[ -z $version || $version == '#'* ]] && continue
+    mvn -q -B -Dstyle.color=never "-Dmaven.repo.local=$work/repository" "$copy" "-Dartifact=$artifact" \
+      "-DoutputDirectory=$work/$version" </dev/null
+    file=$(ls "$work/$version"/*.jar)
+    [[ $(sha256sum <"$file") == "$digest "* ]] || die "$artifact has other bytes than pythons.txt says"
+    unzip -q "$file" 'org/bytedeco/cpython/linux-x86_64/*' -x '*/test/*' -d "$work/$version"
+    mv "$work/$version/org/bytedeco/cpython/linux-x86_64" "$1/$version"
+    # ctypes looks for it beside itself.
+    cp "$1/$version"/libffi.so.* "$1/$version/lib/python$version/lib-dynload"
+    chmod +x "$1/$version/bin/python$version"
+  done <"$root/third_party/pythons.txt"
+  rm -rf "$work"
+}
+
+# Folders for PYTHONPATH, or to link from an environment, with what depends on the Python.
+make_pythons_torch() {
+  local list version platform platforms=()
+  for platform in manylinux_2_28 manylinux_2_27 manylinux2014; do
+    platforms+=(--platform "${platform}_x86_64")
+  done
+  for list in "$root"/third_party/pythons/*.txt; do
+    version=$(basename "$list" .txt)
+    /usr/bin/python3 -m pip install --quiet --disable-pip-version-check --no-deps \
+      --no-cache-dir --no-compile --only-binary :all: --require-hashes --implementation cp \
+      --root-user-action ignore --python-version "$version" "${platforms[@]}" --target "$1/$version" -r "$list"
+  done
+}
+
 # An environment for each peer, with what .deps/python has besides. One that does not
 # install says why in a file beside it: a result, too.
 make_peers() {
@@ -384,6 +439,12 @@ main() {
   [[ -z $want_prometheus ]] || tree prometheus make_prometheus promtool.txt
   [[ -z $want_promtool ]] || tree promtool make_promtool promtool.txt
   [[ -z $want_python ]] || tree python make_python torch python_packages.txt
+  [[ -z $want_coexistence ]] ||
+    tree coexistence make_coexistence coexistence_packages.txt
+  [[ -z $want_pythons ]] || tree pythons make_pythons pythons.txt
+  [[ -z $want_pythons_torch ]] ||
+    tree pythons_torch make_pythons_torch pythons/3.10.txt pythons/3.12.txt \
+      pythons/3.13.txt pythons/3.14.txt
   [[ -z $want_libraries ]] || tree libraries make_libraries library_packages.txt
   [[ -z $want_peers ]] ||
     tree peers make_peers peers/mycelya-torch.txt peers/nvidia-pytriton.txt peers/ray.txt
@@ -400,6 +461,7 @@ main() {
   [[ ! -d $deps/prometheus ]] ||
     rc+=$'\n'"build --repo_env=DJINN_PROMETHEUS=$deps/prometheus"
   [[ ! -d $deps/promtool ]] || rc+=$'\n'"build --repo_env=DJINN_PROMTOOL=$deps/promtool"
+  [[ ! -d $deps/pythons ]] || rc+=$'\n'"build --repo_env=DJINN_PYTHONS=$deps/pythons"
   [[ ! -d $deps/python ]] || rc+=$'\n'"build --repo_env=DJINN_PYTHON=$deps/python"
   sources_of libabsl-dev libc-ares-dev libfmt-dev libgrpc-dev libgrpc++-dev libprotobuf-dev \
     libre2-dev libspdlog-dev libxxhash-dev >"$deps/private.versions"

@@ -44,11 +44,10 @@ struct InferredResults {
 InferredResults InferResults(const OperatorInfo& info,
                              c10::ArrayRef<c10::IValue> arguments);
 
-// Does the same as InferResults() within the limits of djinn/debug.h, for calls
-// that will be executed. Logs at the debug level "shape_inference". Returns
-// kUnknown for an operator whose inference was given up.
-InferredResults InferWithinLimits(const OperatorInfo& info,
-                                  c10::ArrayRef<c10::IValue> arguments);
+// Does the same as InferResults() for calls that will be executed, and logs at
+// the debug level "shape_inference".
+InferredResults InferAndLog(const OperatorInfo& info,
+                            c10::ArrayRef<c10::IValue> arguments);
 
 // Writes the log line of the debug level "interception".
 void LogCall(const OperatorInfo& info, c10::ArrayRef<c10::IValue> arguments);

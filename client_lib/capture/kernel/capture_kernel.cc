@@ -228,7 +228,7 @@ class Capture {
     // scratch call.
     const WarningWatch watch;
     unmemoised_ =
-        OrAsCpu([&] { return InferWithinLimits(info_, arguments()); });
+        OrAsCpu([&] { return InferAndLog(info_, arguments()); });
     if (info_.is_custom) {
       WriteArguments(info_, device_, lane_, arguments(), &scratch_.call);
       key = MemoKey(info_, arguments(), scratch_.call, &scratch_.key);

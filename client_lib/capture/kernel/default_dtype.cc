@@ -64,7 +64,7 @@ std::optional<c10::ScalarType> TypeByDefault(const OperatorInfo& info,
   while (inputs.size() < asked.arguments.size()) inputs.emplace_back();
   const c10::ScalarType usual =
       c10::typeMetaToScalarType(c10::get_default_dtype());
-  for (const ResultMeta& result : InferWithinLimits(asked, inputs).results) {
+  for (const ResultMeta& result : InferAndLog(asked, inputs).results) {
     if (result.defined && IsReal(result.dtype) &&
         c10::toRealValueType(result.dtype) == usual) {
       return result.dtype;

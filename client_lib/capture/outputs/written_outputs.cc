@@ -62,7 +62,7 @@ class WrittenOutputs {
     const std::vector<c10::IValue> inputs =
         FunctionalArguments(info_, arguments());
     const InferredResults inferred =
-        InferWithinLimits(*info_.functional, inputs);
+        InferAndLog(*info_.functional, inputs);
     const bool not_executed = inferred.outcome == Outcome::kUnknown ||
                               inferred.outcome == Outcome::kCastParts ||
                               AwaitsOutcome(*info_.functional, inputs);

@@ -10,7 +10,6 @@
 
 #include "client_lib/capture/device/backend.h"
 #include "client_lib/capture/device/process_session.h"
-#include "client_lib/capture/inference/shape_breaker.h"
 #include "client_lib/capture/kernel/capture_kernel.h"
 #include "client_lib/capture/registration/registration.h"
 #include "client_lib/capture/testing/recording_session.h"
@@ -186,40 +185,6 @@ TEST_F(DebugTest, ShapeInferenceLogsWhereShapesComeFrom) {
         "results=unknown"}) {
     EXPECT_THAT(log, HasSubstr(line));
   }
-}
-
-TEST_F(DebugTest, SlowInferenceDisablesItForTheOperator) {
-  const at::NoGradGuard no_grad;
-  // Every inference takes longer than this limit.
-  ShapeBreaker::Global().SetLimits(-absl::InfiniteDuration(), 2);
-  testing::internal::CaptureStderr();
-  at::atan(Remote({7, 1}));
-  at::atan(Remote({7, 2}));
-  EXPECT_EQ(SynchronousCalls().count("aten::atan"), 0u);
-  at::atan(Remote({7, 3}));
-  // The memo keeps known shapes.
-  at::atan(Remote({7, 2}));
-  EXPECT_EQ(SynchronousCalls().at("aten::atan"), 1u);
-  const ShapeInferenceLimits limits;
-  ShapeBreaker::Global().SetLimits(limits.time, limits.failures);
-  at::atan(Remote({7, 4}));
-  EXPECT_EQ(SynchronousCalls().at("aten::atan"), 1u);
-  EXPECT_THAT(testing::internal::GetCapturedStderr(),
-              HasSubstr("op=aten::atan failures=2"));
-}
-
-TEST_F(DebugTest, DataDependentShapesCountAsNoFailure) {
-  const at::NoGradGuard no_grad;
-  const at::Tensor a = Remote({6, 2});
-  const at::Tensor mask = Remote({6}, at::kBool);
-  const auto waited = [] { return SynchronousCalls()["aten::index.Tensor"]; };
-  const uint64_t before = waited();
-  constexpr int kMasks = 2 * ShapeInferenceLimits().failures;
-  for (int i = 0; i < kMasks; ++i) a.index({mask});
-  EXPECT_EQ(waited(), before + kMasks);
-  const uint64_t masks = waited();
-  a.index({Remote({3}, at::kLong)});
-  EXPECT_EQ(waited(), masks);
 }
 
 }  // namespace

@@ -10,7 +10,6 @@
 
 #include <string>
 
-#include "absl/time/time.h"
 #include "djinn/api.h"
 
 namespace djinn {
@@ -64,19 +63,6 @@ DJINN_API std::string ExchangeModulePath(std::string path);
 // callable from being replayed.
 using CallSiteSource = std::string (*)();
 DJINN_API void SetCallSiteSource(CallSiteSource source);
-
-// Limits of shape inference, which finds the shapes of results in this process,
-// without asking the worker. If inference for an operator takes longer than
-// `time`, or fails, in `failures` consecutive calls, each new call of the
-// operator waits for the worker instead. Djinn logs the change once and counts
-// the calls in SynchronousCalls(). Setting the limits enables inference for
-// every operator again. Operators that return lists are exempt, because the
-// worker cannot be asked about them.
-struct ShapeInferenceLimits {
-  absl::Duration time = absl::Milliseconds(500);
-  int failures = 10;
-};
-DJINN_API void SetShapeInferenceLimits(const ShapeInferenceLimits& limits);
 
 }  // namespace djinn
 

@@ -20,27 +20,24 @@ from djinn import _load
 _djinn = _load.load()
 
 from djinn import (  # noqa: E402  (needs the library)
-    _automatic,
     _device_module,
     _frameworks,
-    _higher_order,
-    _inductor,
     _optimizers,
     _processors,
     _safetensors,
     _switches,
 )
-from djinn._automatic import registered_modules, set_automatic_registration  # noqa: E402
 from djinn._capture import capture  # noqa: E402
 from djinn._compile import compile, register_model  # noqa: E402
 from djinn._cost import cost  # noqa: E402
 from djinn._debug import (  # noqa: E402
+    export_graph,
     set_call_sites,
     set_debug_level,
-    set_shape_inference_limits,
 )
+from djinn._dynamo import automatic, higher_order, inductor  # noqa: E402
+from djinn._dynamo.automatic import registered_modules, set_automatic_registration  # noqa: E402
 from djinn._errors import Error, OutOfMemoryError  # noqa: E402
-from djinn._graph import export_graph  # noqa: E402
 from djinn._profile import get_profiler, profile  # noqa: E402
 from djinn._session import (  # noqa: E402
     LocalCluster,
@@ -70,12 +67,12 @@ from djinn._trace import configure_tracing, trace  # noqa: E402
 from djinn._transfers import AsyncRead, on_upload_progress, read_async  # noqa: E402
 
 _device_module.register()
-_higher_order.teach()
+higher_order.teach()
 _processors.leave_alone()
 _safetensors.teach()
-_inductor.refuse()
+inductor.refuse()
 _optimizers.choose_as_cpu()
-_automatic.begin()
+automatic.begin()
 _switches.watch(_frameworks.is_wanted)
 _frameworks.begin()
 
@@ -110,7 +107,6 @@ __all__ = [
     "set_call_sites",
     "set_debug_level",
     "set_execution_mode",
-    "set_shape_inference_limits",
     "set_urgency",
     "signal_phase",
     "statistics",

@@ -18,6 +18,8 @@ _thread = threading.local()
 
 
 class FactoriesGoRemote(TorchFunctionMode):
+    """Gives factories that name no device the one of the innermost scope."""
+
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         device = _device.get()

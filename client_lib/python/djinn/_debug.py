@@ -1,5 +1,6 @@
 """Shows what Djinn does with a program's calls."""
 
+import json
 import os
 import pathlib
 import threading
@@ -12,9 +13,11 @@ from torch.nn.modules.module import (
 
 from djinn import _djinn
 
-_djinn.set_library_folders(
-    [str(pathlib.Path(file).parent) + os.sep for file in (torch.__file__, __file__)]
+# The folders with code that is not the program's own.
+LIBRARY_FOLDERS = tuple(
+    f"{pathlib.Path(file).parent}{os.sep}" for file in (torch.__file__, __file__)
 )
+_djinn.set_library_folders(LIBRARY_FOLDERS)
 
 
 def set_debug_level(level):
@@ -28,14 +31,20 @@ def set_debug_level(level):
     _djinn.set_debug_level(level)
 
 
-def set_shape_inference_limits(*, time=0.5, failures=10):
-    """Sets when shape inference is given up for an operator.
+def export_graph(function, *args, index=0, **kwargs):
+    """Calls `function(*args, **kwargs)` and returns the graphs of all calls on the device.
 
-    That happens after `failures` consecutive calls for which inference took longer than
-    `time` seconds or failed. Each new call of the operator then waits for the worker.
-    Setting the limits enables inference for every operator again.
+    The result is a dict in the form of djinn.v1.GraphExport as JSON
+    (proto/djinn/v1/graph_export.proto). Its "pieces" have one graph for each part that was
+    sent at one time, in the order of first use. `djinnctl get graph FINGERPRINT` shows what
+    the coordinator knows about a graph. With set_call_sites() the notes name the places of
+    the calls. Calls of other threads are included, and the function waits for the device
+    before and after.
+
+    Raises djinn.Error, whose reason is EXPORT_RUNNING if another export runs, and
+    EXPORT_TOO_LARGE above 256 MiB.
     """
-    _djinn.set_shape_inference_limits(time, failures)
+    return json.loads(_djinn.export_graph(lambda: function(*args, **kwargs), index))
 
 
 class ModulePaths:

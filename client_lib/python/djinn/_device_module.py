@@ -272,7 +272,7 @@ def __getattr__(name):
 def _pickle_through_zip(original):
     """Makes a storage's __reduce__ write remote bytes in torch.save's default format.
 
-    The format that PyTorch uses there reads a device's memory by its address.
+    PyTorch's own __reduce__ uses the old format, which reads a device's memory by its address.
     """
 
     @functools.wraps(original)
@@ -287,7 +287,7 @@ def _pickle_through_zip(original):
 
 
 def _fill_from_file(original):
-    """Reads a checkpoint in the format before PyTorch 1.6, whose bytes go to the address."""
+    """Makes a storage read the format before PyTorch 1.6, which writes to a device's address."""
 
     @functools.wraps(original)
     def _set_from_file(self, file, offset, is_real_file, element_size):
@@ -301,7 +301,7 @@ def _fill_from_file(original):
 
 
 def _write_to_file(original):
-    """Writes a checkpoint in that format."""
+    """Makes a storage write that format."""
 
     @functools.wraps(original)
     def _write_file(self, *args):

@@ -1,4 +1,4 @@
-"""The exceptions that Djinn raises if Djinn fails, and not the program's own call."""
+"""Defines the exceptions that Djinn raises if Djinn fails, and not the program's own call."""
 
 import torch
 

@@ -1,10 +1,9 @@
-"""Makes libraries that choose a device themselves choose this one, where they allow it.
+"""Makes libraries that choose a device themselves choose this one, if they allow it.
 
-A session that is open, or configured by DJINN_COORDINATOR, is a program's wish to compute
-remotely. accelerate, and with it transformers' Trainer, reads the device from a variable of
-the environment. Lightning gets an accelerator and a strategy by name. Where a library looks
-for devices that it knows and takes the CPU otherwise, a warning says what to set, once.
-docs/user/libraries.md has the lines for a program.
+A program that opens a session, or sets DJINN_COORDINATOR, wants to compute remotely. accelerate,
+and with it transformers' Trainer, reads the device from an environment variable. Lightning gets
+an accelerator and a strategy by name. If a library takes the CPU because it knows no other device,
+one warning says what to set. docs/user/libraries.md has the lines for a program.
 """
 
 import functools
@@ -32,7 +31,7 @@ def is_wanted():
 
 
 def follow_session():
-    """Sets or removes what libraries read. Called when a session opens or closes."""
+    """Sets or removes the environment variable. Called when a session opens or closes."""
     global _is_ours
     if is_wanted():
         _switches.check()
@@ -46,7 +45,7 @@ def follow_session():
 
 
 def _check_early_state():
-    """accelerate chooses its device once for the process."""
+    """Warns if accelerate, which chooses a device once for the process, has done so already."""
     state = getattr(sys.modules.get("accelerate.state"), "PartialState", None)
     chosen = getattr(state, "_shared_state", {}).get("device")
     if _is_ours and chosen is not None and chosen.type == "cpu":
@@ -62,7 +61,7 @@ def _warn(what, remedy):
 
 
 def _teach_state(module):
-    """A program that asks accelerate for the CPU gets it, whatever the variable says."""
+    """Lets a program that asks accelerate for the CPU have it in spite of the variable."""
     original = module.PartialState.__init__
 
     @functools.wraps(original)
@@ -88,14 +87,14 @@ def _add_backend(module):
 
 
 def _teach_training_arguments(module):
-    """bf16=True asks whether a GPU that transformers knows has the type."""
+    """Lets bf16=True, for which transformers wants a GPU that it knows, also work here."""
     original = module.is_torch_bf16_gpu_available
     module.is_torch_bf16_gpu_available = functools.wraps(original)(
         lambda: os.environ.get(_VARIABLE, "").startswith(_NAME) or original())
 
 
 def _watch_pipelines(module):
-    """A pipeline whose model is on this device stays there unless the program says otherwise."""
+    """Keeps a pipeline on its model's device, and warns if it takes the CPU."""
     original = module.Pipeline.__init__
 
     @functools.wraps(original)
@@ -112,6 +111,7 @@ def _watch_pipelines(module):
 
 
 def _watch_device_maps(module):
+    """Warns if an automatic device map takes the CPU."""
     original = module._get_device_map
 
     @functools.wraps(original)
@@ -242,7 +242,7 @@ def _register_strategy(module):
 
 
 def _registry(module, kind):
-    """Lightning's Trainer and its Fabric spell the names differently."""
+    """Returns a registry. Lightning's Trainer and its Fabric spell its name differently."""
     constant = f"{kind.upper()}_REGISTRY"
     return getattr(module, constant if hasattr(module, constant) else f"{kind}Registry")
 
@@ -311,7 +311,7 @@ for _trainer, _fabric in (("lightning.pytorch", "lightning.fabric"),
 
 
 def _teach(module):
-    """Changes a library's module. Another version of the library may lack what is changed."""
+    """Changes a library's module. Warns if its version lacks the things to change."""
     try:
         _TEACHERS[module.__name__](module)
     except (AttributeError, TypeError, ValueError) as error:

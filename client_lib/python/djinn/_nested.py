@@ -1,7 +1,7 @@
-"""Teaches attention over jagged nested tensors this device.
+"""Computes attention over jagged nested tensors on remote devices, one sequence at a time.
 
-Where PyTorch has no fused kernel, as on the CPU, it computes this attention with strided nested
-tensors, which remote devices do not have. Here each sequence is computed by itself.
+If PyTorch has no fused kernel, as on the CPU, it uses strided nested tensors for this. Remote
+devices do not have these.
 """
 
 import functools
@@ -12,7 +12,7 @@ _NAME = torch._C._get_privateuse1_backend_name()
 
 
 def _sequences(tensor):
-    """The sequences of a tensor [batch, heads, jagged, width], each [heads, length, width]."""
+    """Returns the sequences of a tensor [batch, heads, jagged, width] as [heads, length, width]."""
     offsets = tensor._offsets.tolist()
     lengths = [end - begin for begin, end in zip(offsets, offsets[1:])]
     values = tensor.transpose(1, 2).values()
@@ -38,8 +38,8 @@ def teach(module):
     def attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None,
                   enable_gqa=False):
         jagged = all(isinstance(each, sdpa.NestedTensor) for each in (query, key, value))
-        # The original refuses masks and causality, and computes plain attention where the
-        # jagged dimension is one of batches.
+        # The original refuses masks and causality. It computes plain attention if the jagged
+        # dimension is one of batches.
         if (not jagged or query.device.type != _NAME or attn_mask is not None or is_causal
                 or query._ragged_idx == 1 or not sdpa.math_sdp_enabled()):
             return original(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)

@@ -1,7 +1,7 @@
-"""Makes optimizers and averages whose list form rounds otherwise than their loop take the loop by default.
+"""Makes some optimizers and averages loop over parameters by default, as they do on the CPU.
 
-PyTorch takes the list form (`foreach`) on every device but the CPU. Most optimizers compute
-the same bits in both forms, and then the list form needs far fewer calls.
+PyTorch takes the list form (`foreach`) on every other device, which needs far fewer calls. Most
+optimizers compute the same bits in both forms. These do not.
 """
 
 import functools
@@ -25,7 +25,7 @@ def _choosing_loops(choose):
 
 
 def choose_as_cpu():
-    """Replaces the choice of those optimizers, which `foreach=True` overrides, and of averages."""
+    """Replaces the default of these optimizers, which `foreach=True` overrides, and of averages."""
     for module in _MODULES:
         module._default_to_fused_or_foreach = _choosing_loops(module._default_to_fused_or_foreach)
     devices = swa_utils._get_foreach_kernels_supported_devices

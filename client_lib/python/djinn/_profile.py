@@ -60,7 +60,7 @@ class profile:
 
     @property
     def remarks(self):
-        """What could not be measured, and why."""
+        """Texts that say which figures are missing, and why."""
         return self._finished().remarks
 
     @property

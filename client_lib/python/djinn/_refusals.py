@@ -1,10 +1,13 @@
-"""What a program is told when its calls cannot be replayed."""
+"""Tells a program why its calls cannot be replayed."""
 
 import warnings
 
-# Refusals that say nothing that a program could change.
+# The number of calls after which warm_up() gives up.
+MAX_WARM_UP_CALLS = 8
+
+# Parts of refusals that a program cannot do anything about.
 _SILENT = ("it calls nothing on the device", "DJINN_EAGER")
-# Refusals that the next call need not meet.
+# Parts of refusals that the next call may not meet.
 _PASSING = ("is the first to draw", "another thread did so")
 _ADVICE = {
     "reads a value": "Return the tensor, and read it outside.",
@@ -12,6 +15,7 @@ _ADVICE = {
     " as well": "Compile what each device computes by itself.",
     "kernel in Python": "Give the operator a kernel in C++, or call it outside.",
     "allow_in_graph": "Let torch.compile trace the function.",
+    "optimizer's numbers": "Change learning rates outside, or by a scheduler's step() at the end.",
     "equals an earlier one": "Pad the sizes, so that fewer of them occur.",
     "autograd may": "Return the result detached, or call under torch.no_grad().",
 }
@@ -19,7 +23,7 @@ _OTHER_ADVICE = 'torch.compile(..., backend="djinn") may replay it in parts.'
 
 
 def is_silent(refusal):
-    """Returns whether a refusal says nothing that a program could change."""
+    """Returns whether a program cannot do anything about a refusal."""
     return not refusal or any(part in refusal for part in _SILENT)
 
 
@@ -31,10 +35,9 @@ def is_passing(refusal):
 def warn(what, refusal, advice=_OTHER_ADVICE):
     """Warns that `what`, a function with its place, is not replayed, and says what to do."""
     advice = next((text for part, text in _ADVICE.items() if part in refusal), advice)
-    warnings.warn(
-        f"djinn does not replay {what}: {refusal}. Its operators are sent one by one. {advice}".rstrip(),
-        stacklevel=2,
-    )
+    effect = "Its operators are sent one by one."
+    text = f"djinn does not replay {what}: {refusal}. {effect} {advice}"
+    warnings.warn(text.rstrip(), stacklevel=2)
 
 
 def describe(function):

@@ -52,7 +52,7 @@ def connect(
     An argument that is None is read from the environment (DJINN_COORDINATOR,
     DJINN_TOKEN_FILE, DJINN_TLS_*) or has the default of djinn/connect.h.
 
-    coordinator: the coordinator's address, "host:port" or "unix:/path", or those of
+    coordinator: the coordinator's address, "host:port" or "unix:/path", or the addresses of
         several coordinators that share a store, divided by commas.
     token, token_file: the tenant's token, or the file that contains it.
     program: the name that operators of the cluster see.
@@ -68,17 +68,17 @@ def connect(
         reads values back, so that less must be computed again; "off" makes its calls
         raise djinn.Error with the reason WORKER_LOST. The default is DJINN_RECOVERY, or
         "replay".
-    replay_memory: the bytes that each device may keep for that, 256 MiB by default.
+    replay_memory: the bytes that each device may keep for replay, 256 MiB by default.
     checkpoint_memory: the bytes of values that each device may read back and keep, 4 GiB by
         default. A checkpoint needs room for the values of the one before, too.
     replay_time, checkpoint_overhead: the least time between two checkpoints, 10 s by
         default, and the largest share of time that they may take, 0.02 by default.
-    fallback: "local" lets a device for which the cluster has no worker go on at a CPU worker
-        that this process starts on its own machine, with as many threads as
-        torch.get_num_threads(), until the cluster has one again. djinn.where_is() says so,
+    fallback: with "local", this process starts a CPU worker on its own machine if the cluster
+        has no worker for a device. The worker has as many threads as torch.get_num_threads(),
+        and serves the device until the cluster has a worker again. djinn.where_is() names it,
         and a warning is logged. The default is DJINN_FALLBACK, or "off".
-    fallback_after: the time that the cluster has to give a worker before that, 10 s by
-        default and at most half of connect_timeout.
+    fallback_after: how long the cluster may take to give a worker before the fallback starts,
+        10 s by default and at most half of connect_timeout.
     bulk_channels: the number of connections to each worker that carry tensors.
     strict_devices: if True or a text, a copy between two virtual devices raises PyTorch's
         error for operands on several devices. The text is appended to the error.
@@ -115,7 +115,7 @@ def close(deadline=30.0):
 
 
 def is_connected():
-    """Returns whether a session is open that this process, and not the one it was forked from, may use."""
+    """Returns whether this process has an open session. A forked child has none."""
     return _djinn.is_connected() and not _djinn.was_forked_from_session()
 
 

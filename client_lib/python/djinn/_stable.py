@@ -1,6 +1,7 @@
-"""Whose code is taken as it is: that of Python, PyTorch, NumPy, transformers and djinn.
+"""Tells the code of libraries, which is assumed to stay as it is, from the program's.
 
-Where a file lies says so, not what its module is called: a program may have a code.py.
+The libraries are Python's own, PyTorch, NumPy, transformers and djinn. The folder of a file
+decides, and not the name of its module: a program may have a module with the name of one of theirs.
 """
 
 import functools
@@ -43,7 +44,7 @@ _STANDARD_FOLDERS = tuple(
 
 @functools.lru_cache(maxsize=4096)
 def is_stable_file(path):
-    """Whether the code that says it is from there is taken as it is."""
+    """Returns whether code from this file is a library's."""
     if path.startswith(_LIBRARY_FOLDERS) or path.startswith("<frozen "):
         return True
     installed = f"{os.sep}site-packages{os.sep}" in path or f"{os.sep}dist-packages{os.sep}" in path
@@ -51,6 +52,7 @@ def is_stable_file(path):
 
 
 def is_stable_function(function):
+    """Returns whether a function's code is a library's."""
     path = function.__code__.co_filename
     if not path.startswith("<") or path.startswith("<frozen "):
         return is_stable_file(path)
@@ -61,7 +63,8 @@ def is_stable_function(function):
 
 
 def is_stable_module(module):
-    # Reads the module's own contents, not what its __getattr__ returns.
+    """Returns whether a module is a library's."""
+    # The module's __getattr__ is not asked.
     contents = getattr(module, "__dict__", {})
     name = contents.get("__name__")
     if not isinstance(name, str):
@@ -77,11 +80,12 @@ def is_stable_module(module):
 
 
 def is_changeable(kind):
-    """Whether attributes of the class itself can be set."""
+    """Returns whether a program can set attributes of the class."""
     return bool(kind.__flags__ & _HEAP_TYPE)
 
 
 def is_stable_class(kind):
+    """Returns whether a class is a library's."""
     if not is_changeable(kind):
         return True
     name = getattr(kind, "__module__", None)
@@ -100,7 +104,7 @@ def _is_stable_name(package):
 
 
 def package_of(code):
-    """Of a function or class."""
+    """Returns the name of the package that defines a function or class."""
     name = getattr(code, "__module__", None)
     return name.partition(".")[0] if isinstance(name, str) else ""
 
@@ -109,11 +113,11 @@ def package_of_module(module):
     return module.__name__.partition(".")[0]
 
 
-def is_anybodys(owner):
-    """Whether a builtin function's __self__ says nothing.
+def is_stateless(owner):
+    """Returns whether nothing needs to be watched in the __self__ of a builtin function.
 
-    That is a module, a record of pybind11's, or a generator of random numbers whose state
-    is compared.
+    That is true for a module, a record of pybind11's, and a generator of random numbers whose
+    state is compared.
     """
     if owner is None or isinstance(owner, types.ModuleType) or owner is random._inst:
         return True
@@ -123,22 +127,25 @@ def is_anybodys(owner):
     return package_of(kind) == OF_PYBIND11 or kind.__name__ == "PyCapsule"
 
 
-def is_a_librarys(thing, *, inside=False):
-    """Whether nothing of the program's can be in it."""
+def is_of_library(thing, *, inside=False):
+    """Returns whether a thing is a library's and can contain nothing of the program's.
+
+    If `inside`, a library's function contains it. It may then have no closure of its own.
+    """
     if isinstance(thing, types.FunctionType):
         if not is_stable_function(thing):
             return False
-        # A thing that a library made of another one may contain one of the program's.
+        # A function that a library made from another one may contain one of the program's.
         contents = contents_of(thing)
         return not contents or (
-            not inside and all(is_a_librarys(content, inside=True) for content in contents)
+            not inside and all(is_of_library(content, inside=True) for content in contents)
         )
     if isinstance(thing, BOUND):
-        return is_anybodys(thing.__self__) or isinstance(thing.__self__, type)
+        return is_stateless(thing.__self__) or isinstance(thing.__self__, type)
     if isinstance(thing, (staticmethod, classmethod)):
-        return is_a_librarys(thing.__func__, inside=inside)
+        return is_of_library(thing.__func__, inside=inside)
     if isinstance(thing, property):
-        return all(is_a_librarys(part, inside=inside) for part in (thing.fget, thing.fset))
+        return all(is_of_library(part, inside=inside) for part in (thing.fget, thing.fset))
     if isinstance(thing, type):
         return is_stable_class(thing)
     if isinstance(thing, (torch.nn.Module, torch.Tensor, types.MethodType, functools.partial)):
@@ -146,19 +153,22 @@ def is_a_librarys(thing, *, inside=False):
     return is_stable_class(type(thing))
 
 
-def is_a_librarys_throughout(thing, within=()):
-    """The same of functions that hold other ones, themselves among them, at any depth."""
+def is_of_library_throughout(thing, within=()):
+    """Returns the same as is_of_library(), but looks through closures at any depth.
+
+    A function may be in its own closure; `within` are the functions around `thing`.
+    """
     if not isinstance(thing, types.FunctionType):
-        return is_a_librarys(thing)
+        return is_of_library(thing)
     within = (*within, thing)
     return is_stable_function(thing) and all(
-        any(content is one for one in within) or is_a_librarys_throughout(content, within)
+        any(content is one for one in within) or is_of_library_throughout(content, within)
         for content in contents_of(thing)
     )
 
 
 def contents_of(function):
-    """What its closure holds."""
+    """Returns the values in a function's closure."""
     contents = []
     for cell in function.__closure__ or ():
         try:

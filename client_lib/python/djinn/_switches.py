@@ -1,8 +1,7 @@
-"""Tells the workers which switches of PyTorch the program sets, and warns of those they do not follow.
+"""Sends PyTorch's global settings of numerics to the workers, and warns if they do not follow one.
 
-The switches are PyTorch's global settings of numerics. Most travel with each run
-(djinn/execution_mode.h). Others have their effect in this process: deterministic algorithms, the choices
-of attention, the default dtype and autocast.
+Most of these switches travel with each run (djinn/execution_mode.h). Others have their effect in
+this process: deterministic algorithms, the choices of attention, the default dtype and autocast.
 """
 
 import functools
@@ -13,7 +12,7 @@ import torch
 from djinn import _djinn
 
 _NAME = torch._C._get_privateuse1_backend_name()
-# The functions of torch._C by what programs call, of the switches that workers do not follow.
+# The switches that workers do not follow: the function of torch._C for each that programs set.
 _LOCAL = {
     "torch.backends.mkldnn.allow_tf32": "onednn_allow_tf32",
     "torch.backends.cuda.preferred_linalg_library": "linalg_preferred_backend",
@@ -25,8 +24,8 @@ _FOLLOWED = [
     "float32_matmul_precision", "fp32_precision_setter", "mkldnn_enabled", "mkldnn_deterministic",
     "nnpack_enabled", "cpu_allow_fp16_reduced_precision_reduction", "cudnn_enabled",
     "cudnn_deterministic", "cudnn_allow_tf32", "cublas_allow_tf32",
-    "cublas_allow_fp16_reduced_precision_reduction", "cublas_allow_bf16_reduced_precision_reduction",
-    "cublas_allow_fp16_accumulation",
+    "cublas_allow_fp16_reduced_precision_reduction",
+    "cublas_allow_bf16_reduced_precision_reduction", "cublas_allow_fp16_accumulation",
 ]
 _said = set()
 
@@ -36,11 +35,11 @@ def _read(name):
     try:
         return None if getter is None else getter()
     except RuntimeError:
-        return None  # of a backend that this PyTorch lacks
+        return None  # This PyTorch lacks the switch's backend.
 
 
 def check():
-    """Tells later calls' switches; warns of each that is not followed, once, if a session is wanted."""
+    """Applies the switches to later calls. If a session is wanted, warns of those not followed."""
     _djinn.update_switches(_flushes)
     if not _is_wanted():
         return
@@ -48,8 +47,8 @@ def check():
         if _read(name) != value and name not in _said:
             _said.add(name)
             warnings.warn(
-                f"djinn: {name} does not reach the workers, which compute as PyTorch does by default",
-                stacklevel=3)
+                f"djinn: {name} does not reach the workers, which compute as PyTorch does by "
+                "default", stacklevel=3)
 
 
 def _checking(function):

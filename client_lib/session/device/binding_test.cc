@@ -28,8 +28,7 @@ TEST(BindingTest, AWorkerThatRefusesTheFirstDialIsReplacedAtOnce) {
   FakeCluster cluster;
   cluster.coordinator().PlaceElsewhere();
   cluster.worker(0).Set(&FakeScript::break_streams, 1);
-  const auto session = cluster.Open(OptionsWith(&clock));
-  const auto device = *session->Device(0);
+  const auto [session, device] = cluster.OpenDevice(OptionsWith(&clock));
   EXPECT_TRUE(Use(*device).ok());
   EXPECT_EQ(device->Placement()->worker_id, "w1");
   EXPECT_THAT(cluster.coordinator().returned_leases(),
@@ -43,8 +42,7 @@ TEST(BindingTest, ASilentWorkerIsReplaced) {
   FakeCluster cluster;
   cluster.coordinator().PlaceElsewhere();
   cluster.worker(0).Set(&FakeScript::silent, true);
-  const auto session = cluster.Open(OptionsWith(&clock));
-  const auto device = *session->Device(0);
+  const auto [session, device] = cluster.OpenDevice(OptionsWith(&clock));
   WhileTimePasses(&clock, [&] { EXPECT_TRUE(Use(*device).ok()); });
   EXPECT_EQ(device->Placement()->worker_id, "w1");
   // One attempt was enough.
@@ -56,8 +54,7 @@ TEST(BindingTest, AWorkerWithAnothersAddressIsReplaced) {
   FakeCluster cluster;
   cluster.coordinator().PlaceElsewhere();
   cluster.worker(0).Set(&FakeScript::wrong_id, true);
-  const auto session = cluster.Open();
-  const auto device = *session->Device(0);
+  const auto [session, device] = cluster.OpenDevice();
   EXPECT_TRUE(Use(*device).ok());
   EXPECT_EQ(device->Placement()->worker_id, "w1");
 }
@@ -66,8 +63,7 @@ TEST(BindingTest, AWorkerThatRestartedSinceTheGrantIsReplaced) {
   FakeCluster cluster;
   cluster.coordinator().PlaceElsewhere();
   cluster.worker(0).Restart(/*other_incarnation=*/true);
-  const auto session = cluster.Open();
-  const auto device = *session->Device(0);
+  const auto [session, device] = cluster.OpenDevice();
   EXPECT_TRUE(Use(*device).ok());
   EXPECT_EQ(device->Placement()->worker_id, "w1");
 }
@@ -75,8 +71,7 @@ TEST(BindingTest, AWorkerThatRestartedSinceTheGrantIsReplaced) {
 TEST(BindingTest, ALeaseThatEndsBeforeItsGrantArrivesIsReplaced) {
   FakeCluster cluster;
   cluster.coordinator().EndNextLease("WORKER_RESTARTED");
-  const auto session = cluster.Open();
-  const auto device = *session->Device(0);
+  const auto [session, device] = cluster.OpenDevice();
   EXPECT_TRUE(Use(*device).ok());
   EXPECT_THAT(cluster.coordinator().lease_requests(), SizeIs(2));
 }
@@ -86,8 +81,7 @@ TEST(BindingTest, ALeaseThatEndsBeforeTheWorkerAnswersIsReplaced) {
   FakeCluster cluster;
   cluster.coordinator().PlaceElsewhere();
   cluster.worker(0).Set(&FakeScript::silent, true);
-  const auto session = cluster.Open(OptionsWith(&clock));
-  const auto device = *session->Device(0);
+  const auto [session, device] = cluster.OpenDevice(OptionsWith(&clock));
   absl::Status used;
   std::thread program([&] { used = Use(*device); });
   cluster.coordinator().WaitForLeaseRequest();
@@ -100,8 +94,7 @@ TEST(BindingTest, TheOnlyWorkerIsTriedAgainUntilItAnswers) {
   FakeClock clock;
   FakeCluster cluster;
   cluster.worker(0).Set(&FakeScript::break_streams, 3);
-  const auto session = cluster.Open(OptionsWith(&clock));
-  const auto device = *session->Device(0);
+  const auto [session, device] = cluster.OpenDevice(OptionsWith(&clock));
   WhileTimePasses(&clock, [&] { EXPECT_TRUE(Use(*device).ok()); });
   EXPECT_THAT(cluster.coordinator().returned_leases(), SizeIs(3));
 }
@@ -110,8 +103,7 @@ TEST(BindingTest, TheOnlyWorkerIsGivenUpAfterTheConnectTimeout) {
   FakeClock clock;
   FakeCluster cluster;
   cluster.worker(0).Set(&FakeScript::silent, true);
-  const auto session = cluster.Open(OptionsWith(&clock));
-  const auto device = *session->Device(0);
+  const auto [session, device] = cluster.OpenDevice(OptionsWith(&clock));
   absl::Status lost;
   WhileTimePasses(&clock, [&] { lost = Use(*device); });
   EXPECT_EQ(ErrorReason(lost), "WORKER_LOST");
@@ -126,8 +118,7 @@ TEST(BindingTest, WithoutAnotherWorkerTheLossOfTheFirstOneIsTheError) {
   cluster.worker(0).Set(&FakeScript::break_streams, 1);
   cluster.coordinator().RefuseAfterReturn(MakeError(
       absl::StatusCode::kUnavailable, "NO_WORKER", "no worker has joined"));
-  const auto session = cluster.Open(OptionsWith(&clock));
-  const auto device = *session->Device(0);
+  const auto [session, device] = cluster.OpenDevice(OptionsWith(&clock));
   absl::Status lost;
   WhileTimePasses(&clock, [&] { lost = Use(*device); });
   EXPECT_EQ(ErrorReason(lost), "WORKER_LOST");

@@ -22,39 +22,16 @@ using testing::HasSubstr;
 
 constexpr absl::Duration kPatience = absl::Seconds(60);
 
-class CheckpointTest : public testing::Test {
+class CheckpointTest : public DeviceTest {
  protected:
   explicit CheckpointTest(SessionOptions options = {}, bool checkpoints = true)
-      : session_(cluster_.Open(Complete(std::move(options), checkpoints))),
-        device_(*session_->Device(0)) {}
-  ~CheckpointTest() override { ExpectNoViolations(cluster_.worker()); }
-
-  SessionOptions Complete(SessionOptions options, bool checkpoints) {
+      : DeviceTest(Complete(std::move(options), checkpoints), FakeTime()) {}
+  static SessionOptions Complete(SessionOptions options, bool checkpoints) {
     options.recovers = true;
     options.checkpoints = checkpoints;
-    options.clock = &clock_;
     return options;
   }
 
-  // The worker's process ends, and another one takes its place.
-  void Lose() {
-    cluster_.coordinator().NoteRestart();
-    cluster_.worker().Restart(/*other_incarnation=*/true);
-  }
-
-  StoragePtr Uploaded(const std::string& bytes) {
-    StoragePtr storage = device_->NewStorage(bytes.size());
-    EXPECT_TRUE(device_->Upload(0, storage.get(), {bytes, nullptr}).ok());
-    return storage;
-  }
-  absl::StatusOr<std::string> ReadAll(const StoragePtr& storage) {
-    std::string value(storage->size_bytes(), '?');
-    const absl::Status status =
-        device_->Read(0, storage.get(), WholeView(*storage.get()), value.data(),
-                      value.size());
-    if (!status.ok()) return status;
-    return value;
-  }
   // Updates the parameters from each other and from the data.
   void Train(int steps) {
     for (int i = 0; i < steps; ++i) {
@@ -81,10 +58,6 @@ class CheckpointTest : public testing::Test {
   }
   Statistics statistics() const { return session_->statistics(); }
 
-  FakeClock clock_;
-  FakeCluster cluster_;
-  const std::unique_ptr<Session> session_;
-  const std::shared_ptr<VirtualDevice> device_;
   const StoragePtr data_ = Uploaded("12345678");
   const StoragePtr small_ = Uploaded("parameter");
   const StoragePtr large_ = Uploaded(Pattern(3 << 20));
@@ -350,6 +323,16 @@ TEST_F(ReturnTest, ADeviceThatReturnsTakesItsValuesAlong) {
   EXPECT_EQ(statistics().checkpoints, 1u);
   // The upload of the data, and two anchors.
   EXPECT_EQ(statistics().messages_replayed, 3u);
+}
+
+// It goes on there as after a migration.
+TEST_F(ReturnTest, ADeviceReturnsToAWorkerWithOtherNumerics) {
+  cluster_.worker().Set(&FakeScript::numerics, "local");
+  Train(10);
+  const std::string small = *ReadAll(small_);
+  cluster_.worker().Set(&FakeScript::numerics, "cluster");
+  Return();
+  EXPECT_EQ(*ReadAll(small_), small);
 }
 
 TEST_F(ReturnTest, ALossMeanwhileIsRecoveredByReplay) {

@@ -8,7 +8,9 @@
 #include "client_lib/session/testing/calls.h"
 #include "client_lib/session/testing/fake_cluster.h"
 #include "client_lib/session/testing/program.h"
+#include "common/base/clock.h"
 #include "common/base/error.h"
+#include "common/base/patience.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -23,46 +25,44 @@ SessionOptions Recovering() {
   return options;
 }
 
-class RecoveryTest : public testing::Test {
+class RecoveryTest : public DeviceTest {
  protected:
   explicit RecoveryTest(SessionOptions options = Recovering())
-      : session_(cluster_.Open(std::move(options))),
-        device_(*session_->Device(0)) {}
-  ~RecoveryTest() override { ExpectNoViolations(cluster_.worker()); }
+      : DeviceTest(std::move(options)) {}
 
-  // The worker's process ends, and another one takes its place.
-  void Lose() {
-    cluster_.coordinator().NoteRestart();
-    cluster_.worker().Restart(/*other_incarnation=*/true);
+  // Loses each worker that executes test::op7, until the read of its result
+  // fails. The first one, which the test has paused, is lost with everything
+  // unfinished. Returns how many were lost.
+  int LoseUntilGivenUp(const StoragePtr& result) {
+    std::atomic<bool> given_up = false;
+    std::thread reader([&] {
+      EXPECT_FALSE(ReadAll(result).ok());
+      given_up = true;
+    });
+    cluster_.worker().WaitForRead();
+    cluster_.worker().Set(&FakeScript::held_operator, "test::op7");
+    int lost = 0;
+    for (Patience patience; !given_up; patience.Yield()) {
+      if (lost > 0 && !cluster_.worker().HoldsRun()) continue;
+      Lose();
+      if (++lost == 1) cluster_.worker().Resume();
+    }
+    reader.join();
+    cluster_.worker().Set(&FakeScript::held_operator, "");
+    return lost;
   }
 
-  StoragePtr Uploaded(const std::string& bytes) {
-    StoragePtr storage = device_->NewStorage(bytes.size());
-    EXPECT_TRUE(device_->Upload(0, storage.get(), {bytes, nullptr}).ok());
-    return storage;
-  }
   // Returns the result of a call with these operands.
-  StoragePtr Called(int op, const std::vector<StoragePtr>& operands) {
+  StoragePtr Called(int op, const std::vector<StoragePtr>& operands,
+                    uint32_t lane = 0) {
     StoragePtr result = device_->NewStorage(8);
     std::vector<Use> uses;
     for (const StoragePtr& operand : operands)
       uses.push_back({operand, kReads});
     uses.push_back({result, kCreates});
-    EXPECT_TRUE(Record(*device_, 0, MakeCall(op, uses)).ok());
+    EXPECT_TRUE(Record(*device_, lane, MakeCall(op, uses)).ok());
     return result;
   }
-  absl::StatusOr<std::string> ReadAll(const StoragePtr& storage) {
-    std::string value(storage->size_bytes(), '?');
-    const absl::Status status =
-        device_->Read(0, storage.get(), WholeView(*storage.get()), value.data(),
-                      value.size());
-    if (!status.ok()) return status;
-    return value;
-  }
-
-  FakeCluster cluster_;
-  const std::unique_ptr<Session> session_;
-  const std::shared_ptr<VirtualDevice> device_;
 };
 
 TEST_F(RecoveryTest, TheSuccessorGetsWhatMattersAndNothingElse) {
@@ -132,6 +132,34 @@ TEST_F(RecoveryTest, LargeUploadsAreSentAgainAlthoughTheProgramWroteToThem) {
   EXPECT_EQ(*ReadAll(x), before);
 }
 
+TEST_F(RecoveryTest, AWorkerThatRestartsIsAskedForSmallContentsByHash) {
+  cluster_.worker(0).Set(&FakeScript::content_room, 1 << 30);
+  cluster_.worker(1).Set(&FakeScript::content_room, 1 << 30);
+  // The worker announces its room with its first answer.
+  ASSERT_TRUE(ReadAll(Uploaded("12345678")).ok());
+  const std::string bytes = Pattern(100'000);
+  const StoragePtr x = Uploaded(bytes);
+  ASSERT_TRUE(device_->Synchronize().ok());
+  ASSERT_TRUE(
+      cluster_.worker(0).seen().received.back().install().has_content());
+  cluster_.worker(0).Set(&FakeScript::transfers, FakeScript::Transfers::kHeld);
+  const uint64_t before = session_->statistics().bytes_up;
+  Lose();
+  EXPECT_EQ(ReadAll(x)->size(), bytes.size());
+  EXPECT_EQ(session_->statistics().uploads_already_held, 1);
+  EXPECT_LT(session_->statistics().bytes_up - before, bytes.size() / 10);
+  // It does not have them any more.
+  cluster_.worker(0).Set(&FakeScript::transfers, FakeScript::Transfers::kSend);
+  Lose();
+  EXPECT_EQ(*ReadAll(x), bytes);
+  // Another worker is not asked, because each question takes a round trip.
+  cluster_.coordinator().PlaceElsewhere();
+  const size_t asked = session_->statistics().uploads_already_held;
+  cluster_.worker(0).Restart(/*other_incarnation=*/true);
+  EXPECT_EQ(*ReadAll(x), bytes);
+  EXPECT_EQ(session_->statistics().uploads_already_held, asked);
+}
+
 TEST_F(RecoveryTest, AnotherValueThanTheProgramHasSeenIsNotShown) {
   const StoragePtr x = Uploaded("12345678");
   // The fake worker's values depend on the numbers of messages, which change
@@ -149,34 +177,54 @@ TEST_F(RecoveryTest, AnotherValueThanTheProgramHasSeenIsNotShown) {
 }
 
 TEST_F(RecoveryTest, ARunThatKillsTwoWorkersIsGivenUpAndTheSessionGoesOn) {
+  // The first worker is lost before it confirms the upload that precedes the
+  // run.
+  cluster_.worker().Pause();
   const StoragePtr x = Uploaded("12345678");
-  ASSERT_TRUE(device_->Synchronize().ok());
-  cluster_.worker().Set(&FakeScript::hold_runs, true);
   const StoragePtr y = Called(7, {x});
-  absl::Status killed;
-  std::atomic<bool> given_up = false;
-  std::thread reader([&] {
-    killed = ReadAll(y).status();
-    given_up = true;
-  });
-  // The client does not blame the run for the loss of a worker that has not
-  // confirmed the upload before it. How many workers are lost is therefore a
-  // matter of timing.
-  while (!given_up) {
-    if (cluster_.worker().HoldsRead()) Lose();
-    std::this_thread::yield();
-  }
-  reader.join();
+  EXPECT_EQ(LoseUntilGivenUp(y), 2);
+  const absl::Status killed = ReadAll(y).status();
   EXPECT_EQ(ErrorReason(killed), "RUN_KILLS_WORKERS") << killed;
   EXPECT_THAT(std::string(killed.message()), HasSubstr("test::op7"));
   EXPECT_EQ(*ReadAll(x), "12345678");
-  cluster_.worker().Set(&FakeScript::hold_runs, false);
   EXPECT_EQ(ErrorReason(ReadAll(Called(3, {y})).status()), "RUN_KILLS_WORKERS");
   EXPECT_TRUE(ReadAll(Called(3, {x})).ok());
   // It stays given up, whatever is lost later.
   Lose();
   EXPECT_EQ(*ReadAll(x), "12345678");
   EXPECT_EQ(ErrorReason(ReadAll(y).status()), "RUN_KILLS_WORKERS");
+}
+
+TEST_F(RecoveryTest, OfSeveralRunsOnTheirWayOnlyTheOneThatKillsIsGivenUp) {
+  cluster_.worker().Pause();
+  const StoragePtr x = Uploaded("12345678");
+  // Lanes that take turns make runs of their own.
+  const StoragePtr before = Called(1, {x}, /*lane=*/1);
+  const StoragePtr y = Called(7, {x}, /*lane=*/2);
+  const StoragePtr after = Called(2, {x}, /*lane=*/3);
+  EXPECT_EQ(LoseUntilGivenUp(y), 2);
+  EXPECT_EQ(ErrorReason(ReadAll(y).status()), "RUN_KILLS_WORKERS");
+  EXPECT_TRUE(ReadAll(before).ok());
+  EXPECT_TRUE(ReadAll(after).ok());
+}
+
+TEST_F(RecoveryTest, ADrainedWorkerIsNoReasonToBlameARun) {
+  cluster_.worker().Set(&FakeScript::held_operator, "test::op7");
+  const StoragePtr y = Called(7, {Uploaded("12345678")});
+  std::thread reader([&] {
+    const absl::Status status = ReadAll(y).status();
+    EXPECT_TRUE(status.ok()) << status;
+  });
+  for (int i = 0; i < 3; ++i) {
+    cluster_.worker().WaitForRead();
+    cluster_.coordinator().NoteRestart();
+    cluster_.worker().Restart(/*other_incarnation=*/true,
+                              MakeError(absl::StatusCode::kUnavailable,
+                                        "DRAINING", "the worker stops"));
+  }
+  cluster_.worker().Set(&FakeScript::held_operator, "");
+  cluster_.worker().Resume();
+  reader.join();
 }
 
 TEST_F(RecoveryTest, ARunIsNotBlamedForLossesBeforeAWorkerSurvivedIt) {
@@ -198,6 +246,38 @@ TEST_F(RecoveryTest, ARunIsNotBlamedForLossesBeforeAWorkerSurvivedIt) {
     cluster_.worker().Set(&FakeScript::hold_runs, true);
     Lose();
   }
+}
+
+TEST_F(RecoveryTest, AWorkerThatComputesOtherBitsIsLeftForAnother) {
+  cluster_.worker(0).Set(&FakeScript::numerics, "same");
+  cluster_.worker(1).Set(&FakeScript::numerics, "other");
+  cluster_.worker(2).Set(&FakeScript::numerics, "same");
+  cluster_.coordinator().PlaceElsewhere();
+  const StoragePtr y = Called(1, {Uploaded("12345678")});
+  ASSERT_TRUE(device_->Synchronize().ok());
+  // The other workers keep their incarnation.
+  cluster_.worker().Restart(/*other_incarnation=*/true);
+  EXPECT_TRUE(ReadAll(y).ok());
+  EXPECT_THAT(cluster_.coordinator().returned_leases(),
+              testing::ElementsAre("lease-0 unreachable",
+                                   "lease-0.away-1 unreachable"));
+  EXPECT_TRUE(cluster_.worker(1).seen().received.empty());
+  // The coordinator knows which worker is wanted.
+  std::vector<std::string> numerics;
+  for (const v1::LeaseRequest& request :
+       cluster_.coordinator().lease_requests()) {
+    numerics.push_back(request.numerics());
+  }
+  EXPECT_THAT(numerics, testing::ElementsAre("", "same", "same"));
+}
+
+TEST_F(RecoveryTest, AWorkerWithoutNumericsTakesOver) {
+  cluster_.worker().Set(&FakeScript::numerics, "known");
+  const StoragePtr y = Called(1, {Uploaded("12345678")});
+  ASSERT_TRUE(device_->Synchronize().ok());
+  cluster_.worker().Set(&FakeScript::numerics, "");
+  Lose();
+  EXPECT_TRUE(ReadAll(y).ok());
 }
 
 // Returns the metadata of one result.
@@ -274,6 +354,53 @@ TEST_F(ImpatientRecoveryTest, WithoutAnyWorkerTheErrorSaysWhatWasTried) {
   EXPECT_EQ(ErrorReason(lost), "WORKER_LOST") << lost;
   EXPECT_THAT(std::string(lost.message()), HasSubstr("attempts"));
   EXPECT_THAT(std::string(lost.message()), HasSubstr("no worker left"));
+}
+
+TEST_F(ImpatientRecoveryTest, WithOtherNumericsOnlyTheErrorNamesBoth) {
+  cluster_.worker().Set(&FakeScript::numerics, "cpu-1");
+  const StoragePtr x = Uploaded("12345678");
+  ASSERT_TRUE(ReadAll(x).ok());
+  cluster_.worker().Set(&FakeScript::numerics, "cpu-2");
+  Lose();
+  const absl::Status lost = ReadAll(x).status();
+  EXPECT_EQ(ErrorReason(lost), "WORKER_LOST") << lost;
+  EXPECT_THAT(std::string(lost.message()), HasSubstr("computes other bits"));
+  EXPECT_THAT(std::string(lost.message()), HasSubstr("cpu-1"));
+  EXPECT_THAT(std::string(lost.message()), HasSubstr("cpu-2"));
+}
+
+// Nothing moves the clock, so that a pause between two dials would not end.
+class TimelessRecoveryTest : public RecoveryTest {
+ protected:
+  static SessionOptions Timeless() {
+    static auto* const clock = new FakeClock;
+    SessionOptions options = Recovering();
+    options.clock = clock;
+    return options;
+  }
+  TimelessRecoveryTest() : RecoveryTest(Timeless()) {}
+};
+
+TEST_F(TimelessRecoveryTest, ARefusedDialIsRepeatedWithoutAPause) {
+  const StoragePtr x = Uploaded("12345678");
+  ASSERT_TRUE(ReadAll(x).ok());
+  for (const int refused : {1, 2}) {
+    cluster_.RefuseDials(refused);
+    if (refused == 2) {
+      Lose();
+    } else {
+      cluster_.worker().Break(absl::UnavailableError("the stream broke"));
+    }
+    std::string value(8, '?');
+    const auto read = *device_->StartRead(0, x.get(), WholeView(*x.get()),
+                                          value.data(), value.size());
+    for (Patience patience; !read->Ready(); patience.Yield()) {
+    }
+    EXPECT_EQ(value, "12345678");
+    EXPECT_EQ(cluster_.dials_to_refuse(), 0);
+  }
+  EXPECT_EQ(session_->statistics().resumes, 1);
+  EXPECT_EQ(session_->statistics().recoveries, 1);
 }
 
 class ForgetfulRecoveryTest : public RecoveryTest {

@@ -12,6 +12,7 @@
 #include "client_lib/session/testing/program.h"
 #include "common/base/error.h"
 #include "common/base/patience.h"
+#include "common/base/retry_after.h"
 #include "gmock/gmock.h"
 
 namespace djinn {
@@ -33,8 +34,7 @@ TEST(WorkerLossTest, MetadataThatDoesNotFitTheCallLosesTheWorker) {
   for (const v1::RunMetadata& metadata : malformed) {
     FakeCluster cluster;
     cluster.worker().Set(&FakeScript::metadata, metadata);
-    const auto session = cluster.Open();
-    const auto device = *session->Device(0);
+    const auto [session, device] = cluster.OpenDevice();
     const StoragePtr in = device->NewStorage(8), out = device->NewStorage(0);
     Call call = MakeCall(1, {{in, kReads}});
     call.AddUnknownResult(out.get());
@@ -42,6 +42,8 @@ TEST(WorkerLossTest, MetadataThatDoesNotFitTheCallLosesTheWorker) {
     EXPECT_EQ(ErrorReason(status), "WORKER_LOST");
     EXPECT_EQ(ErrorMetadataValue(status, "cause"), "PROTOCOL_VIOLATION")
         << status;
+    // Another try would end in the same way.
+    EXPECT_EQ(RetryAfter(status), std::nullopt);
   }
 }
 
@@ -57,8 +59,7 @@ TEST(WorkerLossTest, AnswersToWhatWasNotAskedLoseTheWorker) {
   malformed[7].mutable_metered()->set_sequence(2);
   for (v1::ControlResponse& response : malformed) {
     FakeCluster cluster;
-    const auto session = cluster.Open();
-    const auto device = *session->Device(0);
+    const auto [session, device] = cluster.OpenDevice();
     const StoragePtr value = device->NewStorage(8);
     ASSERT_TRUE(ReadByte(*device, 0, value).ok());
     ASSERT_TRUE(device->Synchronize().ok());
@@ -73,8 +74,7 @@ TEST(WorkerLossTest, AnswersToWhatWasNotAskedLoseTheWorker) {
 
 TEST(WorkerLossTest, NeedOfAnUnknownGraphLosesTheWorker) {
   FakeCluster cluster;
-  const auto session = cluster.Open();
-  const auto device = *session->Device(0);
+  const auto [session, device] = cluster.OpenDevice();
   const StoragePtr value = device->NewStorage(8);
   ASSERT_TRUE(ReadByte(*device, 0, value).ok());
   v1::ControlResponse response;
@@ -89,8 +89,7 @@ TEST(WorkerLossTest, NeedOfAnUnknownGraphLosesTheWorker) {
 
 TEST(WorkerLossTest, ChunkBesideTheValueLosesTheWorker) {
   FakeCluster cluster;
-  const auto session = cluster.Open();
-  const auto device = *session->Device(0);
+  const auto [session, device] = cluster.OpenDevice();
   const StoragePtr large = device->NewStorage(3 << 20);
   ASSERT_TRUE(Record(*device, 0, MakeCall(1, {{large, kWrites}})).ok());
   ASSERT_TRUE(device->Synchronize().ok());
@@ -132,8 +131,7 @@ TEST(WorkerLossTest, ADeviceThatFailedGivesItsLeaseBack) {
 TEST(WorkerLossTest, AWorkerThatCannotBeWorkedWithIsGivenBackAsSuch) {
   FakeCluster cluster;
   cluster.worker().Set(&FakeScript::wrong_id, true);
-  const auto session = cluster.Open();
-  const auto device = *session->Device(0);
+  const auto [session, device] = cluster.OpenDevice();
   EXPECT_EQ(ErrorReason(ReadByte(*device, 0, device->NewStorage(8))),
             "WRONG_WORKER");
   (void)session->Close(absl::Seconds(5));
@@ -146,8 +144,8 @@ TEST(WorkerLossTest, AWorkerThatCannotBeWorkedWithIsGivenBackAsSuch) {
 TEST(WorkerLossTest, AnswerAfterItsTimeoutIsNoViolation) {
   FakeClock clock;
   FakeCluster cluster;
-  const auto session = cluster.Open(OptionsWith(&clock, absl::Seconds(5)));
-  const auto device = *session->Device(0);
+  const auto [session, device] =
+      cluster.OpenDevice(OptionsWith(&clock, absl::Seconds(5)));
   const StoragePtr value = device->NewStorage(8);
   ASSERT_TRUE(ReadByte(*device, 0, value).ok());
   cluster.worker().Pause();
@@ -161,8 +159,7 @@ TEST(WorkerLossTest, AnswerAfterItsTimeoutIsNoViolation) {
 TEST(WorkerLossTest, FingerprintMismatchFailsTheDevice) {
   FakeCluster cluster;
   cluster.worker().Set(&FakeScript::wrong_fingerprints, true);
-  const auto session = cluster.Open();
-  const auto device = *session->Device(0);
+  const auto [session, device] = cluster.OpenDevice();
   const StoragePtr value = device->NewStorage(8);
   ASSERT_TRUE(Record(*device, 0, MakeCall(1, {{value, kWrites}})).ok());
   const absl::Status status = device->Synchronize();
@@ -180,8 +177,7 @@ TEST(WorkerLossTest, AnotherWorkerThanTheLeasesIsRefused) {
 
 TEST(WorkerLossTest, ALostWorkerWakesEveryWait) {
   FakeCluster cluster;
-  const auto session = cluster.Open();
-  const auto device = *session->Device(0);
+  const auto [session, device] = cluster.OpenDevice();
   const StoragePtr value = device->NewStorage(8),
                    large = device->NewStorage(1 << 20);
   ASSERT_TRUE(ReadByte(*device, 0, value).ok());
@@ -223,8 +219,7 @@ TEST(WorkerLossTest, ALostWorkerWakesEveryWait) {
 
 TEST(WorkerLossTest, AnEndedLeaseNamesItsReason) {
   FakeCluster cluster;
-  const auto session = cluster.Open();
-  const auto device = *session->Device(0);
+  const auto [session, device] = cluster.OpenDevice();
   const StoragePtr value = device->NewStorage(8);
   ASSERT_TRUE(ReadByte(*device, 0, value).ok());
   cluster.coordinator().EndLease("lease-7", "OTHER");
@@ -233,6 +228,7 @@ TEST(WorkerLossTest, AnEndedLeaseNamesItsReason) {
   const absl::Status status = ReadByte(*device, 0, value);
   EXPECT_EQ(ErrorReason(status), "WORKER_LOST");
   EXPECT_NE(status.message().find("WORKER_RESTARTED"), std::string::npos);
+  EXPECT_EQ(RetryAfter(status), absl::Seconds(1));
   EXPECT_FALSE(cluster.worker().WaitClosed().ok());
 }
 
@@ -246,8 +242,7 @@ void DropSession(FakeWorker* worker) {
 TEST(WorkerLossTest, WhyASessionEndsMayComeAfterItsEnd) {
   FakeClock clock;
   FakeCluster cluster;
-  const auto session = cluster.Open(OptionsWith(&clock));
-  const auto device = *session->Device(0);
+  const auto [session, device] = cluster.OpenDevice(OptionsWith(&clock));
   const StoragePtr value = device->NewStorage(8);
   ASSERT_TRUE(ReadByte(*device, 0, value).ok());
   cluster.worker().Pause();
@@ -267,8 +262,7 @@ TEST(WorkerLossTest, WhyASessionEndsMayComeAfterItsEnd) {
 TEST(WorkerLossTest, WhoIsNotToldWhySaysWhatTheWorkerSaid) {
   FakeClock clock;
   FakeCluster cluster;
-  const auto session = cluster.Open(OptionsWith(&clock));
-  const auto device = *session->Device(0);
+  const auto [session, device] = cluster.OpenDevice(OptionsWith(&clock));
   const StoragePtr value = device->NewStorage(8);
   ASSERT_TRUE(ReadByte(*device, 0, value).ok());
   DropSession(&cluster.worker());
@@ -285,8 +279,7 @@ TEST(WorkerLossTest, ARefusedLeaseIsTheDevicesFailure) {
   FakeCluster cluster;
   cluster.coordinator().RefuseLeases(MakeError(
       absl::StatusCode::kUnavailable, "NO_WORKER", "no worker has joined"));
-  const auto session = cluster.Open();
-  const auto device = *session->Device(0);
+  const auto [session, device] = cluster.OpenDevice();
   const StoragePtr value = device->NewStorage(8);
   EXPECT_EQ(ErrorReason(ReadByte(*device, 0, value)), "NO_WORKER");
   EXPECT_EQ(ErrorReason(Record(*device, 0, MakeCall(1, {{value, kWrites}}))),
@@ -297,8 +290,7 @@ TEST(WorkerLossTest, ASilentWorkerIsGivenUp) {
   FakeClock clock;
   FakeCluster cluster;
   cluster.worker().Set(&FakeScript::silent, true);
-  const auto session = cluster.Open(OptionsWith(&clock));
-  const auto device = *session->Device(0);
+  const auto [session, device] = cluster.OpenDevice(OptionsWith(&clock));
   WhileTimePasses(&clock, [&] {
     EXPECT_EQ(ErrorReason(device->Placement().status()), "WORKER_LOST");
   });
@@ -308,8 +300,7 @@ TEST(WorkerLossTest, LimitsTooLowToWorkWithAreRefused) {
   v1::SessionLimits limits = FakeWorker::DefaultLimits();
   limits.set_inline_bytes(16);
   FakeCluster cluster(limits);
-  const auto session = cluster.Open();
-  const auto device = *session->Device(0);
+  const auto [session, device] = cluster.OpenDevice();
   EXPECT_EQ(ErrorReason(device->Placement().status()), "LIMITS_TOO_LOW");
 }
 

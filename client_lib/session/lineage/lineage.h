@@ -16,7 +16,8 @@
 // The nodes count bytes, whose sum stays within a budget: beyond it payloads
 // shrink, and if that does not suffice, the oldest chains lose their messages.
 // Their nodes, and those that depend on them, are then incomplete, until their
-// storages are overwritten or freed, or read back.
+// storages are overwritten or freed, or read back. An incomplete node counts
+// nothing: there are no more of them than live storages and pending answers.
 //
 // An anchor takes the place of the node that produced a version: it has the
 // version's bytes, and no operands. What only led to that version is forgotten.
@@ -28,6 +29,8 @@
 #ifndef CLIENT_LIB_SESSION_LINEAGE_LINEAGE_H_
 #define CLIENT_LIB_SESSION_LINEAGE_LINEAGE_H_
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <list>
@@ -36,6 +39,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 
@@ -61,32 +65,51 @@ class Lineage {
     bool reads = false;
     // The storage's size before the message, or after one that creates or
     // resizes it.
-    uint64_t size_bytes = 0;
+    uint64_t size_bytes : 60 = 0;
     // Whether the storage must have its memory, although its contents do not
     // matter, because its size is not known here.
-    bool needs_memory = false;
+    bool needs_memory : 1 = false;
     // Whether the storage holds a generator's state. Add() also sets it if an
     // earlier message made the storage a generator.
-    bool generator = false;
+    bool generator : 1 = false;
 
     bool depends() const { return reads || needs_memory; }
   };
 
+  // An array of uses that takes no more memory than they do.
+  class Uses {
+   public:
+    Uses() = default;
+    explicit Uses(absl::Span<const Use> uses)
+        : uses_(uses.empty() ? nullptr : new Use[uses.size()]),
+          size_(static_cast<uint32_t>(uses.size())) {
+      std::copy(uses.begin(), uses.end(), begin());
+    }
+    Use* begin() { return uses_.get(); }
+    Use* end() { return uses_.get() + size_; }
+    const Use* begin() const { return uses_.get(); }
+    const Use* end() const { return uses_.get() + size_; }
+    const Use& operator[](size_t i) const { return uses_[i]; }
+    const Use& front() const { return uses_[0]; }
+    size_t size() const { return size_; }
+
+   private:
+    std::unique_ptr<Use[]> uses_;
+    uint32_t size_ = 0;
+  };
+
+  struct Node;
+  using Operands = absl::InlinedVector<Node*, 2>;
+
+  // There are many nodes, so the order of the fields matters.
   struct Node {
-    std::vector<Use> uses;
+    Uses uses;
     // Null if the node is incomplete.
     std::unique_ptr<Payload> payload;
     // Number of the message at the present worker; 0 before it is sent there.
     uint64_t sequence = 0;
-    bool executed = false;
-    bool awaits_answer = false;
-    bool incomplete = false;
-    // Number of workers that were lost one after the other while they executed
-    // the message.
-    int deaths = 0;
     // Not OK if the node's values must not be shown, with the reason.
     absl::Status error;
-    bool anchor = false;
     // Why the node is incomplete; empty otherwise. Lives for ever.
     const char* lack = "";
 
@@ -95,13 +118,23 @@ class Lineage {
     // The place in the order in which nodes were added. An anchor has that of
     // the node that it replaces.
     uint64_t place = 0;
-    uint64_t anchored_bytes = 0;
+    // Counted in anchored_bytes_ if the node is an anchor, and in bytes_
+    // otherwise.
+    uint64_t bytes = 0;
+    Operands operands;  // each once
+    std::list<Node>::iterator self;
     // Number of current versions that the node produced, and of kept nodes that
     // read from it.
     uint32_t references = 0;
-    uint64_t bytes = 0;
-    std::vector<Node*> operands;  // each once
-    std::list<Node>::iterator self;
+
+   public:
+    // Number of workers that were lost one after the other while they executed
+    // the message.
+    uint8_t deaths = 0;
+    bool executed : 1 = false;
+    bool awaits_answer : 1 = false;
+    bool incomplete : 1 = false;
+    bool anchor : 1 = false;
   };
 
   struct Message {
@@ -180,7 +213,7 @@ class Lineage {
   };
   // Puts anchors in the place of the values' producers.
   void Anchor(std::vector<Anchored> values);
-  // Returns the bytes of the anchors' payloads.
+  // Returns the bytes of the anchors and their payloads.
   uint64_t anchored_bytes() const { return anchored_bytes_; }
 
   // --- For a recovery ---
@@ -199,9 +232,7 @@ class Lineage {
   // Returns the current values of all live storages, ordered by storage.
   std::vector<Value> Values() const;
   // Returns the nodes whose versions the node reads.
-  static const std::vector<Node*>& OperandsOf(const Node& node) {
-    return node.operands;
-  }
+  static const Operands& OperandsOf(const Node& node) { return node.operands; }
   // Returns whether `a` was added before `b`.
   static bool Precedes(const Node& a, const Node& b) {
     return a.place < b.place;
@@ -222,8 +253,11 @@ class Lineage {
   size_t size() const { return nodes_.size(); }
   void Clear();
 
-  // Bytes that a node counts besides its payload and its uses.
-  static constexpr uint64_t kNodeBytes = sizeof(Node) + 64;
+  // Bytes that a node counts besides its payload and its uses: also its links
+  // in the list, and what the allocations of node, uses and payload cost.
+  static constexpr uint64_t kNodeBytes = sizeof(Node) + 5 * sizeof(void*);
+  // Bytes that an anchor counts besides its payload.
+  static constexpr uint64_t kAnchorBytes = kNodeBytes + sizeof(Use);
 
  private:
   static bool IsPinned(const Node& node) {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "client_lib/session/testing/program.h"
-#include "common/base/mutex.h"
+#include "common/trace/testing/collected_spans.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -25,45 +25,12 @@ constexpr char kParent[] =
 
 constexpr absl::Duration Ms(int64_t ms) { return absl::Milliseconds(ms); }
 
-class Spans final : public SpanSink {
- public:
-  bool Takes(const TraceContext& /*context*/) const override { return true; }
-  void Add(Span span) override {
-    MutexLock lock(&mu_);
-    spans_.push_back(std::move(span));
-  }
-  std::vector<Span> Take() {
-    MutexLock lock(&mu_);
-    return std::exchange(spans_, {});
-  }
-
- private:
-  Mutex mu_;
-  std::vector<Span> spans_ ABSL_GUARDED_BY(mu_);
-};
-
-absl::Duration Took(const Span& span) {
-  return absl::Nanoseconds(span.end_time_unix_nano() -
-                           span.start_time_unix_nano());
-}
-
-std::vector<std::string> NamesOf(const std::vector<Span>& spans) {
-  std::vector<std::string> names;
-  for (const Span& span : spans) names.push_back(span.name());
-  return names;
-}
-
-class RequestTracerTest : public testing::Test {
+class RequestTracerTest : public DeviceTest {
  protected:
-  RequestTracerTest() {
-    session_ = cluster_.Open(OptionsWith(&clock_));
-    device_ = *session_->Device(0);
-    value_ = device_->NewStorage(4);
-  }
+  RequestTracerTest() : DeviceTest(OptionsWith(nullptr), FakeTime()) {}
   ~RequestTracerTest() override {
     RequestTracer::Global().Configure({});
     RequestTracer::EndRequest();
-    ExpectNoViolations(cluster_.worker());
   }
 
   void Configure(double ratio, bool nodes = false) {
@@ -97,12 +64,9 @@ class RequestTracerTest : public testing::Test {
     return contexts;
   }
 
-  const std::shared_ptr<Spans> spans_ = std::make_shared<Spans>();
-  FakeClock clock_;
-  FakeCluster cluster_;
-  std::unique_ptr<Session> session_;
-  std::shared_ptr<VirtualDevice> device_;
-  StoragePtr value_;
+  const std::shared_ptr<CollectedSpans> spans_ =
+      std::make_shared<CollectedSpans>();
+  const StoragePtr value_ = device_->NewStorage(4);
 };
 
 TEST_F(RequestTracerTest, TheChildrenAddUpToTheRequest) {

@@ -39,20 +39,22 @@ inline std::string Pattern(size_t size) {
   return bytes;
 }
 
-inline void ExpectNoViolations(const FakeWorker& worker) {
-  for (const std::string& violation : worker.seen().violations) {
-    ADD_FAILURE() << violation;
-  }
-}
-
 // A session on a fake cluster, and its first virtual device.
 class DeviceTest : public testing::Test {
  protected:
+  struct FakeTime {};
   explicit DeviceTest(v1::SessionLimits limits = FakeWorker::DefaultLimits())
-      : cluster_(std::move(limits)) {}
-  ~DeviceTest() override {
-    ExpectNoViolations(cluster_.worker(0));
-    ExpectNoViolations(cluster_.worker(1));
+      : cluster_(std::move(limits)), session_(cluster_.Open()) {}
+  explicit DeviceTest(SessionOptions options)
+      : session_(cluster_.Open(std::move(options))) {}
+  // The session's time is clock_'s.
+  DeviceTest(SessionOptions options, FakeTime)
+      : session_(cluster_.Open(At(&clock_, std::move(options)))) {}
+
+  // The worker's process ends, and another one takes its place.
+  void Lose() {
+    cluster_.coordinator().NoteRestart();
+    cluster_.worker().Restart(/*other_incarnation=*/true);
   }
 
   // Returns a storage with these bytes, uploaded in lane 3.
@@ -70,9 +72,16 @@ class DeviceTest : public testing::Test {
     return value;
   }
 
+  FakeClock clock_;
   FakeCluster cluster_;
-  std::unique_ptr<Session> session_ = cluster_.Open();
+  std::unique_ptr<Session> session_;
   std::shared_ptr<VirtualDevice> device_ = *session_->Device(0);
+
+ private:
+  static SessionOptions At(FakeClock* clock, SessionOptions options) {
+    options.clock = clock;
+    return options;
+  }
 };
 
 // Runs `work`, which blocks, while the fake clock advances about a hundred

@@ -37,9 +37,6 @@ class SharedRowsFixture : public ::testing::Test {
   ~SharedRowsFixture() override {
     SetFastExecution(false);
     session_ = nullptr;
-    for (int worker = 0; worker < 2; ++worker) {
-      ExpectNoViolations(cluster_.worker(worker));
-    }
   }
 
   StoragePtr Uploaded(uint64_t bytes) {

@@ -154,8 +154,7 @@ TEST_F(PendingReadTest, TheEndOfTheSessionIsAnAnswer) {
 TEST(PendingReadBulkTest, ThreadThatWaitsForBulkDoesNotLead) {
   FakeCluster cluster;
   cluster.SendTogether();
-  const auto session = cluster.Open();
-  const auto device = *session->Device(0);
+  const auto [session, device] = cluster.OpenDevice();
   const std::string bytes = Pattern(3 << 20);
   const StoragePtr storage = device->NewStorage(bytes.size());
   ASSERT_TRUE(device->Upload(0, storage.get(), {bytes, nullptr}).ok());
@@ -176,8 +175,8 @@ TEST(PendingReadBulkTest, ThreadThatWaitsForBulkDoesNotLead) {
 TEST(PendingReadTimeTest, NoAnswerAtAllIsAnError) {
   FakeClock clock;
   FakeCluster cluster;
-  const auto session = cluster.Open(OptionsWith(&clock, absl::Seconds(30)));
-  const auto device = *session->Device(0);
+  const auto [session, device] =
+      cluster.OpenDevice(OptionsWith(&clock, absl::Seconds(30)));
   const StoragePtr storage = device->NewStorage(8);
   ASSERT_TRUE(device->Upload(0, storage.get(), {"12345678", nullptr}).ok());
   ASSERT_TRUE(device->Synchronize().ok());

@@ -1,108 +1,24 @@
-// Tests the effect of quotas on leases: breaches, borrowing, reclaiming, rates.
+// Tests the effect of quotas on leases: breaches, borrowing, reclaiming.
 #include "common/base/proto_duration.h"
 #include "coordinator/admin/explain.h"
 #include "coordinator/admin/operations.h"
 #include "coordinator/admin/views.h"
 #include "coordinator/cluster/cluster.h"
 #include "coordinator/cluster/placement/demand_meter.h"
-#include "coordinator/cluster/placement/migration.h"
 #include "coordinator/cluster/requests.h"
 #include "coordinator/cluster/sessions.h"
 #include "coordinator/cluster/tenants.h"
 #include "coordinator/cluster/workers.h"
 #include "coordinator/persistence/persistence.h"
-#include "coordinator/testing/cluster_fixture.h"
+#include "coordinator/testing/quota_fixture.h"
 #include "gmock/gmock.h"
-#include "scheduler/quota/rate_budget.h"
 
 namespace djinn::coordinator {
 namespace {
 
-using scheduler::RateBudget;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
-
-constexpr int64_t kGiB = int64_t{1} << 30;
-
-// A lease of either tenant takes 1 GiB.
-class ClusterQuotaTest : public ClusterTest {
- protected:
-  // Sets the memory quotas of red and blue, which lend to each other.
-  void Lend(int64_t red, int64_t blue) {
-    config_.tenants[0].quotas[0].nominal = red * kGiB;
-    config_.tenants[1].quotas[0].nominal = blue * kGiB;
-    for (Tenant& tenant : config_.tenants) tenant.cohort = "lab";
-    tenants::Set(*cluster_, config_.tenants);
-  }
-  // Asks for a lease. Returns the response after the worker has applied its
-  // desired state.
-  std::optional<v1::SessionResponse> Ask(const StreamId& session) {
-    EXPECT_TRUE(
-        requests::Request(*cluster_, session, TestLeaseRequest(0)).ok());
-    Execute(worker_, &w0_);
-    return Next(session);
-  }
-  StreamId Leased(const std::string& tenant) {
-    const StreamId session = Open(tenant);
-    EXPECT_TRUE(Ask(session)->has_granted());
-    return session;
-  }
-  void SetRedMemory(int64_t nominal) {
-    config_.tenants[0].quotas[0].nominal = nominal;
-    tenants::Set(*cluster_, config_.tenants);
-  }
-  // Lets another worker join, and asks the session to migrate there.
-  StreamId MoveTo(v1::WorkerState* other, const StreamId& session) {
-    const StreamId there = Join(*other);
-    v1::MigrateSessionRequest migrate;
-    migrate.set_session_id(session.owner);
-    EXPECT_TRUE(operations::MigrateSession(*cluster_, migrate).ok());
-    Execute(there, other);
-    return there;
-  }
-  void NoteMoved(const StreamId& session, const v1::MigrationRequest& request) {
-    v1::MigrationOutcome done;
-    done.set_from_lease_id(request.from_lease_id());
-    done.set_to_lease_id(request.to().lease().lease_id());
-    EXPECT_TRUE(migration::NoteOutcome(*cluster_, session, done).ok());
-  }
-  // Returns the credits that the worker's only lease was granted.
-  v1::LeaseCredits Credits() const {
-    return UncheckedClaims(w0_.sessions(0).lease()).credits();
-  }
-  absl::Duration DeviceTime() const {
-    return FromProtoDuration(Credits().device_time());
-  }
-  // Reports what the lease used in total; it has no credit left.
-  void ReportUse(absl::Duration device_time) {
-    v1::HeldSession* const held = w0_.mutable_sessions(0);
-    *held->mutable_lease_use()->mutable_device_time() =
-        ToProtoDuration(device_time);
-    held->set_out_of_credit(true);
-    EXPECT_EQ(workers::Report(*cluster_, worker_, w0_), absl::OkStatus());
-  }
-  // Lets the time pass, interval by interval.
-  void Pass(double seconds) {
-    for (int i = 0; i < 10 * seconds; ++i) {
-      clock_.Advance(RateBudget::kInterval);
-      coordinator::Tick(*cluster_);
-      Execute(worker_, &w0_);
-    }
-  }
-  // Uses at once all that each interval grants.
-  void UseAll(int intervals) {
-    for (int i = 0; i < intervals; ++i) {
-      ReportUse(DeviceTime());
-      Pass(0.1);
-    }
-  }
-  v1::ResourceQuota MemoryOf(const std::string& tenant) {
-    return views::GetTenant(*cluster_, tenant)->quotas(0);
-  }
-
-  StreamId worker_ = Join(w0_);
-};
 
 TEST_F(ClusterQuotaTest, ABreachIsRefusedAndSaysByHowMuch) {
   SetRedMemory(3 * kGiB / 2);
@@ -258,11 +174,7 @@ TEST_F(ClusterQuotaTest, WhereASessionGoesNothingIsReclaimed) {
   const StreamId there = MoveTo(&w1, first);
   EXPECT_TRUE(Next(first)->has_migrate());
 
-  const StreamId blue = Open("blue");
-  EXPECT_TRUE(requests::Request(*cluster_, blue, TestLeaseRequest(0)).ok());
-  Execute(worker_, &w0_);
-  Execute(there, &w1);
-  EXPECT_TRUE(Next(blue)->has_granted());
+  LeaseBeside("blue", there, &w1);
   EXPECT_EQ(Next(first), std::nullopt);
   EXPECT_EQ(Next(second)->ended().reason(), "QUOTA_RECLAIMED");
 }
@@ -276,11 +188,7 @@ TEST_F(ClusterQuotaTest, TheWayOfWhoYieldsEndsWithIt) {
   const StreamId there = MoveTo(&w1, second);
   const v1::MigrationRequest request = Next(second)->migrate();
 
-  const StreamId blue = Open("blue");
-  EXPECT_TRUE(requests::Request(*cluster_, blue, TestLeaseRequest(0)).ok());
-  Execute(worker_, &w0_);
-  Execute(there, &w1);
-  EXPECT_TRUE(Next(blue)->has_granted());
+  LeaseBeside("blue", there, &w1);
   const v1::LeaseEnded ended = Next(second)->ended();
   EXPECT_EQ(ended.lease_id(), request.to().lease().lease_id());
   EXPECT_EQ(ended.reason(), "QUOTA_RECLAIMED");
@@ -326,10 +234,7 @@ class RestoredQuotaTest : public ClusterQuotaTest {
     there_ = Join(w1_);
   }
   std::optional<v1::SessionResponse> AskThere(const StreamId& session) {
-    EXPECT_TRUE(
-        requests::Request(*cluster_, session, TestLeaseRequest(0)).ok());
-    Execute(there_, &w1_);
-    return Next(session);
+    return AskAt(there_, &w1_, session);
   }
 
   v1::WorkerState w1_ = TestWorker("w1");
@@ -452,156 +357,6 @@ TEST_F(ClusterQuotaTest, WhatAWorkerReportsCounts) {
   w0_.set_applied_revision(0);
   worker_ = Join(w0_);
   EXPECT_EQ(MemoryOf("red").used(), kGiB);
-}
-
-TEST_F(ClusterQuotaTest, DeviceTimeIsGrantedAsFastAsTheQuotaAllows) {
-  Tenant& red = config_.tenants[0];
-  red.device_rate = {.nominal = 0.5};
-  red.credits.device_time_rated = true;
-  tenants::Set(*cluster_, config_.tenants);
-  Leased("red");
-  EXPECT_EQ(DeviceTime(), absl::Milliseconds(500));
-  UseAll(600);
-  absl::Duration before = DeviceTime();
-  UseAll(600);
-  EXPECT_NEAR(absl::ToDoubleSeconds(DeviceTime() - before), 30, 1);
-  EXPECT_NEAR(views::GetTenant(*cluster_, "red")->quotas(0).used(), 0.5, 0.05);
-  // A step that took longer than the credit is owed.
-  *w0_.mutable_sessions(0)->mutable_lease_use()->mutable_device_time() =
-      ToProtoDuration(DeviceTime() + absl::Seconds(10));
-  EXPECT_TRUE(workers::Report(*cluster_, worker_, w0_).ok());
-  before = DeviceTime();
-  Pass(19);
-  EXPECT_LE(DeviceTime(), before + absl::Seconds(10));
-  // Without the quota, nothing limits the lease.
-  red.device_rate.reset();
-  red.credits.device_time_rated = false;
-  tenants::Set(*cluster_, config_.tenants);
-  Execute(worker_, &w0_);
-  EXPECT_FALSE(UncheckedClaims(w0_.sessions(0).lease()).has_credits());
-}
-
-TEST_F(ClusterQuotaTest, BytesAreGrantedAsFastAsTheQuotaAllows) {
-  Tenant& red = config_.tenants[0];
-  red.byte_rate = {.nominal = 1e6};
-  red.credits.bytes_rated = true;
-  tenants::Set(*cluster_, config_.tenants);
-  Leased("red");
-  EXPECT_EQ(Credits().bytes(), 1000000u);
-  EXPECT_FALSE(Credits().has_device_time());
-  // An upload continues to its end, and is paid for before other transfers.
-  w0_.mutable_sessions(0)->mutable_lease_use()->set_bytes(60'000'000);
-  w0_.mutable_sessions(0)->set_out_of_credit(true);
-  EXPECT_TRUE(workers::Report(*cluster_, worker_, w0_).ok());
-  EXPECT_EQ(
-      explain::ExplainTenant(*cluster_, "red")->held(0).gate().unblocked_by(),
-      "time: its quota of bytes_per_second grants more");
-  EXPECT_EQ(views::GetLease(*cluster_, LeaseId(w0_))->credits().bytes(),
-            60'000'000u);
-  Pass(45);
-  EXPECT_EQ(Credits().bytes(), 60'000'000u);
-  Pass(10);
-  EXPECT_GT(Credits().bytes(), 60'000'000u);
-  // The session uses at once all that it gets.
-  const auto use = [&] {
-    const uint64_t before = Credits().bytes();
-    for (int i = 0; i < 600; ++i) {
-      w0_.mutable_sessions(0)->mutable_lease_use()->set_bytes(
-          Credits().bytes());
-      EXPECT_TRUE(workers::Report(*cluster_, worker_, w0_).ok());
-      Pass(0.1);
-    }
-    return static_cast<double>(Credits().bytes() - before);
-  };
-  use();  // also uses what it had left
-  EXPECT_NEAR(use(), 60e6, 2e6);
-  const v1::ResourceQuota quota = views::GetTenant(*cluster_, "red")->quotas(0);
-  EXPECT_EQ(quota.resource(), "bytes_per_second");
-  EXPECT_NEAR(quota.used(), 1e6, 1e5);
-}
-
-// Restarts a coordinator repeatedly, whose tenant may use half a device.
-class RestartedRateTest : public ClusterQuotaTest {
- protected:
-  RestartedRateTest() {
-    config_.tenants[0].device_rate = {.nominal = 0.5};
-    config_.tenants[0].credits.device_time_rated = true;
-    tenants::Set(*cluster_, config_.tenants);
-    Leased("red");
-  }
-  void Use(absl::Duration used) {
-    ReportUse(used);
-    Pass(absl::ZeroDuration());
-  }
-  void Pass(absl::Duration time) {
-    for (absl::Duration passed; passed <= time;
-         passed += RateBudget::kInterval) {
-      if (time > absl::ZeroDuration()) clock_.Advance(RateBudget::kInterval);
-      coordinator::Tick(*cluster_);
-      Execute(worker_, &w0_);
-    }
-  }
-  void RestartFrom(const std::map<std::string, std::string>& saved) {
-    Restart();
-    ASSERT_EQ(persistence::Restore(*cluster_, saved), absl::OkStatus());
-    w0_.set_applied_revision(0);
-    worker_ = Join(w0_);
-    Pass(absl::ZeroDuration());
-  }
-};
-
-TEST_F(RestartedRateTest, ItsBurstsAreNotGrantedAgain) {
-  const auto saved = persistence::Save(*cluster_);
-  const absl::Duration before = DeviceTime();
-  for (int i = 0; i < 20; ++i) {
-    RestartFrom(i % 2 == 0 ? saved : persistence::Save(*cluster_));
-    Use(DeviceTime());
-  }
-  EXPECT_EQ(DeviceTime(), before);
-  Pass(absl::Seconds(1));
-  EXPECT_GT(DeviceTime(), before);
-}
-
-TEST_F(RestartedRateTest, WhatIsOwedIsOwedAfterwards) {
-  // The use is 10 s beyond the grant. With 4.5 s of its burst left, 5.5 s are
-  // owed.
-  Use(DeviceTime() + absl::Seconds(10));
-  const absl::Duration before = DeviceTime();
-  RestartFrom(persistence::Save(*cluster_));
-  Pass(absl::Seconds(10));
-  EXPECT_EQ(DeviceTime(), before);
-  Pass(absl::Seconds(3));
-  EXPECT_GT(DeviceTime(), before);
-}
-
-TEST_F(RestartedRateTest, WhatWasUsedMeanwhileIsOwed) {
-  const auto saved = persistence::Save(*cluster_);
-  const absl::Duration used = DeviceTime() + absl::Seconds(10);
-  *w0_.mutable_sessions(0)->mutable_lease_use()->mutable_device_time() =
-      ToProtoDuration(used);
-  w0_.mutable_sessions(0)->set_out_of_credit(true);
-  RestartFrom(saved);
-  Pass(absl::Seconds(19));
-  EXPECT_LE(DeviceTime(), used);
-  Pass(absl::Seconds(3));
-  EXPECT_GT(DeviceTime(), used);
-}
-
-TEST_F(ClusterQuotaTest, WhoLacksDeviceTimeBorrowsNoBytes) {
-  for (Tenant& tenant : config_.tenants) {
-    tenant.cohort = "lab";
-    tenant.device_rate = {.nominal = 0.5};
-    tenant.byte_rate = {.nominal = 1e6};
-    tenant.credits.device_time_rated = tenant.credits.bytes_rated = true;
-  }
-  tenants::Set(*cluster_, config_.tenants);
-  Leased("red");
-  UseAll(50);
-  const v1::TenantInfo red = *views::GetTenant(*cluster_, "red");
-  ASSERT_THAT(red.quotas(), SizeIs(2));
-  EXPECT_EQ(red.quotas(0).resource(), "device_seconds_per_second");
-  EXPECT_NEAR(red.quotas(0).borrowed(), 0.5, 0.01);
-  EXPECT_EQ(red.quotas(1).borrowed(), 0);
 }
 
 }  // namespace

@@ -42,8 +42,7 @@ class Calls {
   at::Tensor Call(const std::string& name, const std::string& overload,
                   torch::jit::Stack arguments) {
     const c10::InferenceMode inference;
-    const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(
-        name.c_str(), overload.c_str());
+    const c10::OperatorHandle op = FindOperator(name, overload);
     arguments = WithDefaults(op, std::move(arguments));
     torch::jit::Stack stack = arguments;
     op.callBoxed(&stack);

@@ -9,30 +9,12 @@
 #include "ATen/ATen.h"
 #include "c10/core/InferenceMode.h"
 #include "common/torch/packed_operators.h"
+#include "gpu_worker/device/cpu/fake_spare_memory.h"
 #include "gpu_worker/device/torch/torch_buffer.h"
 #include "gtest/gtest.h"
 
 namespace djinn::worker {
 namespace {
-
-class FakeSpareMemory final : public SpareMemory {
- public:
-  std::shared_ptr<void> Reserve(const std::string& tenant,
-                                uint64_t bytes) override {
-    tenants.push_back(tenant);
-    if (*used_ + bytes > limit) return nullptr;
-    *used_ += bytes;
-    return std::shared_ptr<void>(
-        used_.get(), [used = used_, bytes](void*) { *used -= bytes; });
-  }
-  uint64_t used() const { return *used_; }
-
-  uint64_t limit = uint64_t{1} << 30;
-  std::vector<std::string> tenants;
-
- private:
-  const std::shared_ptr<uint64_t> used_ = std::make_shared<uint64_t>(0);
-};
 
 constexpr int64_t kIn = 8, kOut = 4;
 // Bytes of a weight's parts: its numbers, a scale and a zero point.

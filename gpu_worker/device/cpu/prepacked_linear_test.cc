@@ -14,6 +14,7 @@
 #include "ATen/ops/randn.h"
 #include "c10/core/InferenceMode.h"
 #include "gpu_worker/device/cpu/cpu_device.h"
+#include "gpu_worker/device/cpu/fake_spare_memory.h"
 #include "gpu_worker/device/cpu/program_tester.h"
 #include "gtest/gtest.h"
 
@@ -25,25 +26,6 @@ constexpr uint64_t kBytes = kIn * kOut * sizeof(float);
 static_assert(kIn * kOut == PrepackedLinear::kLeastElements);
 // Slots are in the order of linear's arguments.
 constexpr size_t kWeightSlot = 1;
-
-class FakeSpareMemory final : public SpareMemory {
- public:
-  std::shared_ptr<void> Reserve(const std::string& tenant,
-                                uint64_t bytes) override {
-    tenants.push_back(tenant);
-    if (*used_ + bytes > limit) return nullptr;
-    *used_ += bytes;
-    return std::shared_ptr<void>(
-        used_.get(), [used = used_, bytes](void*) { *used -= bytes; });
-  }
-  uint64_t used() const { return *used_; }
-
-  uint64_t limit = uint64_t{1} << 30;
-  std::vector<std::string> tenants;
-
- private:
-  const std::shared_ptr<uint64_t> used_ = std::make_shared<uint64_t>(0);
-};
 
 struct Program {
   EncodedCall call;
@@ -58,8 +40,7 @@ class PrepackedLinearTest : public testing::Test {
   Program Compile(const std::string& name, const std::string& overload,
                   torch::jit::Stack arguments) {
     const c10::InferenceMode inference;
-    const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(
-        name.c_str(), overload.c_str());
+    const c10::OperatorHandle op = FindOperator(name, overload);
     arguments = WithDefaults(op, std::move(arguments));
     torch::jit::Stack stack = arguments;
     for (c10::IValue& value : stack) {

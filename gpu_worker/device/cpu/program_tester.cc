@@ -23,11 +23,6 @@ namespace {
 
 using torch::jit::Stack;
 
-c10::OperatorHandle Find(const std::string& name, const std::string& overload) {
-  return c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(),
-                                                        overload.c_str());
-}
-
 std::string StateBytes(const at::Generator& generator) {
   const at::Tensor state = generator.get_state();
   return std::string(static_cast<const char*>(state.const_data_ptr()),
@@ -306,6 +301,12 @@ std::vector<c10::Storage> OperandStorages(const Stack& arguments) {
 
 }  // namespace
 
+c10::OperatorHandle FindOperator(const std::string& name,
+                                 const std::string& overload) {
+  return c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(),
+                                                        overload.c_str());
+}
+
 torch::jit::Stack WithDefaults(const c10::OperatorHandle& op,
                                torch::jit::Stack arguments) {
   for (size_t i = arguments.size(); i < op.schema().arguments().size(); ++i) {
@@ -334,7 +335,7 @@ ProgramTester::ProgramTester(CpuDeviceOptions options) {
 EncodedCall ProgramTester::Encode(const std::string& name,
                                   const std::string& overload, Stack arguments,
                                   const std::vector<at::Tensor>& results) {
-  const c10::OperatorHandle op = Find(name, overload);
+  const c10::OperatorHandle op = FindOperator(name, overload);
   return Encoder(device(), op)
       .Encode(WithDefaults(op, std::move(arguments)), results);
 }
@@ -354,7 +355,7 @@ CallOutcome ProgramTester::ExpectLikeEager(const std::string& name,
                                            const std::string& overload,
                                            Stack arguments) {
   SCOPED_TRACE(name + "." + overload);
-  const c10::OperatorHandle op = Find(name, overload);
+  const c10::OperatorHandle op = FindOperator(name, overload);
   arguments = WithDefaults(op, std::move(arguments));
   EncodedCall call = Encode(name, overload, arguments, {});
   // Makes the call directly, on copies.
@@ -412,11 +413,19 @@ CallOutcome ProgramTester::ExpectLikeEager(const std::string& name,
   return outcome;
 }
 
+void ProgramTester::ExpectGood(const std::string& op,
+                               const torch::jit::Stack& arguments,
+                               const std::string& overload) {
+  const CallOutcome outcome =
+      ExpectLikeEager("aten::" + op, overload, arguments);
+  EXPECT_TRUE(outcome.status.ok()) << op << ": " << outcome.status;
+}
+
 absl::Status ProgramTester::ExpectFailsLikeEager(const std::string& name,
                                                  const std::string& overload,
                                                  Stack arguments) {
   SCOPED_TRACE(name + "." + overload);
-  const c10::OperatorHandle op = Find(name, overload);
+  const c10::OperatorHandle op = FindOperator(name, overload);
   arguments = WithDefaults(op, std::move(arguments));
   EncodedCall call =
       Encode(name, overload, arguments, std::vector<at::Tensor>(1));

@@ -69,6 +69,9 @@ class ProgramTester {
   CallOutcome ExpectLikeEager(const std::string& name,
                               const std::string& overload,
                               torch::jit::Stack arguments);
+  // Does the same for an operator of PyTorch, and expects success.
+  void ExpectGood(const std::string& op, const torch::jit::Stack& arguments,
+                  const std::string& overload = "");
 
   // Makes the call directly and through the library. Expects both to fail with
   // PyTorch's text, and all buffers that the call does not write to stay
@@ -84,6 +87,9 @@ class ProgramTester {
  private:
   std::unique_ptr<Device> device_;
 };
+
+c10::OperatorHandle FindOperator(const std::string& name,
+                                 const std::string& overload);
 
 // Returns the operator's arguments with defaults for those that are missing.
 torch::jit::Stack WithDefaults(const c10::OperatorHandle& op,

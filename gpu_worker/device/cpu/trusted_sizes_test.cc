@@ -11,7 +11,6 @@
 #include "ATen/TensorOperators.h"
 #include "ATen/core/List.h"
 #include "ATen/core/Tensor.h"
-#include "ATen/core/dispatch/Dispatcher.h"
 #include "ATen/ops/_pack_padded_sequence.h"
 #include "ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h"
 #include "ATen/ops/_weight_norm_interface.h"
@@ -51,9 +50,7 @@ class TrustedSizesTest : public testing::Test {
  protected:
   void ExpectGood(const std::string& op, const Stack& arguments,
                   const std::string& overload = "") {
-    const CallOutcome outcome =
-        tester_.ExpectLikeEager("aten::" + op, overload, arguments);
-    EXPECT_TRUE(outcome.status.ok()) << op << ": " << outcome.status;
+    tester_.ExpectGood(op, arguments, overload);
   }
 
   // Expects that the call with `value` at `place` is refused, with `text` in
@@ -62,10 +59,9 @@ class TrustedSizesTest : public testing::Test {
                  IValue value, const std::string& text,
                  const std::string& overload = "") {
     arguments[place] = std::move(value);
-    const auto handle = c10::Dispatcher::singleton().findSchemaOrThrow(
-        ("aten::" + op).c_str(), overload.c_str());
-    const std::vector<at::Tensor> results(handle.schema().returns().size(),
-                                          at::zeros({1}));
+    const std::vector<at::Tensor> results(
+        FindOperator("aten::" + op, overload).schema().returns().size(),
+        at::zeros({1}));
     const EncodedCall call =
         tester_.Encode("aten::" + op, overload, arguments, results);
     const absl::Status status = tester_.library()->Compile(call.graph).status();
@@ -81,12 +77,10 @@ class TrustedSizesTest : public testing::Test {
   void ExpectFixed(const std::string& op, const Stack& arguments, size_t place,
                    const std::string& overload = "") {
     const at::Tensor good = arguments[place].toTensor();
-    const std::string name =
-        c10::Dispatcher::singleton()
-            .findSchemaOrThrow(("aten::" + op).c_str(), overload.c_str())
-            .schema()
-            .arguments()[place]
-            .name();
+    const std::string name = FindOperator("aten::" + op, overload)
+                                 .schema()
+                                 .arguments()[place]
+                                 .name();
     ASSERT_GT(good.size(0), 1) << op << " " << name;
     Ints longer = good.sizes().vec();
     ++longer[0];

@@ -2,14 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
-#include <iterator>
 #include <utility>
 #include <variant>
 
 #include "absl/container/flat_hash_set.h"
-#include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
 #include "c10/core/InferenceMode.h"
 #include "common/base/error.h"
 #include "common/base/status_macros.h"
@@ -20,53 +16,6 @@ namespace djinn::worker {
 namespace {
 
 constexpr absl::string_view kFailed = "GRAPH_FAILED";
-
-// Operators that are known to read values on the host. Recording also fails for
-// operators that do so and are not listed here.
-constexpr absl::string_view kWaiting[] = {
-    "aten::nonzero",      "aten::nonzero_numpy",
-    "aten::argwhere",     "aten::masked_select",
-    "aten::unique_dim",   "aten::unique_consecutive",
-    "aten::_unique",      "aten::_unique2",
-    "aten::item",         "aten::_local_scalar_dense",
-    "aten::is_nonzero",   "aten::equal",
-    "aten::allclose",     "aten::repeat_interleave",
-    "aten::bincount",     "aten::multinomial",
-    "aten::ctc_loss",     "aten::_ctc_loss",
-    "aten::histc",        "aten::tensor_split",
-    "aten::combinations", "aten::isin"};
-
-// Operators that pass a scalar tensor of the host to their kernels by value.
-// Others may copy the scalar to the device, and a replay would copy from where
-// the scalar lay during the recording.
-constexpr absl::string_view kTakeNumbers[] = {
-    "add", "sub",     "subtract",    "rsub",         "mul",       "multiply",
-    "div", "divide",  "true_divide", "floor_divide", "remainder", "fmod",
-    "pow", "maximum", "minimum",     "eq",           "ne",        "lt",
-    "le",  "gt",      "ge",          "masked_fill"};
-
-bool TakesNumbers(absl::string_view name) {
-  absl::ConsumePrefix(&name, "aten::");
-  absl::ConsumeSuffix(&name, "_");
-  return std::find(std::begin(kTakeNumbers), std::end(kTakeNumbers), name) !=
-         std::end(kTakeNumbers);
-}
-
-bool HasNumberOfTheHost(const TorchCall& call) {
-  const auto is_one = [](const TensorSource& source) {
-    return std::holds_alternative<srg::ScalarTensor>(source);
-  };
-  return std::any_of(
-      call.call.places.begin(), call.call.places.end(),
-      [&](const Place& place) {
-        if (const auto* source = std::get_if<TensorSource>(&place.source)) {
-          return is_one(*source);
-        }
-        const auto* list = std::get_if<TensorListSource>(&place.source);
-        return list != nullptr &&
-               std::any_of(list->entries.begin(), list->entries.end(), is_one);
-      });
-}
 
 bool SameBits(const std::vector<double>& a, const std::vector<double>& b) {
   return a.size() == b.size() &&
@@ -105,66 +54,7 @@ std::optional<uint32_t> SlotOf(const srg::Result& result) {
   return view->slot;
 }
 
-// Returns whether the node indexes by a mask, whose elements the host must
-// count.
-bool IndexesByMask(const srg::Node& node, absl::string_view name) {
-  if (!absl::StrContains(name, "index")) return false;
-  for (const srg::Argument& argument : node.arguments) {
-    if (!std::holds_alternative<std::vector<srg::TensorListEntry>>(argument)) {
-      continue;
-    }
-    bool masked = false;
-    ForEachView(argument, [&](const srg::TensorView& view) {
-      masked = masked || view.data_type == srg::DataType::kBool ||
-               view.data_type == srg::DataType::kUint8;
-    });
-    if (masked) return true;
-  }
-  return false;
-}
-
 }  // namespace
-
-absl::string_view WhyNeverRecorded(const srg::Graph& srg_graph,
-                                   absl::Span<const TorchCall> calls) {
-  for (size_t i = 0; i < calls.size(); ++i) {
-    const TorchCall& call = calls[i];
-    const srg::Node& node = srg_graph.nodes[i];
-    if (!call.call.unusable.ok()) return "unusable";
-    if (call.implicit_generator_slot.has_value() &&
-        !call.draws_unless_zero.has_value()) {
-      return "random";
-    }
-    for (const Place& place : call.call.places) {
-      if (std::holds_alternative<srg::GeneratorSlot>(place.source)) {
-        return "random";
-      }
-    }
-    const std::string& name = call.op.schema().name();
-    if (!absl::StartsWith(name, "aten::")) return "custom";
-    if (HasNumberOfTheHost(call) && !TakesNumbers(name)) return "host";
-    if (std::find(std::begin(kWaiting), std::end(kWaiting), name) !=
-            std::end(kWaiting) ||
-        IndexesByMask(node, name)) {
-      return "waits";
-    }
-    for (const srg::Result& result : node.results) {
-      if (std::holds_alternative<srg::UnknownResult>(result)) return "waits";
-    }
-  }
-  return "";
-}
-
-std::vector<uint32_t> HolesThatDraw(absl::Span<const TorchCall> calls) {
-  std::vector<uint32_t> holes;
-  for (const TorchCall& call : calls) {
-    if (call.implicit_generator_slot.has_value() &&
-        call.draws_unless_zero.has_value()) {
-      holes.push_back(*call.draws_unless_zero);
-    }
-  }
-  return holes;
-}
 
 RunGraph::RunGraph(Environment environment, srg::Graph srg_graph,
                    size_t flag_count, std::vector<uint32_t> draws,

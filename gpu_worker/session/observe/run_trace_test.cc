@@ -8,6 +8,7 @@
 #include "common/base/clock.h"
 #include "common/base/proto_duration.h"
 #include "common/srg/validate.h"
+#include "common/trace/testing/collected_spans.h"
 #include "gmock/gmock.h"
 #include "gpu_worker/device/fake/fake_device.h"
 #include "gpu_worker/device/fake/fake_graph.h"
@@ -35,20 +36,10 @@ class Spans final : public SpanSink {
     ADD_FAILURE() << "no span " << name;
     return *none;
   }
-  std::vector<std::string> Names() const {
-    std::vector<std::string> names;
-    names.reserve(spans.size());
-    for (const Span& span : spans) names.push_back(span.name());
-    return names;
-  }
+  std::vector<std::string> Names() const { return NamesOf(spans); }
 
   std::vector<Span> spans;
 };
-
-absl::Duration Took(const Span& span) {
-  return absl::Nanoseconds(span.end_time_unix_nano() -
-                           span.start_time_unix_nano());
-}
 
 std::string Attribute(const Span& span, const std::string& key) {
   for (const auto& attribute : span.attributes()) {

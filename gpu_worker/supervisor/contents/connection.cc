@@ -83,8 +83,7 @@ void ContentService::Connection::Run() {
     const bool receives = MayReceive();
     pollfd watched[] = {{receives ? socket_.get() : -1, POLLIN, 0},
                         {alarm_->event.get(), POLLIN, 0}};
-    const int patience = looks_.empty() ? -1 : kTickMilliseconds;
-    poll(watched, 2, receives ? patience : kPauseMilliseconds);
+    poll(watched, 2, receives ? PatienceMilliseconds() : kPauseMilliseconds);
     if (watched[1].revents != 0) ClearEvent(alarm_->event.get());
     if (watched[0].revents != 0) served = Receive();
     if (served.ok()) served = GoOn();
@@ -93,6 +92,20 @@ void ContentService::Connection::Run() {
   // The end of the socket is the executor's own.
   if (served.ok() || absl::IsOutOfRange(served)) return;
   service_.options_.refuse(executor_, served);
+}
+
+int ContentService::Connection::PatienceMilliseconds() const {
+  if (looks_.empty()) return -1;
+  const absl::Duration now = service_.clock_->Monotonic();
+  absl::Duration least = absl::Milliseconds(kTickMilliseconds);
+  for (const auto& [id, look] : looks_) {
+    if (look.challenge != nullptr && look.challenge->settled()) {
+      least = std::min(least, look.earliest - now);
+    }
+  }
+  // Rounds up, so that the time has come when the wait ends.
+  return 1 + static_cast<int>(absl::ToInt64Milliseconds(
+                 std::max(least, absl::ZeroDuration())));
 }
 
 bool ContentService::Connection::MayReceive() {
@@ -132,6 +145,7 @@ absl::Status ContentService::Connection::Handle(
       // An answer may be on its way.
       if (look == looks_.end()) return absl::OkStatus();
       look->second.given_up = true;
+      look->second.earliest = absl::ZeroDuration();
       if (look->second.load != nullptr) look->second.load->GiveUp();
       if (look->second.challenge != nullptr) look->second.challenge->Expire();
       return absl::OkStatus();
@@ -244,19 +258,15 @@ absl::Status ContentService::Connection::Find(
 bool ContentService::Connection::AskForProof(Look* look) {
   ContentCache& cache = service_.cache_;
   if (!look->name.provable() || !cache.Shares(look->tenant)) return false;
-  look->proof_nanoseconds = std::make_shared<std::atomic<int64_t>>(0);
+  const uint64_t size = look->name.size_bytes();
   look->challenge = service_.proofs_.Issue(
-      look->tenant, look->name.size_bytes(),
-      cache.FindShared(look->tenant, HashOf(look->name),
-                       look->name.size_bytes()),
-      [alarm = alarm_] { alarm->Raise(); },
-      [spent = look->proof_nanoseconds](absl::Duration time) {
-        *spent += absl::ToInt64Nanoseconds(time);
-      });
-  look->deadline = service_.clock_->Monotonic() +
-                   service_.options_.answer_timeout +
-                   absl::Seconds(static_cast<double>(look->name.size_bytes()) /
-                                 kBytesPerSecond);
+      look->tenant, size,
+      cache.FindShared(look->tenant, HashOf(look->name), size),
+      [alarm = alarm_] { alarm->Raise(); }, [](absl::Duration) {});
+  const absl::Duration now = service_.clock_->Monotonic();
+  look->earliest = now + ContentProofs::TimeOf(size);
+  look->deadline = now + service_.options_.answer_timeout +
+                   absl::Seconds(static_cast<double>(size) / kBytesPerSecond);
   return look->challenge != nullptr;
 }
 
@@ -315,12 +325,16 @@ bool ContentService::Connection::Settle(uint64_t id, Look* look,
                            absl::ZeroDuration());
     }
   } else {
-    if (!look->challenge->settled()) return false;
-    // Its candidates are idle again.
+    // Neither the time of the answer nor what it charges depends on whether
+    // there is a content.
+    if (!look->challenge->settled() ||
+        service_.clock_->Monotonic() < look->earliest) {
+      return false;
+    }
+    // Its candidate is idle again.
     trims_ = true;
     found = look->challenge->Take();
-    *answer.mutable_proof_time() =
-        ToProtoDuration(absl::Nanoseconds(look->proof_nanoseconds->load()));
+    *answer.mutable_proof_time() = ToProtoDuration(ContentProofs::TimeOf(size));
     if (found != nullptr) {
       service_.proofs_.CountProven();
       cache.Adopt(look->tenant, HashOf(look->name), found);

@@ -46,8 +46,9 @@ class ContentService::Connection {
     std::shared_ptr<Buffer> buffer;  // for the load
     std::shared_ptr<ContentLoad> load;
     std::shared_ptr<ContentChallenge> challenge;
-    std::shared_ptr<std::atomic<int64_t>> proof_nanoseconds;
-    // For the answer to the challenge.
+    // When the outcome of the challenge is told at the earliest, and when it is
+    // at the latest.
+    absl::Duration earliest;
     absl::Duration deadline;
     bool given_up = false;
   };
@@ -91,6 +92,8 @@ class ContentService::Connection {
   absl::Status EndArrival();
   // Answers looks that are settled or overdue, and a content that was written.
   absl::Status GoOn();
+  // Returns for how many milliseconds to wait for an event; -1: for ever.
+  int PatienceMilliseconds() const;
   // Answers the look, and forgets it. Returns false when it is not settled.
   bool Settle(uint64_t id, Look* look, absl::Status* answered);
   // Lends the buffer as the answer; answers that there is none if it is null or

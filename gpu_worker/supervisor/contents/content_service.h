@@ -9,8 +9,8 @@
 // tenant's own contents and, as in a worker without executors, those that
 // another tenant has, if both share contents and its client proves that it has
 // the bytes (../../store/content_proofs.h). Whether the bytes are here shows in
-// no other answer, except that a proof takes slightly longer or shorter
-// (docs/design/isolation.md).
+// no other answer; what a proof costs, and when it is answered at the earliest,
+// depends on the size alone.
 //
 // Memory has two bounds. An executor may have been lent, be looking for and be
 // sending Options::executor_bytes together, which are the memory that it was

@@ -17,6 +17,7 @@
 
 #include "common/base/mutex.h"
 #include "common/base/patience.h"
+#include "common/base/proto_duration.h"
 #include "common/hash/content_proof.h"
 #include "djinn/v1/supervision.pb.h"
 #include "gpu_worker/supervisor/contents/content_service.h"
@@ -196,10 +197,15 @@ class ContentServiceTest : public testing::Test {
     v1::ContentAnswer answer = who.Next();
     if (!answer.has_prove()) return answer.has_lent();
     who.Prove(id, ProveContent(answer.prove(), known));
+    // What comes of another look is known before the proof's time has passed.
+    const uint64_t other = who.Find(announced.substr(1));
+    EXPECT_EQ(who.Next().id(), other);
+    clock_.Advance(ContentProofs::TimeOf(announced.size()));
     answer = who.Next();
     EXPECT_EQ(answer.id(), id);
     // The work for the proof is the tenant's, whatever comes of it.
-    EXPECT_TRUE(answer.has_proof_time());
+    EXPECT_EQ(FromProtoDuration(answer.proof_time()),
+              ContentProofs::TimeOf(announced.size()));
     return answer.has_lent();
   }
   size_t Described() {

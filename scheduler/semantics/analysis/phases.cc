@@ -5,6 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "scheduler/semantics/analysis/towers.h"
+#include "scheduler/semantics/analysis/vision_decoding.h"
 #include "scheduler/semantics/patterns/products.h"
 #include "scheduler/semantics/patterns/walk.h"
 
@@ -278,105 +279,12 @@ class Finder {
     }
   }
 
-  // Marks the nodes from the first enlarged image on, and the nodes that lead
-  // to it.
   void MarkDecoding() {
-    std::vector<bool> decodes(frame_.node_count(), false);
+    const std::vector<bool> decodes =
+        FindVisionDecoding(frame_, regions_, towers_);
     for (int i = 0; i < frame_.node_count(); ++i) {
-      if (!Enlarges(i)) continue;
-      decodes[i] = true;
-      const auto leads = [&](int node) {
-        const std::vector<int> consumers = frame_.Consumers(node);
-        return LeadsToDecoding(node) &&
-               std::all_of(consumers.begin(), consumers.end(),
-                           [&](int consumer) { return decodes[consumer]; });
-      };
-      // Each node is looked at only after one of its consumers was marked.
-      std::vector<int> open = {i};
-      while (!open.empty()) {
-        const int node = open.back();
-        open.pop_back();
-        for (const int before : frame_.Producers(node)) {
-          if (decodes[before] || !leads(before)) continue;
-          decodes[before] = true;
-          open.push_back(before);
-        }
-      }
-    }
-    for (int i = 0; i < frame_.node_count(); ++i) {
-      for (const int producer : frame_.Producers(i)) {
-        decodes[i] = decodes[i] || (decodes[producer] && towers_[i] >= 0);
-      }
-    }
-    for (int i = 0; i < frame_.node_count(); ++i) {
-      if (!decodes[i] && MixesChannels(i)) {
-        const std::vector<int> consumers = frame_.Consumers(i);
-        decodes[i] = !consumers.empty() &&
-                     std::all_of(consumers.begin(), consumers.end(),
-                                 [&](int reader) { return decodes[reader]; });
-      }
       if (decodes[i]) Set(i, {Phase::kVisionDecoding, Modality::kVision});
     }
-  }
-
-  bool Enlarges(int node) const {
-    if (regions_.pattern(node) == "embedding") return false;
-    const auto in = frame_.Sizes(node, 0), out = frame_.OutputSizes(node);
-    if (in.size() != 4 || out.size() != 4 || out[3] < in[3]) return false;
-    if (frame_.op_class(node) == OpClass::kResampling) {
-      return !frame_.IsBound(node, 0);
-    }
-    return frame_.op_class(node) == OpClass::kConvolution && out[3] > in[3];
-  }
-
-  // Returns whether the node convolves each position by itself. An encoder's
-  // stage passes such a value to a decoder, beside the image that the decoder
-  // enlarged.
-  bool MixesChannels(int node) const {
-    if (frame_.op_class(node) != OpClass::kConvolution) return false;
-    const auto weight = frame_.Sizes(node, 1);
-    return weight.size() == 4 && weight[2] == 1 && weight[3] == 1 &&
-           frame_.Sizes(node, 0).size() == 4 &&
-           frame_.OutputSizes(node).size() == 4 &&
-           frame_.Sizes(node, 0)[3] == frame_.OutputSizes(node)[3];
-  }
-
-  bool LeadsToDecoding(int node) const {
-    if (regions_.pattern(node) == "attention" ||
-        regions_.pattern(node) == "embedding") {
-      return false;
-    }
-    switch (frame_.op_class(node)) {
-      case OpClass::kPointwise:
-      case OpClass::kLayout:
-      case OpClass::kActivation:
-      case OpClass::kMatmul:
-        return true;
-      case OpClass::kNormalization:
-        return frame_.op(node) != "layer_norm";
-      case OpClass::kConvolution: {
-        const auto in = frame_.Sizes(node, 0), out = frame_.OutputSizes(node);
-        return in.size() == 4 && out.size() == 4 && in[3] == out[3] &&
-               (in[1] <= out[1] || IsOfTokens(node));
-      }
-      default:
-        return false;
-    }
-  }
-
-  // Returns whether a convolution reads rows of tokens that were rearranged as
-  // an image, possibly through other convolutions.
-  bool IsOfTokens(int node) const {
-    for (int made = frame_.Producer(node, 0), steps = 0; made >= 0 && steps < 4;
-         made = frame_.Producer(made, 0), ++steps) {
-      if (frame_.op_class(made) == OpClass::kConvolution) continue;
-      if (frame_.op_class(made) != OpClass::kLayout) return false;
-      // The elements of a token are adjacent in memory.
-      const srg::TensorView& rows = *frame_.operands(made)[0].view;
-      return rows.sizes.size() == 4 && rows.sizes[1] > 1 &&
-             rows.strides[1] == 1;
-    }
-    return false;
   }
 
   bool IsFused(int node) const {

@@ -41,6 +41,14 @@ class Builder {
     node.results.push_back(View(LastSlot(), std::move(sizes), type));
     return std::get<srg::TensorView>(node.results[0]);
   }
+  srg::TensorView Convolve(const srg::TensorView& x, Shape weight,
+                           int64_t stride, Shape out) {
+    return Call(
+        "conv2d",
+        {x, Bound(weight), std::monostate(),
+         std::vector<int64_t>{stride, stride}, std::vector<int64_t>{0, 0}},
+        std::move(out));
+  }
   // Adds a call that returns one new tensor whose sizes the run decides.
   void CallUnknown(const std::string& op,
                    std::vector<srg::Argument> arguments) {

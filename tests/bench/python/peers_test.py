@@ -24,7 +24,3 @@ class TableTest(unittest.TestCase):
             "| absent | not installed: no wheel | |",
             "",
             "quick: serves whole models"])
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -37,7 +37,3 @@ class ReportTest(unittest.TestCase):
 
     def test_what_was_not_measured_has_no_figures(self):
         self.assertIn("not measured", table([Row("b", "not measured", error="died")]))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -50,6 +50,19 @@ def _training_step(device):
     return step
 
 
+def _encode(device):
+    """Encodes a batch of 2 x 32 by 4 layers of width 256, and reads it."""
+    layer = nn.TransformerEncoderLayer(256, 4, 512, batch_first=True)
+    model = nn.TransformerEncoder(layer, 4, enable_nested_tensor=False).eval().to(device)
+    inputs = torch.randn(2, 32, 256)
+
+    @torch.no_grad()
+    def step():
+        return model(inputs.to(device)).mean(1).cpu()
+
+    return step
+
+
 def _decode(device):
     """Decodes a token behind 64 others by 6 layers of width 384, and reads it."""
     width, length, layers, words = 384, 64, 6, 1000
@@ -80,6 +93,7 @@ PROGRAMS = {
     "product of 64 x 64, read": _request,
     "training step 256-512-10, batch 32, loss read": _training_step,
     "decode, 6 layers of 384, 64 tokens, token read": _decode,
+    "encoder, 4 layers of 256, batch of 2 x 32 uploaded, read": _encode,
 }
 
 @dataclass

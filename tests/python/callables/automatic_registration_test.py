@@ -397,6 +397,6 @@ class AutomaticRegistrationTest(RemoteCase):
         """
         self.assertEqual(run_program(source).stdout.strip(), "torch.nn.modules.module")
         on = run_program(source, DJINN_AUTOMATIC_REGISTRATION="1")
-        self.assertEqual(on.stdout.strip(), "djinn._automatic")
+        self.assertEqual(on.stdout.strip(), "djinn._dynamo.automatic")
         wrong = run_program(source, check=False, DJINN_AUTOMATIC_REGISTRATION="yes")
         self.assertIn("DJINN_AUTOMATIC_REGISTRATION is 'yes'", wrong.stderr)

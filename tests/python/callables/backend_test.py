@@ -7,8 +7,9 @@ import warnings
 import torch
 
 import djinn
-from djinn._traced import TracedCalls
-from tests.python.remote_case import RemoteCase, in_threads, run_program
+from djinn._dynamo.traced import TracedCalls
+from tests.python.callables.registered_case import RegisteredCase
+from tests.python.remote_case import in_threads, run_program
 
 SCALE = 2.0
 _plain_custom_calls = []
@@ -64,13 +65,10 @@ class _Counted(TracedCalls):
         return self.call(first, rest, kwargs)
 
 
-class BackendTest(RemoteCase):
+class BackendTest(RegisteredCase):
     def setUp(self):
-        torch.manual_seed(3)
+        super().setUp()
         torch._dynamo.reset()
-
-    def on(self, *sizes):
-        return torch.randn(*sizes).to(self.device)
 
     def check(self, compiled, function, make, times=4, replays=2):
         """Calls both with equal arguments, and compares results and written arguments."""

@@ -11,7 +11,7 @@ import transformers
 from transformers.cache_utils import DynamicLayer
 
 import djinn
-from tests.python.remote_case import RemoteCase
+from tests.python.callables.registered_case import RegisteredCase
 
 VOCABULARY = 60
 LENGTH = 24
@@ -44,7 +44,7 @@ class Caches:
         return zip(self.local.layers, self.remote.layers)
 
 
-class CachesAsArgumentsTest(RemoteCase):
+class CachesAsArgumentsTest(RegisteredCase):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
@@ -546,13 +546,6 @@ class CachesAsArgumentsTest(RemoteCase):
 
     # Refusals ------------------------------------------------------------------------
 
-    def refusal_of(self, function, *args):
-        compiled = djinn.compile(function)
-        for _ in range(3):
-            compiled(*args)
-        self.assertEqual(compiled.statistics()["replays"], 0)
-        return compiled.statistics()["refusal"]
-
     def test_what_is_refused(self):
         def function(cache, x, *rest):
             return x + cache.layers[0].keys.sum()
@@ -561,16 +554,16 @@ class CachesAsArgumentsTest(RemoteCase):
             pass
 
         x = torch.randn(3).to(self.device)
-        self.assertIn("a Mine", self.refusal_of(lambda cache, x: (cache, x + 1)[1], Mine(), x))
+        self.assertIn("a Mine", self.refusal(lambda cache, x: (cache, x + 1)[1], Mine(), x))
         cache = self.filled().remote
-        self.assertIn("part of a cache", self.refusal_of(function, cache, x, cache.layers))
+        self.assertIn("part of a cache", self.refusal(function, cache, x, cache.layers))
         cache.layers[0].update = lambda *args: None
-        self.assertIn("holds a function", self.refusal_of(function, cache, x))
+        self.assertIn("holds a function", self.refusal(function, cache, x))
         cache = self.filled().remote
         cache.layers[0].keys = cache.layers[0].keys.cpu()
         self.assertIn(
-            "a tensor of this process", self.refusal_of(lambda cache, x: x + 1, cache, x)
+            "a tensor of this process", self.refusal(lambda cache, x: x + 1, cache, x)
         )
         cache = self.filled().remote
         cache.layers[0].keys.hook = print
-        self.assertIn("attributes", self.refusal_of(function, cache, x))
+        self.assertIn("attributes", self.refusal(function, cache, x))

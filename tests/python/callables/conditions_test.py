@@ -1,11 +1,11 @@
 """Registered callables that read values of their arguments, such as masks."""
 
-
 import torch
 import transformers
 
 import djinn
-from tests.python.remote_case import RemoteCase, in_threads
+from tests.python.callables.registered_case import RegisteredCase
+from tests.python.remote_case import in_threads
 
 
 def masked(x, mask):
@@ -14,10 +14,7 @@ def masked(x, mask):
     return x * mask
 
 
-class ConditionsTest(RemoteCase):
-    def setUp(self):
-        torch.manual_seed(3)
-
+class ConditionsTest(RegisteredCase):
     def check(self, compiled, function, *args, times=1):
         """As the function itself, here."""
         for _ in range(times):

@@ -3,11 +3,12 @@
 import copy
 import math
 import unittest
+import warnings
 
 import torch
 
 import djinn
-from djinn._numbers import Program, Tape, _bits_of
+from djinn._registered.numbers import Program, Tape, _bits_of
 from tests.python.remote_case import RemoteCase
 
 
@@ -247,22 +248,152 @@ class NumbersTest(RemoteCase):
         self.check_alike(by_group, change)
         self.check_alike(by_state)
 
-    def test_a_scheduler_in_the_function_keeps_plain_floats(self):
-        def make(device):
+    def check_schedule(self, make_optimizer, make_scheduler, more=lambda *parts: None, count=24):
+        """Compares steps that step their scheduler. Returns the number of replays."""
+        def parts(device):
             model = _model().to(device)
-            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-            scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 3)
+            optimizer = make_optimizer(model.parameters())
+            scheduler = make_scheduler(optimizer)
             take = _step(model, optimizer)
 
             def step(x):
                 loss = take(x)
                 scheduler.step()
+                more(x, model, optimizer, scheduler)
                 return loss
 
-            return step, scheduler
+            return model, optimizer, scheduler, step
 
-        scheduler = self.check_alike(make)
-        self.assertEqual([type(one) for one in scheduler.get_last_lr()], [float])
+        found = parts("cpu"), parts(self.device)
+        (here, optimizer, scheduler, step), (there, remote_optimizer, remote_scheduler, other) = found
+        other = djinn.compile(other)
+        for number in range(count):
+            x = torch.randn(5, 6, generator=torch.Generator().manual_seed(number))
+            self.assert_same(other(x.to(self.device)), step(x))
+            for one, another in zip(there.parameters(), here.parameters()):
+                self.assert_same(one.detach(), another.detach())
+            for group, another in zip(remote_optimizer.param_groups, optimizer.param_groups):
+                for key in ("lr", "betas", "momentum"):
+                    self.assertEqual(group.get(key), another.get(key))
+            self.assertEqual(remote_scheduler.get_last_lr(), scheduler.get_last_lr())
+            self.assertEqual({type(one) for one in remote_scheduler.get_last_lr()}, {float})
+            self.assertEqual(remote_scheduler.state_dict().keys(), scheduler.state_dict().keys())
+            self.assertEqual(
+                getattr(remote_scheduler, "last_epoch", 0), getattr(scheduler, "last_epoch", 0)
+            )
+            self.assertNotIn("step", vars(remote_scheduler))
+        return other.statistics()["replays"]
+
+    def test_a_scheduler_that_the_function_steps(self):
+        schedules = torch.optim.lr_scheduler
+        adam = lambda params: torch.optim.AdamW(params, lr=0.01)
+        sgd = lambda params: torch.optim.SGD(params, lr=0.1, momentum=0.9)
+        makers = {
+            "cosine": lambda one: schedules.CosineAnnealingLR(one, 30),
+            "lambda": lambda one: schedules.LambdaLR(one, lambda n: min(1, n / 9)),
+            "restarts": lambda one: schedules.CosineAnnealingWarmRestarts(one, 4),
+            "one cycle": lambda one: schedules.OneCycleLR(one, 0.1, total_steps=40),
+            "in turn": lambda one: schedules.SequentialLR(
+                one, [schedules.LinearLR(one, 0.1, 1.0, 5), schedules.ExponentialLR(one, 0.9)], [5]
+            ),
+            "together": lambda one: schedules.ChainedScheduler(
+                [schedules.ConstantLR(one, 0.5, 4), schedules.ExponentialLR(one, 0.9)]
+            ),
+        }
+        for name, make in makers.items():
+            for optimizer in (adam, sgd):
+                with self.subTest(name, optimizer=optimizer(_model().parameters())):
+                    self.assertGreaterEqual(self.check_schedule(optimizer, make), 10)
+
+    def test_betas_that_a_schedule_changes(self):
+        made = {}
+
+        def advance(optimizer, number):
+            made[id(optimizer)].step()
+
+        pair = self.pair(lambda params: torch.optim.AdamW(params, lr=0.01))
+        for _, optimizer, _ in pair:
+            made[id(optimizer)] = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=40)
+        self.assertGreaterEqual(self.check(pair, 24, advance), 12)
+
+    def test_what_happens_after_the_scheduler_sees_its_floats(self):
+        """A second step in the call has the new learning rate, which no replay may miss."""
+
+        def again(x, model, optimizer, scheduler):
+            optimizer.step()
+
+        def look(x, model, optimizer, scheduler):
+            if scheduler.last_epoch % 4 == 0:
+                optimizer.zero_grad()
+                with torch.no_grad():
+                    model[0].weight.mul_(0.5)
+
+        def decay(x, model, optimizer, scheduler):
+            with torch.no_grad():
+                model[0].weight.mul_(1 - optimizer.param_groups[0]["lr"])
+
+        steps = lambda one: torch.optim.lr_scheduler.StepLR(one, 5)
+        for more in (again, look, decay):
+            for foreach in (False, True):
+                with self.subTest(more.__name__, foreach=foreach):
+                    self.check_schedule(
+                        lambda params: torch.optim.SGD(params, lr=0.1, foreach=foreach), steps, more
+                    )
+
+    def test_numbers_of_unknown_origin_are_warned_of(self):
+        again = lambda x, model, optimizer, scheduler: optimizer.step()
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            replays = self.check_schedule(
+                lambda params: torch.optim.SGD(params, lr=0.1),
+                lambda one: torch.optim.lr_scheduler.ExponentialLR(one, 0.9), again, count=100,
+            )
+        self.assertEqual(replays, 0)
+        texts = [str(one.message) for one in caught]
+        self.assertEqual(len([one for one in texts if "its optimizer's numbers differ" in one]), 1, texts)
+
+    def test_two_optimizers_with_schedulers(self):
+        def make(device):
+            models = [_model().to(device) for _ in range(2)]
+            optimizers = [torch.optim.AdamW(model.parameters(), lr=0.01) for model in models]
+            schedulers = [torch.optim.lr_scheduler.ExponentialLR(one, 0.9) for one in optimizers]
+            steps = [_step(*parts) for parts in zip(models, optimizers)]
+
+            def step(x):
+                losses = []
+                for take, scheduler in zip(steps, schedulers):
+                    losses.append(take(x))
+                    scheduler.step()
+                return torch.stack(losses)
+
+            return step, schedulers
+
+        self.check_alike(make, count=20)
+
+    def test_a_scheduler_that_the_program_replaces_or_steps_itself(self):
+        def make(device):
+            model = _model().to(device)
+            optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+            held = [torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)]
+            take = _step(model, optimizer)
+
+            def step(x):
+                loss = take(x)
+                held[0].step()
+                return loss
+
+            return step, (optimizer, held)
+
+        def change(parts, number):
+            optimizer, held = parts
+            if number == 7:
+                held[0].step()
+            if number == 12:
+                held[0] = torch.optim.lr_scheduler.StepLR(optimizer, 2)
+            if number == 18:
+                held[0].load_state_dict({**held[0].state_dict(), "gamma": 0.5})
+
+        self.check_alike(make, change, count=24)
 
     def test_a_failed_call_leaves_plain_floats(self):
         model = _model().to(self.device)
@@ -363,7 +494,3 @@ class TapeTest(unittest.TestCase):
             1 / tape.leaf(0)
         program = self.learned(lambda rate: [1 / rate], (1.0,), (2.0,))
         self.assertIsNone(program.calculate((0.0,)))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,4 +1,4 @@
-"""What tests of registered callables share."""
+"""Calls registered callables, and checks whether calls are replayed."""
 
 import torch
 
@@ -14,7 +14,7 @@ class RegisteredCase(RemoteCase):
         return torch.randn(*sizes).to(self.device)
 
     def warm(self, compiled, *args, times=4):
-        """Calls it often enough, with tensors that are not always the same ones."""
+        """Calls it often enough to be replayed, with other tensors each time."""
         for _ in range(times):
             compiled(*[arg.detach().clone() for arg in args])
         return compiled(*args)
@@ -32,6 +32,7 @@ class RegisteredCase(RemoteCase):
         return result
 
     def refusal(self, function, *args):
+        """Returns why calls of the function are not replayed."""
         compiled = djinn.compile(function)
         for _ in range(3):
             compiled(*args)

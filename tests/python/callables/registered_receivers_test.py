@@ -7,7 +7,7 @@ import time
 import torch
 
 import djinn
-from djinn import _environment
+from djinn._registered import environment
 from tests.python.callables.registered_case import RegisteredCase
 
 
@@ -254,14 +254,14 @@ class RegisteredReceiversTest(RegisteredCase):
 
     def test_who_is_refused_again_and_again_is_not_looked_at_every_time(self):
         looks = []
-        look = _environment.Environment.__init__
+        look = environment.Environment.__init__
 
         def count(environment, *args):
             looks.append(environment)
             look(environment, *args)
 
-        _environment.Environment.__init__ = count
-        self.addCleanup(setattr, _environment.Environment, "__init__", look)
+        environment.Environment.__init__ = count
+        self.addCleanup(setattr, environment.Environment, "__init__", look)
         log = []
         grows = [True]
 

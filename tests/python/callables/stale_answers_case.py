@@ -1,19 +1,16 @@
-"""What tests share that change something a registered callable refers to."""
+"""Checks that registered callables notice a change of something that they refer to."""
 
 import unittest.mock
 
 import torch
 
 import djinn
-from tests.python.remote_case import RemoteCase
+from tests.python.callables.registered_case import RegisteredCase
 
 
-class StaleAnswersCase(RemoteCase):
-    def setUp(self):
-        torch.manual_seed(3)
-
+class StaleAnswersCase(RegisteredCase):
     def warm(self, function, *args):
-        """Registered and executed again; `function` takes a tensor first."""
+        """Registers `function`, whose first argument is a tensor, and has calls replayed."""
         compiled = djinn.compile(function)
         for _ in range(4):
             compiled(torch.randn(4).to(self.device), *args)
@@ -21,7 +18,7 @@ class StaleAnswersCase(RemoteCase):
         return compiled
 
     def check(self, function, change, *args):
-        """After `change` it is executed as a call of the function itself would be."""
+        """Checks that calls after `change` return what the function itself does."""
         compiled = self.warm(function, *args)
         x = torch.randn(4)
         before = function(x, *args)
@@ -32,11 +29,7 @@ class StaleAnswersCase(RemoteCase):
             torch.testing.assert_close(compiled(x.to(self.device), *args).cpu(), expected)
 
     def check_refused(self, function, why, *args):
-        compiled = djinn.compile(function)
-        for _ in range(4):
-            compiled(torch.randn(4).to(self.device), *args)
-        self.assertEqual(compiled.statistics()["replays"], 0)
-        self.assertIn(why, compiled.statistics()["refusal"])
+        self.assertIn(why, self.refusal(function, self.on(4), *args))
 
     def patch(self, owner, name, thing):
         patched = unittest.mock.patch.object(owner, name, thing, create=True)

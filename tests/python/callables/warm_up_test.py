@@ -4,20 +4,14 @@ import torch
 import torch.nn.functional as F
 
 import djinn
-from tests.python.remote_case import RemoteCase
+from tests.python.callables.registered_case import RegisteredCase
 
 
 def masked(x, mask):
     return x + 1 if mask.all() else x - 1
 
 
-class WarmUpTest(RemoteCase):
-    def setUp(self):
-        torch.manual_seed(3)
-
-    def on(self, *sizes):
-        return torch.randn(*sizes).to(self.device)
-
+class WarmUpTest(RegisteredCase):
     def trainer(self, device):
         torch.manual_seed(1)
         net = torch.nn.Linear(5, 3).to(device)

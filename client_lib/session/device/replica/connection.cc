@@ -34,9 +34,20 @@ constexpr absl::Duration kEndTimeout = absl::Seconds(5);
 // Time by which the coordinator may report the reason for a session's end later
 // than the worker.
 constexpr absl::Duration kReasonTimeout = absl::Seconds(2);
-// Number of refused connections after which a worker that a device can recover
-// from is lost.
+// Number of connections, one right after the other, whose refusal means that a
+// worker is lost that the device can recover from.
 constexpr int kMostRefusals = 2;
+
+// Returns the numerics that a worker must have to take over from a lost one, or
+// an empty string if any will do. A device that leaves its local worker goes on
+// with the values that it has, as if it migrated.
+std::string NeededNumerics(const ConnectionState& c)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(c.mu) {
+  if (!c.recovery.due || ErrorReason(c.recovery.cause) == kFallbackEnded) {
+    return "";
+  }
+  return c.facts.numerics;
+}
 
 }  // namespace
 
@@ -77,6 +88,7 @@ absl::Status RequestLease(State& r, absl::Duration timeout) {
     if (c.recovery.due && c.recovery.trace.valid()) {
       *request.mutable_trace() = ToProto(c.recovery.trace);
     }
+    request.set_numerics(NeededNumerics(c));
   }
   absl::StatusOr<v1::LeaseGranted> granted =
       r.context->link->RequestLease(request, timeout);
@@ -198,8 +210,9 @@ absl::Status Reach(State& r, const Deadline& end, bool fresh,
     }
     refusals = IsRefused(status) ? refusals + 1 : 0;
     // A process that is gone does not come back as the same incarnation.
-    if (refusals == kMostRefusals && !fresh && c.lineage != nullptr) {
-      return status;
+    if (refusals > 0 && !fresh && c.lineage != nullptr) {
+      if (refusals == kMostRefusals) return status;
+      continue;
     }
     if (!Pause(r, end, &pauses)) return absl::OkStatus();
     if (end.passed()) return status;
@@ -347,6 +360,17 @@ absl::Status MayTakeOver(const State& r, const v1::WorkerHello& hello)
     return MakeError(absl::StatusCode::kUnavailable, "OTHER_GENERATORS",
                      absl::StrCat("worker ", hello.worker_id(),
                                   " draws other random numbers"));
+  }
+  const std::string needed = NeededNumerics(c);
+  if (!needed.empty() && !hello.numerics().empty() &&
+      hello.numerics() != needed) {
+    return MakeError(
+        absl::StatusCode::kUnavailable, "OTHER_NUMERICS",
+        absl::StrCat("worker ", hello.worker_id(), " computes other bits (",
+                     hello.numerics(), ") than worker ", c.facts.worker_id,
+                     " did (", needed,
+                     "): its processor, threads or libraries differ"),
+        {{"worker", hello.worker_id()}});
   }
   return absl::OkStatus();
 }

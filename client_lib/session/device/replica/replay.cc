@@ -21,6 +21,7 @@
 #include "client_lib/session/device/replica/replica_state.h"
 #include "common/base/error.h"
 #include "common/base/status_macros.h"
+#include "common/hash/hash.h"
 
 namespace djinn::replica {
 namespace {
@@ -38,7 +39,9 @@ class Replayer {
         lineage_(*r.connection.lineage),
         recovery_(r.connection.recovery),
         inline_bytes_(r.connection.limits.inline_bytes()),
-        max_graphs_(r.connection.limits.max_graphs()) {}
+        max_graphs_(r.connection.limits.max_graphs()),
+        had_session_(r.connection.recovery.former_workers.contains(
+            r.connection.lease.worker_id())) {}
 
   absl::StatusOr<Replay> Encode() {
     for (Node& node : lineage_.nodes()) {
@@ -76,9 +79,9 @@ class Replayer {
     const KeptMessage& kept = *KeptOf(*node);
     EncodedMessage& message = Add(kept.lane, std::move(request));
     message.ends_work = kept.ends_work && !node->executed;
-    message.sites = kept.sites;
+    message.sites = kept.extras().sites;
     if (!node->executed || node->awaits_answer) {
-      message.registration = kept.registration;
+      message.registration = kept.extras().registration;
     }
     lineage_.Resent(node, message.request->ordered().sequence());
   }
@@ -118,7 +121,7 @@ class Replayer {
     } else {
       DJINN_RETURN_IF_ERROR(EncodeOther(node, kept));
     }
-    for (const KeptMessage::Seen& seen : kept.seen) {
+    for (const KeptMessage::Seen& seen : kept.extras().seen) {
       if (!node->error.ok()) break;
       EncodeCheck(node, seen);
     }
@@ -195,11 +198,11 @@ class Replayer {
       // The program has the metadata, and nobody waits for it.
       auto wait = std::make_shared<MetadataWait>();
       if (const auto* const before = std::get_if<std::shared_ptr<MetadataWait>>(
-              &KeptOf(*node)->registration)) {
+              &KeptOf(*node)->extras().registration)) {
         wait->expected = (*before)->expected;
       }
       replay_.messages.back().registration = std::move(wait);
-      if (KeptOf(*node)->metadata.has_value()) {
+      if (KeptOf(*node)->extras().metadata.has_value()) {
         Lineage::Hold(node);
         recovery_.metadata_checks[node->sequence] = node;
       }
@@ -260,11 +263,15 @@ class Replayer {
       std::string bytes = std::move(*install->mutable_content());
       install->set_inline_value(std::move(bytes));
     }
+    SharedBytes source = kept.extras().source;
+    if (install->has_content() && node->executed && had_session_) {
+      source = AskFirst(kept, install);
+    }
     // No thread of the program has the bytes any more.
     const bool orphaned =
         install->has_transfer() && (node->executed || IsOver(kept));
     if (install->has_transfer()) {
-      install->mutable_transfer()->set_provable(kept.source.owner != nullptr ||
+      install->mutable_transfer()->set_provable(source.owner != nullptr ||
                                                 !orphaned);
     }
     if (orphaned) {
@@ -280,16 +287,28 @@ class Replayer {
       auto wait = std::make_shared<UploadWait>();
       wait->uploaded_before = true;
       message.registration = wait;
-      replay_.uploads.emplace_back(std::move(wait), kept.source);
+      replay_.uploads.emplace_back(std::move(wait), std::move(source));
     }
     if (now + 1 != after) SetVersion(use, now + 1, after);
     return absl::OkStatus();
   }
 
+  // Makes an eager upload ask by hash whether the worker has the bytes on disk.
+  // Returns the bytes.
+  static SharedBytes AskFirst(const KeptMessage& kept, v1::Install* install) {
+    const std::string& bytes = kept.request->ordered().install().content();
+    const ContentHash hash = HashContent(bytes.data(), bytes.size());
+    v1::Transfer* const transfer = install->mutable_transfer();
+    transfer->set_size_bytes(bytes.size());
+    transfer->set_hash_high(hash.high);
+    transfer->set_hash_low(hash.low);
+    return {bytes, kept.request};
+  }
+
   // Returns whether the thread that uploads the bytes has nothing left to do.
   static bool IsOver(const KeptMessage& kept) {
     const auto* const wait =
-        std::get_if<std::shared_ptr<UploadWait>>(&kept.registration);
+        std::get_if<std::shared_ptr<UploadWait>>(&kept.extras().registration);
     return wait != nullptr && (*wait)->state == UploadWait::State::kOver;
   }
 
@@ -314,7 +333,7 @@ class Replayer {
 
   static void ResetRead(const KeptMessage& kept) {
     const auto* const wait =
-        std::get_if<std::shared_ptr<ReadWait>>(&kept.registration);
+        std::get_if<std::shared_ptr<ReadWait>>(&kept.extras().registration);
     if (wait == nullptr) return;
     (*wait)->announced = false;
     (*wait)->reply_number = 0;
@@ -427,6 +446,8 @@ class Replayer {
   RecoveryState& recovery_;
   const uint64_t inline_bytes_;
   const uint64_t max_graphs_;
+  // The worker had the session before it restarted.
+  const bool had_session_;
   Replay replay_;
   // The versions that the storages have on the worker; absent: they do not
   // exist.

@@ -10,10 +10,9 @@
 #include "ATen/core/Tensor.h"
 #include "ATen/ops/isfinite.h"
 #include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "common/base/error.h"
 #include "common/base/status_macros.h"
+#include "gpu_worker/device/torch/guards/named_values.h"
 
 namespace djinn::worker {
 namespace {
@@ -26,69 +25,27 @@ constexpr double kFarthest = 1 << 16;
 // The largest number among the arguments that the guards compute with.
 constexpr int64_t kMostElements = 1 << 20;
 
-// Finds a call's arguments by name. Another version of the library may lack an
-// argument that the guards look for.
-class Values {
- public:
-  Values(const c10::FunctionSchema& schema, const torch::jit::Stack& stack)
-      : schema_(schema), stack_(stack) {}
-
-  // Returns an undefined tensor, or 0, if there is none.
-  at::Tensor Tensor(absl::string_view name) const {
-    const c10::IValue* const value = Find(name);
-    return value != nullptr && value->isTensor() ? value->toTensor()
-                                                 : at::Tensor();
-  }
-  int64_t Integer(absl::string_view name) const {
-    const c10::IValue* const value = Find(name);
-    return value != nullptr && value->isInt() ? value->toInt() : 0;
-  }
-  double Number(absl::string_view name) const {
-    const c10::IValue* const value = Find(name);
-    return value != nullptr && value->isDouble() ? value->toDouble() : 0;
-  }
-  bool Boolean(absl::string_view name) const {
-    const c10::IValue* const value = Find(name);
-    return value != nullptr && value->isBool() && value->toBool();
-  }
-
- private:
-  const c10::IValue* Find(absl::string_view name) const {
-    for (size_t i = 0; i < schema_.arguments().size(); ++i) {
-      if (schema_.arguments()[i].name() == name) return &stack_[i];
-    }
-    return nullptr;
-  }
-
-  const c10::FunctionSchema& schema_;
-  const torch::jit::Stack& stack_;
-};
-
-absl::Status Wrong(absl::string_view argument) {
-  return absl::InvalidArgumentError(absl::StrCat("argument ", argument));
-}
-
 // Returns an error that names the argument unless it has these sizes.
-absl::Status CheckSizes(const Values& values, absl::string_view name,
+absl::Status CheckSizes(const NamedValues& values, absl::string_view name,
                         const Sizes& sizes) {
   const at::Tensor tensor = values.Tensor(name);
   return tensor.defined() && tensor.sizes() == c10::IntArrayRef(sizes)
              ? absl::OkStatus()
-             : Wrong(name);
+             : DoesNotFit(name);
 }
 
-absl::Status CheckDimensions(const Values& values, absl::string_view name,
+absl::Status CheckDimensions(const NamedValues& values, absl::string_view name,
                              int64_t dimensions) {
   const at::Tensor tensor = values.Tensor(name);
   return tensor.defined() && tensor.dim() == dimensions ? absl::OkStatus()
-                                                        : Wrong(name);
+                                                        : DoesNotFit(name);
 }
 
-absl::Status CheckPositive(const Values& values,
+absl::Status CheckPositive(const NamedValues& values,
                            std::initializer_list<absl::string_view> names) {
   for (const absl::string_view name : names) {
     const int64_t value = values.Integer(name);
-    if (value <= 0 || value > kMostElements) return Wrong(name);
+    if (value <= 0 || value > kMostElements) return DoesNotFit(name);
   }
   return absl::OkStatus();
 }
@@ -100,36 +57,36 @@ bool AreBetween(const at::Tensor& tensor, int64_t first, int64_t end) {
                                  tensor.lt(end).all().item<bool>());
 }
 
-absl::Status CheckBetween(const Values& values, absl::string_view name,
+absl::Status CheckBetween(const NamedValues& values, absl::string_view name,
                           int64_t first, int64_t end) {
   const at::Tensor tensor = values.Tensor(name);
   return tensor.defined() && AreBetween(tensor, first, end) ? absl::OkStatus()
-                                                            : Wrong(name);
+                                                            : DoesNotFit(name);
 }
 
 // Checks regions: the number of an image and four coordinates each.
-absl::Status CheckRegions(const Values& values, int64_t images) {
+absl::Status CheckRegions(const NamedValues& values, int64_t images) {
   const at::Tensor regions = values.Tensor("rois");
   if (!regions.defined() || regions.dim() != 2 || regions.size(1) != 5 ||
       !regions.is_floating_point()) {
-    return Wrong("rois");
+    return DoesNotFit("rois");
   }
   const at::Tensor coordinates =
       regions.narrow(1, 1, 4).to(at::kDouble) * values.Number("spatial_scale");
   if (!AreBetween(regions.select(1, 0), 0, images) ||
       !coordinates.abs().le(kFarthest).all().item<bool>()) {
-    return Wrong("rois");
+    return DoesNotFit("rois");
   }
   return CheckPositive(values, {"pooled_height", "pooled_width"});
 }
 
-absl::Status CheckPooling(const Values& values) {
+absl::Status CheckPooling(const NamedValues& values) {
   DJINN_RETURN_IF_ERROR(CheckDimensions(values, "input", 4));
   return CheckRegions(values, values.Tensor("input").size(0));
 }
 
 // Checks the gradient of pooled regions, which has the input's channels.
-absl::Status CheckPoolingBackward(const Values& values) {
+absl::Status CheckPoolingBackward(const NamedValues& values) {
   DJINN_RETURN_IF_ERROR(
       CheckPositive(values, {"batch_size", "channels", "height", "width"}));
   DJINN_RETURN_IF_ERROR(CheckRegions(values, values.Integer("batch_size")));
@@ -139,7 +96,7 @@ absl::Status CheckPoolingBackward(const Values& values) {
        values.Integer("pooled_height"), values.Integer("pooled_width")});
 }
 
-absl::Status CheckMaximaBackward(const Values& values) {
+absl::Status CheckMaximaBackward(const NamedValues& values) {
   DJINN_RETURN_IF_ERROR(CheckPoolingBackward(values));
   DJINN_RETURN_IF_ERROR(
       CheckSizes(values, "argmax", values.Tensor("grad").sizes().vec()));
@@ -147,7 +104,7 @@ absl::Status CheckMaximaBackward(const Values& values) {
                       values.Integer("height") * values.Integer("width"));
 }
 
-absl::Status CheckPartsBackward(const Values& values) {
+absl::Status CheckPartsBackward(const NamedValues& values) {
   DJINN_RETURN_IF_ERROR(
       CheckPositive(values, {"batch_size", "channels", "height", "width"}));
   DJINN_RETURN_IF_ERROR(CheckRegions(values, values.Integer("batch_size")));
@@ -162,7 +119,7 @@ absl::Status CheckPartsBackward(const Values& values) {
   return CheckBetween(values, "channel_mapping", 0, values.Integer("channels"));
 }
 
-absl::Status CheckDeformation(const Values& values) {
+absl::Status CheckDeformation(const NamedValues& values) {
   for (const absl::string_view name : {"input", "weight", "offset"}) {
     DJINN_RETURN_IF_ERROR(CheckDimensions(values, name, 4));
   }
@@ -179,17 +136,18 @@ absl::Status CheckDeformation(const Values& values) {
     const int64_t padding = values.Integer("pad_" + axis);
     const int64_t kernel =
         values.Integer("dilation_" + axis) * (weight.size(dim) - 1) + 1;
-    if (padding < 0 || padding > kMostElements) return Wrong("pad_" + axis);
-    if (weight.size(dim) == 0) return Wrong("weight");
+    if (padding < 0 || padding > kMostElements)
+      return DoesNotFit("pad_" + axis);
+    if (weight.size(dim) == 0) return DoesNotFit("weight");
     const int64_t room = input.size(dim) + 2 * padding - kernel;
-    if (room < 0) return Wrong("weight");
+    if (room < 0) return DoesNotFit("weight");
     output.push_back(room / values.Integer("stride_" + axis) + 1);
   }
   if (input.size(1) != weight.size(1) * groups ||
       weight.size(0) % groups != 0) {
-    return Wrong("weight");
+    return DoesNotFit("weight");
   }
-  if (input.size(1) % parts != 0) return Wrong("offset_groups");
+  if (input.size(1) % parts != 0) return DoesNotFit("offset_groups");
   const int64_t taps = parts * weight.size(2) * weight.size(3);
   DJINN_RETURN_IF_ERROR(CheckSizes(
       values, "offset", {input.size(0), 2 * taps, output[0], output[1]}));
@@ -203,10 +161,10 @@ absl::Status CheckDeformation(const Values& values) {
   }
   return at::isfinite(values.Tensor("offset")).all().item<bool>()
              ? absl::OkStatus()
-             : Wrong("offset");
+             : DoesNotFit("offset");
 }
 
-absl::Status CheckTransducer(const Values& values) {
+absl::Status CheckTransducer(const NamedValues& values) {
   DJINN_RETURN_IF_ERROR(CheckDimensions(values, "logits", 4));
   const at::Tensor logits = values.Tensor("logits");
   DJINN_RETURN_IF_ERROR(
@@ -219,27 +177,27 @@ absl::Status CheckTransducer(const Values& values) {
   return CheckBetween(values, "target_lengths", 0, logits.size(2));
 }
 
-absl::Status CheckForcedAlignment(const Values& values) {
+absl::Status CheckForcedAlignment(const NamedValues& values) {
   DJINN_RETURN_IF_ERROR(CheckDimensions(values, "log_probs", 3));
   const int64_t classes = values.Tensor("log_probs").size(2);
   const int64_t blank = values.Integer("blank");
-  if (blank < 0 || blank >= classes) return Wrong("blank");
+  if (blank < 0 || blank >= classes) return DoesNotFit("blank");
   return CheckBetween(values, "targets", 0, classes);
 }
 
-absl::Status CheckFilter(const Values& values) {
+absl::Status CheckFilter(const NamedValues& values) {
   DJINN_RETURN_IF_ERROR(CheckDimensions(values, "input_signal_windows", 3));
   DJINN_RETURN_IF_ERROR(CheckDimensions(values, "a_coeff_flipped", 2));
   const at::Tensor input = values.Tensor("input_signal_windows");
   const int64_t order = values.Tensor("a_coeff_flipped").size(1);
-  if (order < 1) return Wrong("a_coeff_flipped");
+  if (order < 1) return DoesNotFit("a_coeff_flipped");
   DJINN_RETURN_IF_ERROR(
       CheckSizes(values, "a_coeff_flipped", {input.size(1), order}));
   return CheckSizes(values, "padded_output_waveform",
                     {input.size(0), input.size(1), input.size(2) + order - 1});
 }
 
-absl::Status CheckOverdrive(const Values& values) {
+absl::Status CheckOverdrive(const NamedValues& values) {
   DJINN_RETURN_IF_ERROR(CheckDimensions(values, "waveform", 2));
   const Sizes sizes = values.Tensor("waveform").sizes().vec();
   for (const absl::string_view name : {"temp", "output_waveform"}) {
@@ -250,14 +208,6 @@ absl::Status CheckOverdrive(const Values& values) {
   }
   return absl::OkStatus();
 }
-
-// Guards return plain texts; the caller adds the operator.
-using Guard = absl::Status (*)(const Values& values);
-
-struct NamedGuard {
-  absl::string_view op;
-  Guard guard;
-};
 
 constexpr NamedGuard kGuards[] = {
     {"torchvision::roi_align", CheckPooling},
@@ -276,34 +226,11 @@ constexpr NamedGuard kGuards[] = {
     {"torchaudio::_overdrive_core_loop", CheckOverdrive},
 };
 
-class LibraryGuard final : public ArgumentCheck {
- public:
-  LibraryGuard(const c10::FunctionSchema& schema, Guard guard)
-      : schema_(schema), guard_(guard) {}
-
-  absl::Status Check(torch::jit::Stack* arguments) override {
-    const absl::Status status = guard_(Values(schema_, *arguments));
-    if (status.ok()) return status;
-    return MakeError(absl::StatusCode::kInvalidArgument, kOperatorFailed,
-                     absl::StrCat("operands do not fit in ", schema_.name(),
-                                  ", ", status.message()));
-  }
-
- private:
-  const c10::FunctionSchema& schema_;
-  const Guard guard_;
-};
-
 }  // namespace
 
 std::unique_ptr<ArgumentCheck> MakeLibraryGuard(
     const c10::FunctionSchema& schema) {
-  for (const NamedGuard& named : kGuards) {
-    if (named.op == schema.name()) {
-      return std::make_unique<LibraryGuard>(schema, named.guard);
-    }
-  }
-  return nullptr;
+  return MakeGuard(kGuards, schema);
 }
 
 }  // namespace djinn::worker

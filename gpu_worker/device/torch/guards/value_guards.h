@@ -2,11 +2,9 @@
 // program's own mistake may bring them there: with them, PyTorch would crash.
 // We found these operators by calling all operators with values out of range,
 // on operands between protected pages. Operators that only autograd calls are
-// not checked: what a tenant gives them harms the tenant's own process, or, in
-// a shared one, tenants that trust each other (docs/design/isolation.md).
-//
-// Also checks values that would make a call run practically forever: no other
-// session has the device until the call is over.
+// not checked, nor are values that only an attacker gives, such as pivots of no
+// decomposition: they harm the tenant's own process, or, in a shared one,
+// tenants that trust each other (docs/design/isolation.md).
 #ifndef GPU_WORKER_DEVICE_TORCH_GUARDS_VALUE_GUARDS_H_
 #define GPU_WORKER_DEVICE_TORCH_GUARDS_VALUE_GUARDS_H_
 
