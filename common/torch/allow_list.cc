@@ -27,7 +27,7 @@ constexpr absl::string_view kSparsePrefixes[] = {
 constexpr absl::string_view kQuantizedPrefixes[] = {
     "quantize_",  "quantized_", "_quantize",     "q_",
     "_make_per_", "fbgemm_",    "_empty_affine", "_empty_per_channel",
-    "_dyn_quant", "_wrapped_"};
+    "_wrapped_"};
 // Prefixes of other families.
 constexpr absl::string_view kRefusedPrefixes[] = {
     // PyTorch's own tests and helpers.

@@ -1,7 +1,11 @@
 """Switches of the program's process: workers follow them, or a warning names them."""
 
+import itertools
 import unittest
 
+import torch
+
+from djinn import _switches
 from tests.python.remote_case import run_program
 
 # Each sets a switch, that workers do not follow, to another value than PyTorch's default.
@@ -10,6 +14,8 @@ _LOCAL = {
         "torch.backends.cuda.preferred_linalg_library('cusolver')",
     "torch.backends.cuda.preferred_blas_library":
         "torch.backends.cuda.preferred_blas_library('cublaslt')",
+    "torch.nn.attention.sdpa_kernel's order":
+        "torch._C._set_sdp_priority_order(torch._C._get_sdp_priority_order()[::-1])",
 }
 # Sets a switch that workers follow, and the default again.
 _FOLLOWED = {
@@ -29,7 +35,29 @@ _FOLLOWED = {
     "torch.backends.cudnn.deterministic = True": "torch.backends.cudnn.deterministic = False",
     "torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False":
         "torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = True",
+    # This one has its effect here: attention is split.
+    "torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True)":
+        "torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(False)",
 }
+# The setters of torch._C, without "_set_", that have their effect in this process: calls are captured
+# otherwise, or refused.
+_HERE = frozenset("""
+    autograd_fallback_mode check_sparse_tensor_invariants conj default_dtype default_tensor_type
+    deterministic_algorithms deterministic_fill_uninitialized_memory fwd_grad_enabled grad_enabled
+    math_sdp_allow_fp16_bf16_reduction multithreading_enabled neg qengine sdp_use_cudnn sdp_use_flash
+    sdp_use_math sdp_use_mem_efficient tensor_metadata torch_function_state tracing_state view_replay_enabled
+    """.split())
+# Those on which no result depends, or only results of devices that no worker has.
+_HARMLESS = frozenset("""
+    backcompat_broadcast_warn backcompat_keepdim_warn cached_tensors_enabled cudnn_benchmark
+    default_mobile_cpu_allocator dispatch_mode dtensor_allow_implicit_replication graph_exec_group
+    graph_executor_optimize meta_in_tls_dispatch_include miopen_immediate only_lift_cpu_tensors
+    print_stack_traces_on_fatal_signal rocm_fa_preferred_backend sdp_use_fa3 sdp_use_overrideable
+    should_use_format_with_string_table sm_carveout_experimental storage_access_error_msg
+    storage_data_ptr_access_error_msg thread_name throw_on_mutable_data_ptr value_trace warnAlways
+    warn_deprecated_on_mutable_data_ptr warn_on_accumulate_grad_stream_mismatch worker_pids
+    worker_signal_handlers
+    """.split())
 _PROGRAM = """
 import warnings
 import torch, djinn
@@ -64,6 +92,9 @@ calls = {{
     "channels last": (F.conv2d, (last, weight)),
     "many images": (F.conv2d, (many, weight)),
     "gelu": (F.gelu, (a,)),
+    "attention": (F.scaled_dot_product_attention, (
+        torch.randn(2, 2, 5, 8).bfloat16(), torch.randn(2, 2, 7, 8).bfloat16(),
+        torch.randn(2, 2, 7, 6).bfloat16())),
     "tiny": (lambda x: x * 0.1, (torch.full((100,), 2e-38),)),
 }}
 moved = {{name: [x.to("remote_accelerator") for x in operands]
@@ -95,6 +126,14 @@ for begin, end in change.items():
 
 
 class SwitchesTest(unittest.TestCase):
+    def test_every_setter_of_pytorch_is_known(self):
+        """Those of another version of PyTorch may be missing."""
+        setters = {name[len("_set_"):] for name in dir(torch._C) if name.startswith("_set_")}
+        followed = {*_switches._FOLLOWED, *_switches._LOCAL.values()}
+        self.assertEqual(setters - followed - _HERE - _HARMLESS, set())
+        for one, other in itertools.combinations((followed, _HERE, _HARMLESS), 2):
+            self.assertEqual(one & other, set())
+
     def test_each_switch_is_warned_of_once_by_name(self):
         self.assertEqual(run_program(_PROGRAM.format(switches=_LOCAL)).stdout, "")
 

@@ -92,10 +92,17 @@ bool LinearDiffers(Arguments arguments) {
       arguments[kBias].isTensor() ? arguments[kBias].toTensor() : at::Tensor());
 }
 
+// Returns whether the program allows reduced sums, which workers do not take.
+bool PlainAttentionDiffers(Arguments arguments) {
+  return at::globalContext().allowFP16BF16ReductionMathSDP() &&
+         at::isReducedFloatingType(arguments[0].toTensor().scalar_type());
+}
+
 bool AttentionDiffers(Arguments arguments) {
   constexpr size_t kMask = 3;
   const at::Context& context = at::globalContext();
-  return !context.userEnabledFlashSDP() || !context.userEnabledMathSDP() ||
+  return PlainAttentionDiffers(arguments) || !context.userEnabledFlashSDP() ||
+         !context.userEnabledMathSDP() ||
          (arguments[kMask].isTensor() &&
           arguments[kMask].toTensor().requires_grad());
 }
@@ -145,6 +152,7 @@ SplitRule::Predicate SplitRule::PredicateOf(const std::string& name) {
           {"aten::matmul", &MatmulDiffers},
           {"aten::linear", &LinearDiffers},
           {"aten::scaled_dot_product_attention", &AttentionDiffers},
+          {"aten::_scaled_dot_product_attention_math", &PlainAttentionDiffers},
           {"aten::lstm.input", &LstmDiffers},
           {"aten::gru.input", &NetworkDiffers},
           {"aten::rnn_tanh.input", &NetworkDiffers},

@@ -43,6 +43,22 @@ class SplitRuleTest : public CaptureTest {
   }
 };
 
+TEST_F(SplitRuleTest, AttentionWithReducedSumsIsSplitDownToItsProducts) {
+  const at::Tensor x = Remote({2, 2, 5, 8}).to(at::kBFloat16);
+  const at::Tensor narrow = Remote({2, 2, 5, 6}).to(at::kBFloat16);
+  at::globalContext().setAllowFP16BF16ReductionMathSDP(true);
+  const absl::Cleanup reset = [] {
+    at::globalContext().setAllowFP16BF16ReductionMathSDP(false);
+  };
+  const at::NoGradGuard no_grad;
+  recorder_->TakeCalls();
+  at::scaled_dot_product_attention(x, x, narrow);
+  const std::vector<std::string> names = recorder_->TakeNames();
+  EXPECT_THAT(names, Not(Contains("aten::scaled_dot_product_attention")));
+  EXPECT_THAT(names, Not(Contains("aten::_scaled_dot_product_attention_math")));
+  EXPECT_THAT(names, Contains("aten::_safe_softmax"));
+}
+
 TEST_F(SplitRuleTest, ProductsFoldForGradientsThatAreNotRecorded) {
   const auto folded =
       ElementsAre(ElementsAre("aten::mm"), ElementsAre("aten::mm"));

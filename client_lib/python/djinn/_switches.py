@@ -17,6 +17,7 @@ _LOCAL = {
     "torch.backends.mkldnn.allow_tf32": "onednn_allow_tf32",
     "torch.backends.cuda.preferred_linalg_library": "linalg_preferred_backend",
     "torch.backends.cuda.preferred_blas_library": "blas_preferred_backend",
+    "torch.nn.attention.sdpa_kernel's order": "sdp_priority_order",
 }
 # The switches that workers follow.
 _FOLLOWED = [

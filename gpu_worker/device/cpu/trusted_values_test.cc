@@ -160,6 +160,39 @@ TEST_F(TrustedValuesTest, SegmentsOfData) {
   ExpectBounded("segment_reduce", lengths, 2);
 }
 
+TEST_F(TrustedValuesTest, ProductsWithWeightsOfFourBits) {
+  const int64_t rows = 6, columns = 64, block = 32;
+  const at::Tensor weights = at::ones({rows, columns / 2}, at::kByte) * 37;
+  const at::Tensor scales = at::rand({rows * columns / block});
+  const at::Tensor bias = at::rand({rows});
+  const Stack pack = {weights, scales, bias, block, columns, rows};
+  const std::string packing = "_dyn_quant_pack_4bit_weight";
+  ExpectGood(packing, pack);
+  ExpectBad(packing, pack, 0, weights.slice(0, 1), "argument weights");
+  ExpectBad(packing, pack, 1, scales.slice(0, 1), "argument scales_zeros");
+  ExpectBad(packing, pack, 2, bias.slice(0, 1), "argument bias");
+  const at::Tensor packed = at::rand({rows * (columns / 2 + 2)}) * 200;
+  const Stack good = {at::randn({3, columns}), packed, block, columns, rows};
+  const std::string op = "_dyn_quant_matmul_4bit";
+  ExpectGood(op, good);
+  const at::Tensor with_bias = at::rand({rows * (columns / 2 + 3)}) * 200;
+  ExpectGood(op, {good[0], with_bias, block, columns, rows});
+  ExpectBad(op, good, 0, at::randn({3, columns - 2}), "argument inp");
+  ExpectBad(op, good, 0, at::randn({columns, 3}).t(), "argument inp");
+  ExpectBad(op, good, 1, packed.slice(0, 1), "argument packed_weights");
+  ExpectBad(op, good, 1, at::rand({2 * packed.numel()}).slice(0, 0, -1, 2),
+            "argument packed_weights");
+  for (const int64_t bad : {int64_t{0}, int64_t{-32}, int64_t{48}, kFar}) {
+    ExpectBad(op, good, 2, bad, "argument block_size");
+  }
+  for (const int64_t bad : {int64_t{0}, int64_t{-64}, int64_t{63}, kFar}) {
+    ExpectBad(op, good, 3, bad, "argument in_features");
+  }
+  for (const int64_t bad : {int64_t{0}, int64_t{-6}, kFar}) {
+    ExpectBad(op, good, 4, bad, "argument out_features");
+  }
+}
+
 // The kernel would draw for ever.
 TEST_F(TrustedValuesTest, CountsOfTrials) {
   const at::Tensor counts = at::full({3}, 5.0);

@@ -113,6 +113,25 @@ class DataTypesTest(RemoteCase):
 
         self.assert_as_cpu(call, a, one)
 
+    def test_products_with_weights_of_four_bits(self):
+        torch.manual_seed(0)
+        weights = torch.randint(0, 256, (32, 32), dtype=torch.uint8)
+        for dtype, block in (
+                (torch.float32, 64), (torch.float32, 32), (torch.bfloat16, 64)):
+            for bias in (None, torch.randn(32)):
+                def call(x, weights, scales, bias, block=block):
+                    packed = torch.ops.aten._dyn_quant_pack_4bit_weight(
+                        weights, scales, bias, block, 64, 32)
+                    return torch.ops.aten._dyn_quant_matmul_4bit(x, packed, block, 64, 32)
+
+                x, scales = torch.randn(4, 64).to(dtype), torch.rand(32 * 64 // block)
+                made = [
+                    call(*[None if one is None else one.to(device)
+                           for one in (x, weights, scales, bias)])
+                    for device in ("cpu", self.device)]
+                with self.subTest(dtype, block=block, bias=bias is not None):
+                    self.assert_same(made[1], made[0])
+
     def test_quantised_ones_are_refused_by_name(self):
         for dtype in _QUANTISED:
             with self.subTest(dtype), self.assertRaisesRegex(

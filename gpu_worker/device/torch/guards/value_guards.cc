@@ -7,6 +7,7 @@
 
 #include "ATen/core/Tensor.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
@@ -184,6 +185,63 @@ absl::Status CheckSamples(const NamedValues& values) {
   return absl::OkStatus();
 }
 
+// The sizes of a matrix of weights with four bits, whose rows consist of blocks
+// with one scale each.
+struct FourBitSizes {
+  int64_t columns, rows, blocks_per_row;
+};
+
+absl::StatusOr<FourBitSizes> ReadFourBitSizes(const NamedValues& values) {
+  // The kernels count in 32 bits.
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  const int64_t columns = values.Integer("in_features");
+  const int64_t rows = values.Integer("out_features");
+  const int64_t block = values.Integer("block_size");
+  if (columns < 1 || columns > kMost || columns % 2 != 0) {
+    return DoesNotFit("in_features");
+  }
+  if (rows < 1 || rows > kMost / columns) return DoesNotFit("out_features");
+  if (block < 1 || columns % block != 0) return DoesNotFit("block_size");
+  return FourBitSizes{columns, rows, columns / block};
+}
+
+// The kernel for ARM reads the operands by the sizes alone.
+absl::Status CheckFourBitWeights(const NamedValues& values) {
+  DJINN_ASSIGN_OR_RETURN(const FourBitSizes sizes, ReadFourBitSizes(values));
+  const struct {
+    absl::string_view name;
+    int64_t count;
+  } operands[] = {{"weights", sizes.rows * sizes.columns / 2},
+                  {"scales_zeros", sizes.rows * sizes.blocks_per_row},
+                  {"bias", sizes.rows}};
+  for (const auto& [name, count] : operands) {
+    const at::Tensor operand = values.Tensor(name);
+    if (!operand.defined()) continue;  // the operator itself reports it
+    if (operand.numel() != count || !operand.is_contiguous()) {
+      return DoesNotFit(name);
+    }
+  }
+  return absl::OkStatus();
+}
+
+// The kernel reads dense rows and packed weights by the sizes alone.
+absl::Status CheckFourBitProduct(const NamedValues& values) {
+  DJINN_ASSIGN_OR_RETURN(const FourBitSizes sizes, ReadFourBitSizes(values));
+  const at::Tensor input = values.Tensor("inp");
+  if (!input.defined() || input.dim() != 2 || input.size(1) != sizes.columns ||
+      !input.is_contiguous()) {
+    return DoesNotFit("inp");
+  }
+  const at::Tensor packed = values.Tensor("packed_weights");
+  const int64_t count =
+      sizes.rows * sizes.columns / 2 + sizes.rows * sizes.blocks_per_row;
+  if (!packed.defined() || packed.dim() != 1 || !packed.is_contiguous() ||
+      (packed.numel() != count && packed.numel() != count + sizes.rows)) {
+    return DoesNotFit("packed_weights");
+  }
+  return absl::OkStatus();
+}
+
 constexpr NamedGuard kGuards[] = {
     {"aten::embedding_bag", CheckBags},
     {"aten::_embedding_bag", CheckBags},
@@ -195,6 +253,8 @@ constexpr NamedGuard kGuards[] = {
     {"aten::linalg_eigvals", CheckEigenvalues},
     {"aten::binomial", CheckTrials},
     {"aten::grid_sampler_2d_backward", CheckSamples},
+    {"aten::_dyn_quant_pack_4bit_weight", CheckFourBitWeights},
+    {"aten::_dyn_quant_matmul_4bit", CheckFourBitProduct},
 };
 
 }  // namespace
