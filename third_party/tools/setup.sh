@@ -64,7 +64,7 @@ for extra in "$@"; do
     python) want_python=yes ;;
     pythons | pythons_torch)
       want_pythons=yes
-      [[ $extra == pythons ]] || want_pythons_torch=yes
+      [[ $extra == pythons ]] || want_python=yes want_pythons_torch=yes
       packages+=("$root/third_party/debian_packages_pythons.txt")
       ;;
     peers) want_python=yes want_peers=yes ;;
@@ -340,7 +340,8 @@ make_pythons() {
   rm -rf "$work"
 }
 
-# Folders for PYTHONPATH, or to link from an environment, with what depends on the Python.
+# Folders to link from an environment, with what depends on the Python. PyTorch looks for
+# NVIDIA's libraries beside itself, behind the link.
 make_pythons_torch() {
   local list version platform platforms=()
   for platform in manylinux_2_28 manylinux_2_27 manylinux2014; do
@@ -351,6 +352,7 @@ make_pythons_torch() {
     /usr/bin/python3 -m pip install --quiet --disable-pip-version-check --no-deps \
       --no-cache-dir --no-compile --only-binary :all: --require-hashes --implementation cp \
       --root-user-action ignore --python-version "$version" "${platforms[@]}" --target "$1/$version" -r "$list"
+    ln -s ../../python/lib/python3.11/site-packages/nvidia "$1/$version/nvidia"
   done
 }
 
