@@ -39,9 +39,7 @@ class ConsoleServerTest : public testing::Test {
     options.address = "127.0.0.1:0";
     options.access_code = kCode;
     options.request_timeout = request_timeout;
-    auto started = ConsoleServer::Start(options, &observer_, &cluster_);
-    ASSERT_TRUE(started.ok()) << started.status();
-    server_ = *std::move(started);
+    server_ = ConsoleServer::Start(options, &observer_, &cluster_).value();
   }
 
   httplib::Headers Allowed() {

@@ -31,9 +31,7 @@ class GrpcScalerServiceTest : public ClusterTest {
     ServerOptions options;
     options.address = "127.0.0.1:0";
     options.services = {&service_};
-    auto server = Server::Start(options);
-    EXPECT_TRUE(server.ok()) << server.status();
-    server_ = *std::move(server);
+    server_ = Server::Start(options).value();
     stub_ = ExternalScaler::NewStub(grpc::CreateChannel(
         server_->address(), grpc::InsecureChannelCredentials()));
   }

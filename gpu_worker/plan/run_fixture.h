@@ -92,8 +92,7 @@ class RunFixture : public testing::Test {
   }
 
   v1::RunMetadata Execute(const Plan& plan, const v1::Run& run) {
-    const absl::Status check = Check(plan, run);
-    EXPECT_TRUE(check.ok()) << check;
+    EXPECT_EQ(Check(plan, run), absl::OkStatus());
     return ExecuteBound(plan);
   }
   // Executes the run that was checked last.

@@ -32,17 +32,14 @@ class SharedRowsTest : public testing::Test {
     ClusterOptions options;
     options.workers = 2;
     options.worker_threads = 1;
-    auto started = ClusterProcesses::Start(options);
-    EXPECT_TRUE(started.ok()) << started.status();
-    cluster_ = *std::move(started);
+    cluster_ = ClusterProcesses::Start(options).value();
     at::set_num_threads(1);
     ConnectOptions connect;
     connect.coordinator = cluster_->coordinator_address();
     connect.token_file = cluster_->token_file();
     connect.program = "shared_rows";
     connect.device_workers[0] = 2;
-    const absl::Status connected = Connect(connect);
-    EXPECT_TRUE(connected.ok()) << connected;
+    EXPECT_EQ(Connect(connect), absl::OkStatus());
     SetExecutionMode(ExecutionMode::kFast);
     at::manual_seed(5);
     for (int64_t i = 0; i < kLayers; ++i) {
@@ -52,8 +49,7 @@ class SharedRowsTest : public testing::Test {
   }
   ~SharedRowsTest() override {
     SetExecutionMode(ExecutionMode::kStrict);
-    const absl::Status closed = Close();
-    EXPECT_TRUE(closed.ok()) << closed;
+    EXPECT_EQ(Close(), absl::OkStatus());
   }
 
   static at::Tensor Layers(at::Tensor x, const Tensors& weights) {

@@ -50,9 +50,7 @@ class StandstillTest : public testing::Test {
     options.device_kind = "fake";
     options.worker_memory_bytes = 64 << 20;
     options.worker_timeout = kWorkerTimeout;
-    auto started = ClusterProcesses::Start(options);
-    ASSERT_TRUE(started.ok()) << started.status();
-    cluster_ = *std::move(started);
+    cluster_ = ClusterProcesses::Start(options).value();
     SessionOptions session;
     session.connect_timeout = absl::Seconds(20);
     session.operation_timeout = absl::Seconds(20);
@@ -60,10 +58,8 @@ class StandstillTest : public testing::Test {
     auto link = MakeGrpcCoordinatorLink(cluster_->coordinator_address(),
                                         ReadFirstWord(cluster_->token_file()));
     ASSERT_TRUE(link.ok()) << link.status();
-    auto opened =
-        OpenSession(session, *std::move(link), MakeGrpcWorkerConnector());
-    ASSERT_TRUE(opened.ok()) << opened.status();
-    session_ = *std::move(opened);
+    session_ = OpenSession(session, *std::move(link), MakeGrpcWorkerConnector())
+                   .value();
     auto device = session_->Device(0);
     ASSERT_TRUE(device.ok()) << device.status();
     device_ = *device;

@@ -45,9 +45,7 @@ class BulkChannelsTest : public testing::TestWithParam<int> {
     options.device_kind = "fake";
     options.worker_memory_bytes = 256 << 20;
     options.advertise = {absl::StrCat("unix:", path)};
-    auto started = ClusterProcesses::Start(options);
-    EXPECT_TRUE(started.ok()) << started.status();
-    cluster_ = *std::move(started);
+    cluster_ = ClusterProcesses::Start(options).value();
     network_ = std::make_unique<FaultProxy>(path, cluster_->worker_socket(0));
     std::ifstream file(cluster_->token_file());
     std::string token;
@@ -63,8 +61,7 @@ class BulkChannelsTest : public testing::TestWithParam<int> {
     device_ = *session_->Device(0);
   }
   ~BulkChannelsTest() override {
-    const absl::Status closed = session_->Close(kPatience);
-    EXPECT_TRUE(closed.ok()) << closed;
+    EXPECT_EQ(session_->Close(kPatience), absl::OkStatus());
     session_.reset();
     network_.reset();
     rmdir(folder_.c_str());
@@ -83,9 +80,8 @@ class BulkChannelsTest : public testing::TestWithParam<int> {
     view.sizes = {static_cast<int64_t>(kBytes / sizeof(float))};
     view.strides = {1};
     std::string bytes(kBytes, '\0');
-    const absl::Status status =
-        device_->Read(0, storage.get(), view, bytes.data(), bytes.size());
-    EXPECT_TRUE(status.ok()) << status;
+    EXPECT_EQ(device_->Read(0, storage.get(), view, bytes.data(), bytes.size()),
+              absl::OkStatus());
     return bytes;
   }
 

@@ -51,12 +51,8 @@ class LeaderChangeTest : public testing::Test {
       : lease_(lease) {}
 
   void SetUp() override {
-    auto started = EtcdServer::Start();
-    ASSERT_TRUE(started.ok()) << started.status();
-    etcd_ = *std::move(started);
-    auto programs = FindClusterPrograms();
-    ASSERT_TRUE(programs.ok()) << programs.status();
-    programs_ = *std::move(programs);
+    etcd_ = EtcdServer::Start().value();
+    programs_ = FindClusterPrograms().value();
     std::string folder = "/tmp/djinn-leaders-XXXXXX";
     ASSERT_NE(mkdtemp(folder.data()), nullptr);
     folder_ = folder;
@@ -98,10 +94,9 @@ drain_timeout: 0s
 heartbeat_interval: 500ms
 device: {kind: fake, memory: 4GiB, calibrate: false}
 )"));
-    const absl::Status worker =
-        worker_.Start(programs_.worker, Arguments("worker"), lifeline_[0],
-                      Path("worker.log"));
-    ASSERT_TRUE(worker.ok()) << worker;
+    ASSERT_EQ(worker_.Start(programs_.worker, Arguments("worker"), lifeline_[0],
+                            Path("worker.log")),
+              absl::OkStatus());
     ASSERT_TRUE(Eventually([&] { return Workers().value_or(0) == 1; }))
         << Logs();
   }
@@ -141,10 +136,9 @@ device: {kind: fake, memory: 4GiB, calibrate: false}
   }
   void StartCoordinator(int i) {
     const std::string name = absl::StrCat("coordinator-", i);
-    const absl::Status status =
-        coordinators_[i].Start(programs_.coordinator, Arguments(name),
-                               lifeline_[0], Path(name + ".log"));
-    ASSERT_TRUE(status.ok()) << status;
+    ASSERT_EQ(coordinators_[i].Start(programs_.coordinator, Arguments(name),
+                                     lifeline_[0], Path(name + ".log")),
+              absl::OkStatus());
   }
   std::string Logs() const {
     return absl::StrCat(coordinators_[0].LogTail(), "\n",

@@ -34,9 +34,7 @@ class MigrationTest : public testing::Test {
     options.workers = 2;
     options.device_kind = "fake";
     options.worker_memory_bytes = 64 << 20;
-    auto started = ClusterProcesses::Start(options);
-    EXPECT_TRUE(started.ok()) << started.status();
-    cluster_ = *std::move(started);
+    cluster_ = ClusterProcesses::Start(options).value();
     admin_ = std::make_unique<AdminClient>(cluster_->coordinator_address(),
                                            cluster_->admin_token_file());
     std::ifstream file(cluster_->token_file());
@@ -44,12 +42,11 @@ class MigrationTest : public testing::Test {
     file >> token;
     SessionOptions session;
     session.connect_timeout = session.operation_timeout = kPatience;
-    auto opened = OpenSession(
-        session,
-        *MakeGrpcCoordinatorLink(cluster_->coordinator_address(), token),
-        MakeGrpcWorkerConnector());
-    EXPECT_TRUE(opened.ok()) << opened.status();
-    session_ = *std::move(opened);
+    session_ = OpenSession(session,
+                           *MakeGrpcCoordinatorLink(
+                               cluster_->coordinator_address(), token),
+                           MakeGrpcWorkerConnector())
+                   .value();
     device_ = *session_->Device(0);
   }
 
@@ -67,10 +64,9 @@ class MigrationTest : public testing::Test {
   static std::vector<float> Read(VirtualDevice& device,
                                  const StoragePtr& storage, int64_t count) {
     std::vector<float> values(count);
-    const absl::Status status =
-        device.Read(0, storage.get(), FloatView(count), values.data(),
-                    count * sizeof(float));
-    EXPECT_TRUE(status.ok()) << status;
+    EXPECT_EQ(device.Read(0, storage.get(), FloatView(count), values.data(),
+                          count * sizeof(float)),
+              absl::OkStatus());
     return values;
   }
   void Add(const StoragePtr& x, const StoragePtr& y, int64_t count,
@@ -78,15 +74,13 @@ class MigrationTest : public testing::Test {
     FakeCall call("fake::add_");
     call.Tensor(x.get(), count, kReads | kWrites, offset)
         .Tensor(y.get(), count);
-    const absl::Status status = device_->Record(0, call.get());
-    EXPECT_TRUE(status.ok()) << status;
+    EXPECT_EQ(device_->Record(0, call.get()), absl::OkStatus());
   }
   StoragePtr Draw(const StoragePtr& generator, int64_t count) {
     const StoragePtr result = device_->NewStorage(count * sizeof(float));
     FakeCall call("fake::draw");
     call.Integer(count).Generator(generator.get()).Result(result.get(), count);
-    const absl::Status status = device_->Record(0, call.get());
-    EXPECT_TRUE(status.ok()) << status;
+    EXPECT_EQ(device_->Record(0, call.get()), absl::OkStatus());
     return result;
   }
   std::string WorkerOf(VirtualDevice& device) {

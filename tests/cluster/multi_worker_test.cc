@@ -35,21 +35,18 @@ class MultiWorkerTest : public testing::Test {
     options.workers = 3;
     options.device_kind = "fake";
     options.worker_memory_bytes = 8 << 20;
-    auto started = ClusterProcesses::Start(options);
-    EXPECT_TRUE(started.ok()) << started.status();
-    cluster_ = *std::move(started);
+    cluster_ = ClusterProcesses::Start(options).value();
     std::ifstream file(cluster_->token_file());
     std::string token;
     file >> token;
     SessionOptions session;
     session.connect_timeout = session.operation_timeout = kPatience;
     session.resume_timeout = absl::Seconds(2);
-    auto opened = OpenSession(
-        session,
-        *MakeGrpcCoordinatorLink(cluster_->coordinator_address(), token),
-        MakeGrpcWorkerConnector());
-    EXPECT_TRUE(opened.ok()) << opened.status();
-    session_ = *std::move(opened);
+    session_ = OpenSession(session,
+                           *MakeGrpcCoordinatorLink(
+                               cluster_->coordinator_address(), token),
+                           MakeGrpcWorkerConnector())
+                   .value();
     device_ = *session_->Device(0);
   }
 
@@ -83,8 +80,7 @@ class MultiWorkerTest : public testing::Test {
     StoragePtr sum = device_->NewStorage(count * sizeof(float));
     FakeCall call("fake::add");
     call.Tensor(x.get(), count).Tensor(y.get(), count).Result(sum.get(), count);
-    const absl::Status status = device_->Record(0, call.get());
-    EXPECT_TRUE(status.ok()) << status;
+    EXPECT_EQ(device_->Record(0, call.get()), absl::OkStatus());
     return sum;
   }
   std::set<std::string> Workers() {

@@ -55,9 +55,7 @@ class RemakingTest : public testing::Test {
     for (const char* name : {"/0", "/1"}) {
       options.advertise.push_back(absl::StrCat("unix:", folder_, name));
     }
-    auto started = ClusterProcesses::Start(options);
-    EXPECT_TRUE(started.ok()) << started.status();
-    cluster_ = *std::move(started);
+    cluster_ = ClusterProcesses::Start(options).value();
     for (size_t i = 0; i < 2; ++i) {
       networks_.push_back(std::make_unique<FaultProxy>(
           absl::StrCat(folder_, "/", i), cluster_->worker_socket(i)));
@@ -66,12 +64,10 @@ class RemakingTest : public testing::Test {
     ConnectOptions connect;
     connect.coordinator = cluster_->coordinator_address();
     connect.token_file = cluster_->token_file();
-    const absl::Status connected = Connect(connect);
-    EXPECT_TRUE(connected.ok()) << connected;
+    EXPECT_EQ(Connect(connect), absl::OkStatus());
   }
   ~RemakingTest() override {
-    const absl::Status closed = Close();
-    EXPECT_TRUE(closed.ok()) << closed;
+    EXPECT_EQ(Close(), absl::OkStatus());
     networks_.clear();
     rmdir(folder_.c_str());
   }

@@ -99,9 +99,7 @@ class SessionProcessesTest : public testing::Test {
   // Replaces the running cluster by another one.
   void Start(int workers) {
     cluster_.reset();
-    auto started = ClusterProcesses::Start(FakeWorkers(workers));
-    EXPECT_TRUE(started.ok()) << started.status();
-    cluster_ = *std::move(started);
+    cluster_ = ClusterProcesses::Start(FakeWorkers(workers)).value();
   }
 
   absl::StatusOr<std::unique_ptr<Session>> TryOpen(
@@ -118,9 +116,7 @@ class SessionProcessesTest : public testing::Test {
     std::ifstream file(cluster_->token_file());
     std::string token;
     file >> token;
-    auto session = TryOpen(token, std::move(options));
-    EXPECT_TRUE(session.ok()) << session.status();
-    return *std::move(session);
+    return TryOpen(token, std::move(options)).value();
   }
 
   std::unique_ptr<ClusterProcesses> cluster_;
@@ -136,8 +132,7 @@ TEST_F(SessionProcessesTest, UploadsRunsAndReads) {
   ASSERT_TRUE(values.ok()) << values.status();
   EXPECT_EQ(*values, (std::vector<float>{2, 3, 4}));
   EXPECT_EQ(session->tenant(), "local");
-  const absl::Status closed = session->Close(kPatience);
-  EXPECT_TRUE(closed.ok()) << closed;
+  EXPECT_EQ(session->Close(kPatience), absl::OkStatus());
 }
 
 TEST_F(SessionProcessesTest, AnErrorPoisonsOnlyWhatDependsOnIt) {
@@ -210,8 +205,7 @@ TEST_F(SessionProcessesTest, ARestartedWorkerReadsContentsFromItsDisk) {
     EXPECT_TRUE(session->Close(kPatience).ok());
   }
   // Kills the worker instead of asking it to stop.
-  const absl::Status restarted = cluster_->RestartWorker(0);
-  ASSERT_TRUE(restarted.ok()) << restarted;
+  ASSERT_EQ(cluster_->RestartWorker(0), absl::OkStatus());
   const auto bytes = Floats(values);
   bool uploaded = false;
   // Until the coordinator has noticed, it leads sessions to the killed worker.
@@ -323,8 +317,7 @@ TEST_F(SessionProcessesTest, WorkGoesOnWithoutTheCoordinator) {
   auto y = Apply(*device, "fake::add", x);
   EXPECT_EQ(*Read(*device, *y), (std::vector<float>{2, 3, 4}));
 
-  const absl::Status restarted = cluster_->RestartCoordinator();
-  ASSERT_TRUE(restarted.ok()) << restarted;
+  ASSERT_EQ(cluster_->RestartCoordinator(), absl::OkStatus());
   y = Apply(*device, "fake::add", *y);
   EXPECT_EQ(*Read(*device, *y), (std::vector<float>{3, 4, 5}));
   // The same session gets further leases from the new coordinator.

@@ -27,9 +27,7 @@ class ClusterEnvironment : public testing::Environment {
     options.worker_memory_bytes = uint64_t{1} << 30;
     options.worker_threads = 1;
     options.worker_device = WorkerDevice();
-    auto started = EmbeddedCluster::Start(options);
-    ASSERT_TRUE(started.ok()) << started.status();
-    cluster_ = *std::move(started);
+    cluster_ = EmbeddedCluster::Start(options).value();
   }
   void TearDown() override { cluster_.reset(); }
 
@@ -49,14 +47,10 @@ class ClusterEnvironment : public testing::Environment {
 class SessionTest : public testing::Test {
  protected:
   void SetUp() override {
-    const absl::Status opened =
-        Connect(ClusterEnvironment::Get()->cluster().connect_options());
-    ASSERT_TRUE(opened.ok()) << opened;
+    ASSERT_EQ(Connect(ClusterEnvironment::Get()->cluster().connect_options()),
+              absl::OkStatus());
   }
-  void TearDown() override {
-    const absl::Status closed = Close();
-    EXPECT_TRUE(closed.ok()) << closed;
-  }
+  void TearDown() override { EXPECT_EQ(Close(), absl::OkStatus()); }
 };
 
 }  // namespace djinn

@@ -33,9 +33,7 @@ class Environment : public testing::Environment {
     ClusterOptions options;
     options.worker_memory_bytes = kWorkerMemory;
     options.worker_threads = 1;
-    auto started = ClusterProcesses::Start(options);
-    ASSERT_TRUE(started.ok()) << started.status();
-    cluster_ = *std::move(started);
+    cluster_ = ClusterProcesses::Start(options).value();
     AddTenants();
   }
   void TearDown() override { cluster_.reset(); }

@@ -36,13 +36,12 @@ class Program {
     options.connect_timeout = kPatience;
     options.operation_timeout = kPatience;
     options.program = "executors_test";
-    auto session = OpenSession(
-        options,
-        MakeGrpcCoordinatorLink(walls.coordinator(), Walls::TokenOf(tenant))
-            .value(),
-        MakeGrpcWorkerConnector());
-    EXPECT_TRUE(session.ok()) << session.status();
-    session_ = *std::move(session);
+    session_ = OpenSession(options,
+                           MakeGrpcCoordinatorLink(walls.coordinator(),
+                                                   Walls::TokenOf(tenant))
+                               .value(),
+                           MakeGrpcWorkerConnector())
+                   .value();
     device_ = session_->Device(0).value();
     storage_ = device_->NewStorage(bytes_->size());
     EXPECT_TRUE(device_->Upload(0, storage_.get(), {*bytes_, bytes_}).ok());
@@ -56,9 +55,8 @@ class Program {
     view.sizes = {3 << 18};
     view.strides = {1};
     std::string read(bytes_->size(), '\0');
-    const absl::Status status =
-        device_->Read(0, storage_.get(), view, read.data(), read.size());
-    EXPECT_TRUE(status.ok()) << status;
+    EXPECT_EQ(device_->Read(0, storage_.get(), view, read.data(), read.size()),
+              absl::OkStatus());
     return read == *bytes_;
   }
 

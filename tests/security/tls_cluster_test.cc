@@ -64,9 +64,7 @@ class TlsClusterTest : public testing::Test {
     std::filesystem::remove_all(folder_);
     std::filesystem::create_directory(folder_);
     EXPECT_EQ(pipe2(lifeline_, O_CLOEXEC), 0);
-    auto programs = FindClusterPrograms();
-    EXPECT_TRUE(programs.ok()) << programs.status();
-    programs_ = *std::move(programs);
+    programs_ = FindClusterPrograms().value();
     Write("join.token", kJoinToken);
     Write("admin.token", kAdminToken);
     Write("tenant.token", kTenantToken);

@@ -140,9 +140,8 @@ TEST_F(WallsTest, ClientLibraryUsesTheExecutorOverBothTransports) {
     view.sizes = {3 << 18};
     view.strides = {1};
     std::string read(bytes->size(), '\0');
-    const absl::Status status =
-        (*device)->Read(0, storage.get(), view, read.data(), read.size());
-    EXPECT_TRUE(status.ok()) << status;
+    EXPECT_EQ((*device)->Read(0, storage.get(), view, read.data(), read.size()),
+              absl::OkStatus());
     EXPECT_EQ(read, *bytes);
     EXPECT_TRUE((*session)->Close(kPatience).ok());
   }

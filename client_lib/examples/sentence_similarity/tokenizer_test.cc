@@ -23,9 +23,7 @@ constexpr absl::string_view kVocabulary =
     "sep\n京\n##\nhugs\n";          // 12 to 15
 
 WordPieceTokenizer Tokenizer() {
-  auto tokenizer = WordPieceTokenizer::FromVocabulary(kVocabulary);
-  EXPECT_TRUE(tokenizer.ok()) << tokenizer.status();
-  return *std::move(tokenizer);
+  return WordPieceTokenizer::FromVocabulary(kVocabulary).value();
 }
 
 TEST(SplitIntoWordsTest, WordsAreThoseOfBert) {

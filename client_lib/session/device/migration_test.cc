@@ -364,8 +364,7 @@ TEST(MigrationCutTest, NothingIsLostAndNothingHappensTwice) {
             cluster.coordinator().Migrate("lease-0", 1, 10);
         for (int i = 0; i < 3; ++i) {
           ASSERT_TRUE(write().ok());
-          const absl::Status read = ReadByte(*device, 0, value);
-          ASSERT_TRUE(read.ok()) << read;
+          ASSERT_EQ(ReadByte(*device, 0, value), absl::OkStatus());
         }
         const size_t runs = cluster.worker(0).seen().runs.size() +
                             cluster.worker(1).seen().runs.size();

@@ -23,10 +23,10 @@ class PendingReadTest : public DeviceTest {
   std::unique_ptr<PendingRead> Start(const StoragePtr& storage,
                                      std::string* destination) {
     destination->assign(storage->size_bytes(), '?');
-    auto read = device_->StartRead(0, storage.get(), WholeView(*storage.get()),
-                                   destination->data(), destination->size());
-    EXPECT_TRUE(read.ok()) << read.status();
-    return *std::move(read);
+    return device_
+        ->StartRead(0, storage.get(), WholeView(*storage.get()),
+                    destination->data(), destination->size())
+        .value();
   }
 };
 

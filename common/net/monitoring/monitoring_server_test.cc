@@ -34,9 +34,7 @@ class MonitoringServerTest : public testing::Test {
       return std::vector<ReadinessCheck>{{"serving", ""},
                                          {"coordinator", failure_, detail_}};
     };
-    auto started = MonitoringServer::Start(std::move(options));
-    ASSERT_TRUE(started.ok()) << started.status();
-    server_ = *std::move(started);
+    server_ = MonitoringServer::Start(std::move(options)).value();
   }
 
   httplib::Result Get(const std::string& path) {

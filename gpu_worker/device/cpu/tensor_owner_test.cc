@@ -61,8 +61,7 @@ class TensorOwnerTest : public testing::Test {
     NodeInput input = call.input();
     input.tenant = &tenant;
     std::vector<NodeResult> results;
-    const absl::Status status = (*program)->Execute(0, input, &results);
-    EXPECT_TRUE(status.ok()) << status;
+    EXPECT_EQ((*program)->Execute(0, input, &results), absl::OkStatus());
     int64_t secrets = 0;
     for (const NodeResult& result : results) {
       secrets += Secrets(ProgramTester::TensorOf(result));
