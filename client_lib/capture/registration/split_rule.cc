@@ -92,17 +92,11 @@ bool LinearDiffers(Arguments arguments) {
       arguments[kBias].isTensor() ? arguments[kBias].toTensor() : at::Tensor());
 }
 
-// Returns whether the program allows reduced sums, which workers do not take.
-bool PlainAttentionDiffers(Arguments arguments) {
-  return at::globalContext().allowFP16BF16ReductionMathSDP() &&
-         at::isReducedFloatingType(arguments[0].toTensor().scalar_type());
-}
-
 bool AttentionDiffers(Arguments arguments) {
   constexpr size_t kMask = 3;
   const at::Context& context = at::globalContext();
-  return PlainAttentionDiffers(arguments) || !context.userEnabledFlashSDP() ||
-         !context.userEnabledMathSDP() ||
+  return !context.userEnabledFlashSDP() || !context.userEnabledMathSDP() ||
+         context.allowFP16BF16ReductionMathSDP() ||
          (arguments[kMask].isTensor() &&
           arguments[kMask].toTensor().requires_grad());
 }
@@ -152,7 +146,6 @@ SplitRule::Predicate SplitRule::PredicateOf(const std::string& name) {
           {"aten::matmul", &MatmulDiffers},
           {"aten::linear", &LinearDiffers},
           {"aten::scaled_dot_product_attention", &AttentionDiffers},
-          {"aten::_scaled_dot_product_attention_math", &PlainAttentionDiffers},
           {"aten::lstm.input", &LstmDiffers},
           {"aten::gru.input", &NetworkDiffers},
           {"aten::rnn_tanh.input", &NetworkDiffers},
