@@ -14,7 +14,7 @@ namespace {
 // Takes about ten milliseconds.
 constexpr uint64_t kPieceBytes = 64 << 20;
 // What one core processes, or slightly less.
-constexpr double kBytesPerSecond = 4e9;
+constexpr uint64_t kBytesPerNanosecond = 4;
 
 // Returns the bytes whose MAC is computed when there is no candidate.
 absl::string_view NobodysBytes() {
@@ -144,7 +144,7 @@ bool ContentProofs::Challenge::Compute() {
 }
 
 absl::Duration ContentProofs::TimeOf(uint64_t size_bytes) {
-  return absl::Seconds(static_cast<double>(size_bytes) / kBytesPerSecond);
+  return absl::Nanoseconds(size_bytes / kBytesPerNanosecond);
 }
 
 ContentProofs::ContentProofs(Device* device, RandomSource* random,
