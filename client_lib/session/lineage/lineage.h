@@ -29,7 +29,6 @@
 #ifndef CLIENT_LIB_SESSION_LINEAGE_LINEAGE_H_
 #define CLIENT_LIB_SESSION_LINEAGE_LINEAGE_H_
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -42,6 +41,7 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "client_lib/session/lineage/packed_array.h"
 
 namespace djinn {
 
@@ -76,28 +76,7 @@ class Lineage {
     bool depends() const { return reads || needs_memory; }
   };
 
-  // An array of uses that takes no more memory than they do.
-  class Uses {
-   public:
-    Uses() = default;
-    explicit Uses(absl::Span<const Use> uses)
-        : uses_(uses.empty() ? nullptr : new Use[uses.size()]),
-          size_(static_cast<uint32_t>(uses.size())) {
-      std::copy(uses.begin(), uses.end(), begin());
-    }
-    Use* begin() { return uses_.get(); }
-    Use* end() { return uses_.get() + size_; }
-    const Use* begin() const { return uses_.get(); }
-    const Use* end() const { return uses_.get() + size_; }
-    const Use& operator[](size_t i) const { return uses_[i]; }
-    const Use& front() const { return uses_[0]; }
-    size_t size() const { return size_; }
-
-   private:
-    std::unique_ptr<Use[]> uses_;
-    uint32_t size_ = 0;
-  };
-
+  using Uses = PackedArray<Use>;
   struct Node;
   using Operands = absl::InlinedVector<Node*, 2>;
 
