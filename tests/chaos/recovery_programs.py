@@ -93,7 +93,7 @@ def train(device, at_step):
 
 
 def compiled_step(device, at_step):
-    """Does the same with a registered training step."""
+    """Trains as train() does, by a registered step."""
     model, batch, step = rolling_programs.training(device)
     compiled = djinn.compile(step)
     results = _train(model, batch, compiled, at_step)
@@ -183,28 +183,28 @@ def generate_greedily(device, at_step):
 
 
 def generate_sampled(device, at_step):
-    """Draws the tokens."""
+    """Calls generate(), which draws the tokens."""
     return _generate(device, at_step, do_sample=True, top_k=20)
 
 
 def generate_beams(device, at_step):
-    """Follows three beams, whose caches change places."""
+    """Calls generate() with three beams, whose caches change places."""
     return _generate(device, at_step, do_sample=False, num_beams=3)
 
 
 def generate_greedily_static(device, at_step):
-    """Writes the cache in place."""
+    """Calls generate() with a cache that is written in place."""
     return _generate(device, at_step, do_sample=False, cache_implementation="static")
 
 
 def generate_sampled_static(device, at_step):
-    """Draws the tokens, and writes the cache in place."""
+    """Calls generate(), which draws the tokens, with such a cache."""
     return _generate(
         device, at_step, do_sample=True, top_k=20, cache_implementation="static")
 
 
 def generate_beams_static(device, at_step):
-    """Follows three beams in a cache that is written in place."""
+    """Calls generate() with three beams and such a cache."""
     return _generate(
         device, at_step, do_sample=False, num_beams=3, cache_implementation="static")
 

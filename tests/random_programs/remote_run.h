@@ -20,7 +20,9 @@ struct Comparison {
   // The mode in which the program begins.
   ExecutionMode mode = ExecutionMode::kStrict;
   bool same_messages = false;
-  // If set, called before each step with its number, by the step's thread.
+  // If set, called before each step with its number, by the step's thread. It
+  // may kill the worker. What failed may then fail once more, with another id,
+  // or be right, if the program overwrote it.
   std::function<void(size_t)> before_step;
 };
 
