@@ -328,6 +328,7 @@ TEST_F(MigrationTest, ACopyNamesTheWorkerThatWillHaveTheValue) {
   there().WaitEntering();
   // Device 1 would get worker 1, which then has the session of device 0. The
   // test therefore examines only what device 0 offers.
+  cluster_.Excuse(1);
   const auto other = *session_->Device(1);
   const StoragePtr copy = other->NewStorage(8);
   std::thread copies(

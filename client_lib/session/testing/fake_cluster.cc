@@ -417,8 +417,9 @@ FakeCluster::FakeCluster(v1::SessionLimits limits)
 }
 
 FakeCluster::~FakeCluster() {
-  for (const auto& worker : *workers_) {
-    for (const std::string& violation : worker->seen().violations) {
+  for (int device = 0; device < kWorkers; ++device) {
+    if (device == excused_) continue;
+    for (const std::string& violation : worker(device).seen().violations) {
       ADD_FAILURE() << violation;
     }
   }

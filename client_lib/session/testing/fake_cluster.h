@@ -146,8 +146,9 @@ class StreamHooks {
 class FakeCluster {
  public:
   explicit FakeCluster(v1::SessionLimits limits = FakeWorker::DefaultLimits());
-  // Fails the test if a worker saw a violation.
+  // Fails the test if a worker saw a violation, unless it is excused.
   ~FakeCluster();
+  void Excuse(int device) { excused_ = device; }
 
   // Opens a session; called once.
   std::unique_ptr<Session> Open(SessionOptions options = {});
@@ -180,6 +181,7 @@ class FakeCluster {
  private:
   static constexpr int kWorkers = 3;
 
+  int excused_ = kWorkers;
   std::shared_ptr<FakeCoordinator> coordinator_;
   std::shared_ptr<std::vector<std::unique_ptr<FakeWorker>>> workers_;
   const std::shared_ptr<MessageGroups> groups_ =
