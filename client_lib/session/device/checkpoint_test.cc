@@ -12,6 +12,7 @@
 #include "client_lib/session/testing/program.h"
 #include "common/base/clock.h"
 #include "common/base/error.h"
+#include "common/base/patience.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -212,15 +213,11 @@ TEST_F(CheckpointTest, AReadValueOutlivesTheRunThatIsGivenUp) {
   ASSERT_TRUE(session_->Checkpoint(kPatience).ok());
   ASSERT_EQ(statistics().checkpoints, 1);
   cluster_.worker().Set(&FakeScript::hold_runs, true);
-  uint64_t sent = statistics().uploads_sent;
   Lose();
   std::thread reader([&] { EXPECT_EQ(*ReadAll(known), value); });
   for (int death = 0; death < 2; ++death) {
-    cluster_.worker().WaitForRead();
-    // The worker has confirmed the large upload, so that it can be nowhere but
-    // in the run.
-    while (statistics().uploads_sent == sent) std::this_thread::yield();
-    ++sent;
+    for (Patience patience; !cluster_.worker().HoldsRun(); patience.Yield()) {
+    }
     Lose();
   }
   // The worker still executes no run, so that this one is left out.

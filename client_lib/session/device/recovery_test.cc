@@ -9,6 +9,7 @@
 #include "client_lib/session/testing/fake_cluster.h"
 #include "client_lib/session/testing/program.h"
 #include "common/base/error.h"
+#include "common/base/patience.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -41,14 +42,37 @@ class RecoveryTest : public testing::Test {
     EXPECT_TRUE(device_->Upload(0, storage.get(), {bytes, nullptr}).ok());
     return storage;
   }
+  // Loses each worker that executes test::op7, until the read of its result
+  // fails. The first one, which the test has paused, is lost with everything
+  // unfinished. Returns how many were lost.
+  int LoseUntilGivenUp(const StoragePtr& result) {
+    std::atomic<bool> given_up = false;
+    std::thread reader([&] {
+      EXPECT_FALSE(ReadAll(result).ok());
+      given_up = true;
+    });
+    cluster_.worker().WaitForRead();
+    cluster_.worker().Set(&FakeScript::held_operator, "test::op7");
+    int lost = 0;
+    for (Patience patience; !given_up; patience.Yield()) {
+      if (lost > 0 && !cluster_.worker().HoldsRun()) continue;
+      Lose();
+      if (++lost == 1) cluster_.worker().Resume();
+    }
+    reader.join();
+    cluster_.worker().Set(&FakeScript::held_operator, "");
+    return lost;
+  }
+
   // Returns the result of a call with these operands.
-  StoragePtr Called(int op, const std::vector<StoragePtr>& operands) {
+  StoragePtr Called(int op, const std::vector<StoragePtr>& operands,
+                    uint32_t lane = 0) {
     StoragePtr result = device_->NewStorage(8);
     std::vector<Use> uses;
     for (const StoragePtr& operand : operands)
       uses.push_back({operand, kReads});
     uses.push_back({result, kCreates});
-    EXPECT_TRUE(Record(*device_, 0, MakeCall(op, uses)).ok());
+    EXPECT_TRUE(Record(*device_, lane, MakeCall(op, uses)).ok());
     return result;
   }
   absl::StatusOr<std::string> ReadAll(const StoragePtr& storage) {
@@ -149,34 +173,54 @@ TEST_F(RecoveryTest, AnotherValueThanTheProgramHasSeenIsNotShown) {
 }
 
 TEST_F(RecoveryTest, ARunThatKillsTwoWorkersIsGivenUpAndTheSessionGoesOn) {
+  // The first worker is lost before it confirms the upload that precedes the
+  // run.
+  cluster_.worker().Pause();
   const StoragePtr x = Uploaded("12345678");
-  ASSERT_TRUE(device_->Synchronize().ok());
-  cluster_.worker().Set(&FakeScript::hold_runs, true);
   const StoragePtr y = Called(7, {x});
-  absl::Status killed;
-  std::atomic<bool> given_up = false;
-  std::thread reader([&] {
-    killed = ReadAll(y).status();
-    given_up = true;
-  });
-  // The client does not blame the run for the loss of a worker that has not
-  // confirmed the upload before it. How many workers are lost is therefore a
-  // matter of timing.
-  while (!given_up) {
-    if (cluster_.worker().HoldsRead()) Lose();
-    std::this_thread::yield();
-  }
-  reader.join();
+  EXPECT_EQ(LoseUntilGivenUp(y), 2);
+  const absl::Status killed = ReadAll(y).status();
   EXPECT_EQ(ErrorReason(killed), "RUN_KILLS_WORKERS") << killed;
   EXPECT_THAT(std::string(killed.message()), HasSubstr("test::op7"));
   EXPECT_EQ(*ReadAll(x), "12345678");
-  cluster_.worker().Set(&FakeScript::hold_runs, false);
   EXPECT_EQ(ErrorReason(ReadAll(Called(3, {y})).status()), "RUN_KILLS_WORKERS");
   EXPECT_TRUE(ReadAll(Called(3, {x})).ok());
   // It stays given up, whatever is lost later.
   Lose();
   EXPECT_EQ(*ReadAll(x), "12345678");
   EXPECT_EQ(ErrorReason(ReadAll(y).status()), "RUN_KILLS_WORKERS");
+}
+
+TEST_F(RecoveryTest, OfSeveralRunsOnTheirWayOnlyTheOneThatKillsIsGivenUp) {
+  cluster_.worker().Pause();
+  const StoragePtr x = Uploaded("12345678");
+  // Lanes that take turns make runs of their own.
+  const StoragePtr before = Called(1, {x}, /*lane=*/1);
+  const StoragePtr y = Called(7, {x}, /*lane=*/2);
+  const StoragePtr after = Called(2, {x}, /*lane=*/3);
+  EXPECT_EQ(LoseUntilGivenUp(y), 2);
+  EXPECT_EQ(ErrorReason(ReadAll(y).status()), "RUN_KILLS_WORKERS");
+  EXPECT_TRUE(ReadAll(before).ok());
+  EXPECT_TRUE(ReadAll(after).ok());
+}
+
+TEST_F(RecoveryTest, ADrainedWorkerIsNoReasonToBlameARun) {
+  cluster_.worker().Set(&FakeScript::held_operator, "test::op7");
+  const StoragePtr y = Called(7, {Uploaded("12345678")});
+  std::thread reader([&] {
+    const absl::Status status = ReadAll(y).status();
+    EXPECT_TRUE(status.ok()) << status;
+  });
+  for (int i = 0; i < 3; ++i) {
+    cluster_.worker().WaitForRead();
+    cluster_.coordinator().NoteRestart();
+    cluster_.worker().Restart(/*other_incarnation=*/true,
+                              MakeError(absl::StatusCode::kUnavailable,
+                                        "DRAINING", "the worker stops"));
+  }
+  cluster_.worker().Set(&FakeScript::held_operator, "");
+  cluster_.worker().Resume();
+  reader.join();
 }
 
 TEST_F(RecoveryTest, ARunIsNotBlamedForLossesBeforeAWorkerSurvivedIt) {

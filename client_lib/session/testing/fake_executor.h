@@ -44,6 +44,7 @@ struct FakeScript {
   bool ignore_cancel = false;
   bool hold_bulk = false;
   bool hold_runs = false;     // executes no run, until Resume()
+  std::string held_operator;  // executes no run of it, until Resume()
   absl::Duration bulk_delay;  // of each chunk
   Transfers transfers = Transfers::kSend;
   // Asks for a proof before each answer, and checks it if the bytes come.

@@ -152,6 +152,13 @@ bool FakeExecutor::CarryRun(const v1::Ordered& message) {
     Violation(absl::StrCat("run of undefined graph ", run.graph_id()));
     return true;
   }
+  const auto& operators = found->second.graph.operators;
+  if (std::any_of(operators.begin(), operators.end(),
+                  [&](const srg::Operator& one) {
+                    return one.name == script_.held_operator;
+                  })) {
+    return false;
+  }
   if (evicted_.count(run.graph_id()) > 0) {
     if (needed_ == run.graph_id()) return false;
     needed_ = run.graph_id();

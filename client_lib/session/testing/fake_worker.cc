@@ -59,12 +59,12 @@ void FakeWorker::Break(absl::Status status) {
   EndLink(std::move(status));
 }
 
-void FakeWorker::Restart(bool other_incarnation) {
+void FakeWorker::Restart(bool other_incarnation, absl::Status why) {
   MutexLock lock(&mu_);
   if (other_incarnation) ++incarnation_;
   lost_ = true;
   Reset();
-  EndLink(absl::UnavailableError("restarted"));
+  EndLink(std::move(why));
 }
 
 void FakeWorker::EvictPlans() {
@@ -126,6 +126,11 @@ bool FakeWorker::HoldsRead() {
 
 bool FakeWorker::HoldsReadLocked() const {
   return !flow_.waiting.empty() && flow_.waiting.back().has_read();
+}
+
+bool FakeWorker::HoldsRun() {
+  MutexLock lock(&mu_);
+  return !flow_.waiting.empty() && flow_.waiting.front().has_run();
 }
 
 void FakeWorker::WaitEntering() {

@@ -64,7 +64,8 @@ class FakeWorker {
   // Ends the stream.
   void Break(absl::Status status);
   // Loses all state, and gets another incarnation if so asked.
-  void Restart(bool other_incarnation);
+  void Restart(bool other_incarnation,
+               absl::Status why = absl::UnavailableError("restarted"));
   // Drops the plans, so that the next run of each graph needs it again.
   void EvictPlans();
   // Gives the session's storages to the session that enters another worker with
@@ -84,6 +85,8 @@ class FakeWorker {
   void WaitForRead();
   // Returns whether a read waits to be executed.
   bool HoldsRead();
+  // Returns whether a run waits to be executed.
+  bool HoldsRun();
   // Waits until a session enters.
   void WaitEntering();
   // Waits for the end of the stream.

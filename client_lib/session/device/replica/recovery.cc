@@ -105,10 +105,13 @@ std::string Obstacle(State& r) {
 
 namespace {
 
-// Returns the run that the worker was executing, as far as is known, or null.
-// Clears the others of what they were suspected of.
-Node* Suspect(State& r) ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu) {
+// Returns the runs that may have ended the worker: those on their way to it
+// that no worker has executed, or else the first one on its way. Clears those
+// that a worker survived.
+std::vector<Node*> Suspects(State& r)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu) {
   ConnectionState& c = r.connection;
+  std::vector<Node*> suspects;
   Node* first = nullptr;
   for (Node& node : c.lineage->nodes()) {
     // It was given up, and another message took its place.
@@ -116,35 +119,34 @@ Node* Suspect(State& r) ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu) {
     // The number of a message that was not replayed may be an earlier worker's.
     if ((node.executed && c.recovery.last_replayed == 0) ||
         node.sequence <= c.log.completed()) {
-      // A worker survived it.
       node.deaths = 0;
       continue;
     }
-    if (node.sequence > c.log.sent()) continue;
+    if (node.sequence > c.log.sent() || KeptOf(node) == nullptr ||
+        KeptOf(node)->run == nullptr) {
+      continue;
+    }
+    if (!node.executed) suspects.push_back(&node);
     if (first == nullptr || node.sequence < first->sequence) first = &node;
   }
-  if (first == nullptr || KeptOf(*first) == nullptr ||
-      KeptOf(*first)->run == nullptr) {
-    return nullptr;
-  }
-  return first;
+  if (suspects.empty() && first != nullptr) suspects.push_back(first);
+  return suspects;
 }
 
-// Notes that the suspect's worker died, and gives the run up after the second
-// time.
+// Notes that the worker died with runs on their way. Gives up a run that was on
+// its way to two dead workers: the second one executed nothing else.
 void NoteDeath(State& r) ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu) {
   ConnectionState& c = r.connection;
-  Node* const suspect = Suspect(r);
-  if (suspect == nullptr || ++suspect->deaths < RecoveryState::kMostDeaths) {
-    return;
+  for (Node* const suspect : Suspects(r)) {
+    if (++suspect->deaths < RecoveryState::kMostDeaths) continue;
+    const std::string text = absl::StrCat(
+        suspect->deaths, " workers were lost before they had executed ",
+        DescribeRun(*KeptOf(*suspect)), ", which the last one, ",
+        c.lease.worker_id(), ", was executing alone");
+    c.lineage->Taint(suspect,
+                     MakeError(absl::StatusCode::kAborted, "RUN_KILLS_WORKERS",
+                               text, {{"worker", c.lease.worker_id()}}));
   }
-  const std::string text =
-      absl::StrCat(suspect->deaths, " workers were lost while they executed ",
-                   DescribeRun(*KeptOf(*suspect)), "; the last one was ",
-                   c.lease.worker_id());
-  c.lineage->Taint(
-      suspect, MakeError(absl::StatusCode::kAborted, "RUN_KILLS_WORKERS", text,
-                         {{"worker", c.lease.worker_id()}}));
 }
 
 // Forgets the lost worker's stream of messages.
@@ -162,6 +164,7 @@ void PrepareAnew(State& r)
   c.replies = ReplyLog();
   c.needed.clear();
   c.recovery.last_replayed = 0;
+  c.recovery.suspects.clear();
   for (auto& [sequence, check] : c.recovery.checks) {
     c.lineage->Release(check.node);
   }
@@ -217,7 +220,12 @@ absl::Status SendAgain(State& r) {
       c.recovery.losses = 0;
       r.answers.replays = false;
     }
-    for (const Node& node : c.lineage->nodes()) restored += node.anchor;
+    for (const Node& node : c.lineage->nodes()) {
+      restored += node.anchor;
+      if (node.deaths > 0 && node.deaths < RecoveryState::kMostDeaths) {
+        c.recovery.suspects.push_back(node.sequence);
+      }
+    }
     for (const auto& [wait, source] : replay.uploads) {
       c.recovery.uploads.push_back(wait);
     }
@@ -334,7 +342,8 @@ absl::Status LoseWorker(State& r, const absl::Status& cause) {
     c.recovery.reporter.Failed(lost, Now(r));
     return lost;
   }
-  if (!returns) NoteDeath(r);
+  // A worker that announces its end is not dead.
+  if (!returns && ErrorReason(cause) != "DRAINING") NoteDeath(r);
   c.recovery.due = true;
   c.recovery.cause = cause;
   c.recovery.since = Now(r);
@@ -464,6 +473,10 @@ void WarnIfIncomplete(State& r) {
 void NoteExecuted(State& r, uint64_t sequence) {
   ConnectionState& c = r.connection;
   if (c.lineage != nullptr) c.lineage->Executed(sequence);
+  std::deque<uint64_t>& suspects = c.recovery.suspects;
+  while (!suspects.empty() && suspects.front() <= sequence) {
+    suspects.pop_front();
+  }
   // A replay also ends if StopKeeping() dropped the lineage meanwhile.
   if (c.recovery.last_replayed == 0) return;
   r.answers.NoteReplayed();

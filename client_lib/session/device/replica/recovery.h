@@ -8,6 +8,7 @@
 #define CLIENT_LIB_SESSION_DEVICE_REPLICA_RECOVERY_H_
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <vector>
@@ -41,6 +42,10 @@ struct RecoveryState {
   int losses = 0;
   // Number of the last message of the replay, until it is executed.
   uint64_t last_replayed = 0;
+  // Numbers of the runs that may have ended the last worker, ascending, until
+  // they are executed. Each is sent when everything before it is executed, and
+  // what follows it waits for it, so that a further loss has one suspect.
+  std::deque<uint64_t> suspects;
   absl::Duration since;
   bool warned = false;  // that the lineage is incomplete
   RecoveryReporter reporter;
@@ -65,6 +70,14 @@ struct RecoveryState {
   // Uploads that are sent again, and the thread that sends them.
   std::vector<std::shared_ptr<UploadWait>> uploads;
   std::unique_ptr<ThreadFactory::Thread> uploader;
+
+  // Returns whether the message must wait for a suspected run, or is one that
+  // must wait for what precedes it. `completed` is the number of the last
+  // message that the worker executed.
+  bool Withholds(uint64_t sequence, uint64_t completed) const {
+    if (suspects.empty() || sequence < suspects.front()) return false;
+    return sequence > suspects.front() || completed + 1 < sequence;
+  }
 };
 
 }  // namespace djinn

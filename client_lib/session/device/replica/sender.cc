@@ -60,6 +60,16 @@ bool NothingDue(const State& r) ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu) {
   return r.queue.empty() || (!r.connection.welcomed && !r.queue.needs_lease());
 }
 
+// Returns the next message if it may be sent now, or null.
+const MessageLog::Entry* NextToSend(const ConnectionState& c)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(c.mu) {
+  const MessageLog::Entry* const next = c.log.Next();
+  const bool may_leave =
+      next != nullptr && c.log.HasRoom(*next) &&
+      !c.recovery.Withholds(next->sequence, c.log.completed());
+  return may_leave ? next : nullptr;
+}
+
 // Returns whether queued work should be encoded first, so that its messages
 // leave together with those that wait.
 bool Gathers(const State& r)
@@ -92,7 +102,7 @@ Step TakeStep(State& r) {
   }
   if (r.answers.uploads.has_proofs()) return {Next::kProof, {}};
   const MessageLog::Entry* const next = c.log.Next();
-  const bool ready = next != nullptr && c.log.HasRoom(*next);
+  const bool ready = NextToSend(c) != nullptr;
   const bool gathers = ready && Gathers(r);
   if (ready && !gathers) return {Next::kMessage, {}};
   if (CheckpointStepDue(r)) return {Next::kCheckpoint, {}};
@@ -147,10 +157,10 @@ void SendMessages(State& r) {
     MutexLock answers_lock(&r.answers.mu);
     stream = r.receiver.stream();
     uint64_t bytes = 0;
-    const MessageLog::Entry* next = c.log.Next();
+    const MessageLog::Entry* next = NextToSend(c);
     // No message is left if the worker executed them before a resume.
-    while (next != nullptr && c.log.HasRoom(*next) &&
-           messages.size() < kMaxTogether && bytes < kMaxTogetherBytes) {
+    while (next != nullptr && messages.size() < kMaxTogether &&
+           bytes < kMaxTogetherBytes) {
       if (next->sequence <= c.log.sent()) {
         r.answers.statistics.bytes_resent += next->bytes;
       }
@@ -168,7 +178,7 @@ void SendMessages(State& r) {
       c.replies.Acknowledged(next->message->acknowledged_reply());
       messages.push_back(next->message);
       c.log.MarkSent();
-      next = c.log.Next();
+      next = NextToSend(c);
     }
   }
   SendAll(r, stream, messages);
@@ -344,7 +354,8 @@ Deadline CheckProgress(State& r) {
   {
     MutexLock lock(&c.mu);
     const MessageLog::Entry* const next = c.log.Next();
-    if (next == nullptr || !r.receiver.connected() || !c.end.failure.ok()) {
+    if (next == nullptr || !r.receiver.connected() || !c.end.failure.ok() ||
+        c.recovery.Withholds(next->sequence, c.log.completed())) {
       r.sender.stalled.reset();
       return Deadline(absl::InfiniteDuration(), options.clock);
     }
