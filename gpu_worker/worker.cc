@@ -53,6 +53,7 @@ v1::WorkerState StateOf(const WorkerConfig& config,
   v1::WorkerState state;
   state.set_address(address);
   state.set_shared_memory_socket(config.shared_memory_socket);
+  state.set_numerics(config.numerics);
   if (config.speed.flops_per_second() > 0) {
     *state.mutable_speed() = config.speed;
   }

@@ -31,9 +31,13 @@ constexpr size_t kMaxOutbox = 4 * kMaxVirtualDevices;
 // its virtual devices.
 constexpr size_t kMaxReturnedLeases = 4 * kMaxVirtualDevices;
 
+// Limit on LeaseRequest.numerics.
+constexpr size_t kMaxNumerics = 256;
+
 PendingLease PendingFrom(const v1::LeaseRequest& request) {
   PendingLease pending;
   pending.policy = request.placement_policy();
+  pending.numerics = request.numerics();
   const auto add = [&pending](uint64_t bytes) {
     pending.asked_bytes = SaturatingSum(pending.asked_bytes, bytes);
   };
@@ -64,6 +68,10 @@ absl::StatusOr<PendingLease> Parse(const v1::LeaseRequest& request) {
     return Violation(
         absl::StrCat("a lease request with ", request.contents_size(),
                      " contents: at most ", kMaxContentHints, " are allowed"));
+  }
+  if (request.numerics().size() > kMaxNumerics) {
+    return Violation(absl::StrCat("a lease request with numerics of ",
+                                  request.numerics().size(), " bytes"));
   }
   return PendingFrom(request);
 }

@@ -51,6 +51,8 @@ struct PendingLease {
   scheduler::WaitQueue::Ticket ticket = 0;
   // The policy of LeaseRequest.placement_policy.
   std::string policy;
+  // As LeaseRequest.numerics.
+  std::string numerics;
   // The last placement decision.
   KeptDecision decision;
   // Monotonic time of the request.

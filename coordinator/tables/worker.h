@@ -44,6 +44,8 @@ struct ReportedFacts {
   // By tenant, those that have endpoints of their own at the worker.
   absl::btree_map<std::string, v1::TenantEndpoint> endpoints;
   std::string device;
+  // Empty when the worker promises no bits.
+  std::string numerics;
   uint64_t memory_bytes = 0;
   uint64_t free_bytes = 0;
   uint32_t queued_runs = 0;

@@ -209,6 +209,7 @@ void WorkerRegistry::Apply(const v1::WorkerState& report, absl::Duration now,
   worker->facts.shared_memory_socket = report.shared_memory_socket();
   ApplyEndpoints(report, worker);
   worker->facts.device = report.device();
+  worker->facts.numerics = report.numerics();
   worker->facts.memory_bytes = report.memory_bytes();
   worker->facts.free_bytes = report.free_bytes();
   worker->facts.queued_runs = report.queued_runs();

@@ -231,6 +231,7 @@ v1::WorkerState Supervisor::Snapshot() const {
   DescribeEndpoints(&state);
   MutexLock lock(&mu_);
   state.set_device(facts_.device());
+  state.set_numerics(facts_.numerics());
   if (facts_.speed().flops_per_second() > 0) {
     *state.mutable_speed() = facts_.speed();
   }

@@ -34,6 +34,8 @@ struct WorkerFacts {
   // Kind of device, "cpu" or "cuda". Devices of a kind share learned operator
   // costs.
   std::string device;
+  // Workers with the same text compute the same bits; empty when unknown.
+  std::string numerics;
   uint64_t memory_bytes = 0;
   // Bytes that are free or evictable, and not promised to a session.
   uint64_t available_bytes = 0;

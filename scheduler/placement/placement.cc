@@ -6,6 +6,7 @@
 #include <tuple>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/error.h"
@@ -65,6 +66,21 @@ void Avoid(const Workers& which, absl::string_view filter,
     worker.dropped_by = filter;
     worker.drop_reason = std::string(reason);
   }
+}
+
+// Returns the workers whose bits differ from those of the session's values.
+absl::flat_hash_set<std::string> OfOtherNumerics(
+    const Request& request, const Fleet& fleet,
+    const std::vector<Considered>& considered) {
+  absl::flat_hash_set<std::string> others;
+  if (request.numerics.empty()) return others;
+  for (const Considered& worker : considered) {
+    const std::string& numerics = fleet.Find(worker.worker_id)->facts.numerics;
+    if (!numerics.empty() && numerics != request.numerics) {
+      others.insert(worker.worker_id);
+    }
+  }
+  return others;
 }
 
 bool Better(const Considered& a, const Considered& b) {
@@ -217,6 +233,9 @@ Decision Place(const Request& request, const Fleet& fleet, const Policy& policy,
     passed += decision.considered.back().dropped_by.empty();
   }
   decision.looked_at = decision.considered.size();
+  Avoid(OfOtherNumerics(request, fleet, decision.considered), "numerics",
+        "computes other bits than the worker that the session lost",
+        &decision.considered);
   Avoid(request.unreached, "reach", "was lately not reached by clients",
         &decision.considered);
   // Two virtual devices of a session get different workers when there are two.

@@ -40,8 +40,8 @@ struct Considered {
   uint64_t available_bytes = 0;
   Terms terms;
   double score = 0;
-  // Name of the filter that it failed (see Drop), "reach" or "spread"; empty
-  // when it passed all.
+  // Name of the filter that it failed (see Drop), "numerics", "reach" or
+  // "spread"; empty when it passed all.
   absl::string_view dropped_by;
   std::string drop_reason;
 };

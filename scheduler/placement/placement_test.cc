@@ -172,6 +172,26 @@ TEST_F(PlacementTest, AWorkerThatWasNotReachedComesLast) {
   EXPECT_EQ(Decide(request).worker_id, "w1");
 }
 
+TEST_F(PlacementTest, AWorkerWithOtherNumericsComesLast) {
+  WorkerFacts other = Idle("w0");
+  other.numerics = "other";
+  Add(other);
+  Request request;
+  request.numerics = "same";
+  EXPECT_EQ(Decide(request).worker_id, "w0");
+  WorkerFacts same = Idle("w1");
+  same.numerics = "same";
+  same.queued_seconds = 5;
+  Add(same);
+  const Decision decision = Decide(request);
+  EXPECT_EQ(decision.worker_id, "w1");
+  EXPECT_EQ(Of(decision, "w0").dropped_by, "numerics");
+  // It is no use to reach a worker that the client refuses.
+  request.unreached = {"w1"};
+  EXPECT_EQ(Decide(request).worker_id, "w1");
+  EXPECT_EQ(Decide({}).worker_id, "w0");
+}
+
 TEST_F(PlacementTest, TiesGoToFreeMemoryThenToTheSmallerId) {
   WorkerFacts fuller = Idle("w0");
   fuller.available_bytes -= 1;

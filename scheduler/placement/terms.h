@@ -33,6 +33,8 @@ struct Request {
   semantics::Phase phase = semantics::Phase::kUnspecified;
   // Requirements: each is a kind of device or a capability.
   std::vector<std::string> required;
+  // The bits that the session's values have; empty when any worker will do.
+  std::string numerics;
   // Number of leases of the session, by worker.
   absl::flat_hash_map<std::string, uint32_t> session_leases;
   // Workers that the session's client, or those of others, lately could not

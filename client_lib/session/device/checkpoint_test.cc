@@ -349,6 +349,16 @@ TEST_F(ReturnTest, ADeviceThatReturnsTakesItsValuesAlong) {
   EXPECT_EQ(statistics().messages_replayed, 3u);
 }
 
+// It goes on there as after a migration.
+TEST_F(ReturnTest, ADeviceReturnsToAWorkerWithOtherNumerics) {
+  cluster_.worker().Set(&FakeScript::numerics, "local");
+  Train(10);
+  const std::string small = *ReadAll(small_);
+  cluster_.worker().Set(&FakeScript::numerics, "cluster");
+  Return();
+  EXPECT_EQ(*ReadAll(small_), small);
+}
+
 TEST_F(ReturnTest, ALossMeanwhileIsRecoveredByReplay) {
   Train(10);
   cluster_.worker().Pause();

@@ -244,6 +244,38 @@ TEST_F(RecoveryTest, ARunIsNotBlamedForLossesBeforeAWorkerSurvivedIt) {
   }
 }
 
+TEST_F(RecoveryTest, AWorkerThatComputesOtherBitsIsLeftForAnother) {
+  cluster_.worker(0).Set(&FakeScript::numerics, "same");
+  cluster_.worker(1).Set(&FakeScript::numerics, "other");
+  cluster_.worker(2).Set(&FakeScript::numerics, "same");
+  cluster_.coordinator().PlaceElsewhere();
+  const StoragePtr y = Called(1, {Uploaded("12345678")});
+  ASSERT_TRUE(device_->Synchronize().ok());
+  // The other workers keep their incarnation.
+  cluster_.worker().Restart(/*other_incarnation=*/true);
+  EXPECT_TRUE(ReadAll(y).ok());
+  EXPECT_THAT(cluster_.coordinator().returned_leases(),
+              testing::ElementsAre("lease-0 unreachable",
+                                   "lease-0.away-1 unreachable"));
+  EXPECT_TRUE(cluster_.worker(1).seen().received.empty());
+  // The coordinator knows which worker is wanted.
+  std::vector<std::string> numerics;
+  for (const v1::LeaseRequest& request :
+       cluster_.coordinator().lease_requests()) {
+    numerics.push_back(request.numerics());
+  }
+  EXPECT_THAT(numerics, testing::ElementsAre("", "same", "same"));
+}
+
+TEST_F(RecoveryTest, AWorkerWithoutNumericsTakesOver) {
+  cluster_.worker().Set(&FakeScript::numerics, "known");
+  const StoragePtr y = Called(1, {Uploaded("12345678")});
+  ASSERT_TRUE(device_->Synchronize().ok());
+  cluster_.worker().Set(&FakeScript::numerics, "");
+  Lose();
+  EXPECT_TRUE(ReadAll(y).ok());
+}
+
 // Returns the metadata of one result.
 v1::RunMetadata MetadataOf(int elements) {
   v1::RunMetadata metadata;
@@ -318,6 +350,19 @@ TEST_F(ImpatientRecoveryTest, WithoutAnyWorkerTheErrorSaysWhatWasTried) {
   EXPECT_EQ(ErrorReason(lost), "WORKER_LOST") << lost;
   EXPECT_THAT(std::string(lost.message()), HasSubstr("attempts"));
   EXPECT_THAT(std::string(lost.message()), HasSubstr("no worker left"));
+}
+
+TEST_F(ImpatientRecoveryTest, WithOtherNumericsOnlyTheErrorNamesBoth) {
+  cluster_.worker().Set(&FakeScript::numerics, "cpu-1");
+  const StoragePtr x = Uploaded("12345678");
+  ASSERT_TRUE(ReadAll(x).ok());
+  cluster_.worker().Set(&FakeScript::numerics, "cpu-2");
+  Lose();
+  const absl::Status lost = ReadAll(x).status();
+  EXPECT_EQ(ErrorReason(lost), "WORKER_LOST") << lost;
+  EXPECT_THAT(std::string(lost.message()), HasSubstr("computes other bits"));
+  EXPECT_THAT(std::string(lost.message()), HasSubstr("cpu-1"));
+  EXPECT_THAT(std::string(lost.message()), HasSubstr("cpu-2"));
 }
 
 class ForgetfulRecoveryTest : public RecoveryTest {

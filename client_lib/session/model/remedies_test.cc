@@ -66,6 +66,7 @@ const std::vector<Case>& Cases() {
       {Code::kNotFound, "LEASE_UNKNOWN", kTryAnother, kTryAgain, kTryAgain},
       {Code::kAborted, kFallbackEnded, kTryAnother, kTryAgain, kTryAgain},
       {Code::kUnavailable, "OTHER_GENERATORS", kGiveUp, kTryAgain, kTryAgain},
+      {Code::kUnavailable, "OTHER_NUMERICS", kGiveUp, kTryAgain, kTryAgain},
       {Code::kAborted, "QUOTA_RECLAIMED", kGiveUp, kTryAgain, kTryAgain},
       // The coordinator.
       {Code::kUnavailable, "NO_WORKER", kGiveUp, kTryAgain, kTryAgain},

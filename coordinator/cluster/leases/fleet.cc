@@ -79,6 +79,7 @@ void Refresh(ClusterState& state, const Worker& worker) {
   scheduler::WorkerFacts facts;
   facts.id = worker.id;
   facts.device = KindOf(worker.facts.device);
+  facts.numerics = worker.facts.numerics;
   facts.memory_bytes = worker.facts.memory_bytes;
   facts.leases = static_cast<uint32_t>(state.leases.CountOfWorker(worker.id));
   // The worker reports memory that it would evict on demand as free.

@@ -115,6 +115,7 @@ scheduler::Request RequestFor(ClusterState& state, const Session& session,
                               const SharedWork& work) {
   scheduler::Request request;
   request.asked_bytes = pending.asked_bytes;
+  request.numerics = pending.numerics;
   if (tenant != nullptr) {
     request.asked_bytes = std::min(request.asked_bytes, LeaseMemory(*tenant));
   }

@@ -229,6 +229,24 @@ TEST_F(ClusterPlacementTest, AnUnknownPolicyIsRefusedAndChangesNothing) {
               IsEmpty());
 }
 
+TEST_F(ClusterPlacementTest, NumericsOfALostWorkerComeFromTheClient) {
+  for (const std::string id : {"w0", "w1"}) {
+    v1::WorkerState state = TestWorker(id);
+    state.set_numerics("bits of " + id);
+    Join(state);
+  }
+  for (const std::string id : {"w0", "w1"}) {
+    const StreamId session = Open("red");
+    v1::LeaseRequest request = TestLeaseRequest(0);
+    request.set_numerics("bits of " + id);
+    ASSERT_TRUE(requests::Request(*cluster_, session, request).ok());
+    EXPECT_EQ(Explain(session).decision().worker_id(), id);
+  }
+  v1::LeaseRequest request = TestLeaseRequest(0);
+  request.set_numerics(std::string(257, 'n'));
+  EXPECT_FALSE(requests::Request(*cluster_, Open("blue"), request).ok());
+}
+
 TEST_F(ClusterPlacementTest, MoneyAndSpeedComeFromTheWorkers) {
   Join(Priced("dear", 20, 1e12));
   Join(Priced("cheap", 1, 1e11));

@@ -38,6 +38,17 @@ constexpr absl::Duration kReasonTimeout = absl::Seconds(2);
 // from is lost.
 constexpr int kMostRefusals = 2;
 
+// Returns the numerics that a worker must have to take over from a lost one, or
+// an empty string if any will do. A device that leaves its local worker goes on
+// with the values that it has, as if it migrated.
+std::string NeededNumerics(const ConnectionState& c)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(c.mu) {
+  if (!c.recovery.due || ErrorReason(c.recovery.cause) == kFallbackEnded) {
+    return "";
+  }
+  return c.facts.numerics;
+}
+
 }  // namespace
 
 absl::Status EndOfLease(const ConnectionState& c) {
@@ -77,6 +88,7 @@ absl::Status RequestLease(State& r, absl::Duration timeout) {
     if (c.recovery.due && c.recovery.trace.valid()) {
       *request.mutable_trace() = ToProto(c.recovery.trace);
     }
+    request.set_numerics(NeededNumerics(c));
   }
   absl::StatusOr<v1::LeaseGranted> granted =
       r.context->link->RequestLease(request, timeout);
@@ -347,6 +359,17 @@ absl::Status MayTakeOver(const State& r, const v1::WorkerHello& hello)
     return MakeError(absl::StatusCode::kUnavailable, "OTHER_GENERATORS",
                      absl::StrCat("worker ", hello.worker_id(),
                                   " draws other random numbers"));
+  }
+  const std::string needed = NeededNumerics(c);
+  if (!needed.empty() && !hello.numerics().empty() &&
+      hello.numerics() != needed) {
+    return MakeError(
+        absl::StatusCode::kUnavailable, "OTHER_NUMERICS",
+        absl::StrCat("worker ", hello.worker_id(), " computes other bits (",
+                     hello.numerics(), ") than worker ", c.facts.worker_id,
+                     " did (", needed,
+                     "): its processor, threads or libraries differ"),
+        {{"worker", hello.worker_id()}});
   }
   return absl::OkStatus();
 }
