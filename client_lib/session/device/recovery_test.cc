@@ -8,6 +8,7 @@
 #include "client_lib/session/testing/calls.h"
 #include "client_lib/session/testing/fake_cluster.h"
 #include "client_lib/session/testing/program.h"
+#include "common/base/clock.h"
 #include "common/base/error.h"
 #include "common/base/patience.h"
 #include "gmock/gmock.h"
@@ -363,6 +364,40 @@ TEST_F(ImpatientRecoveryTest, WithOtherNumericsOnlyTheErrorNamesBoth) {
   EXPECT_THAT(std::string(lost.message()), HasSubstr("computes other bits"));
   EXPECT_THAT(std::string(lost.message()), HasSubstr("cpu-1"));
   EXPECT_THAT(std::string(lost.message()), HasSubstr("cpu-2"));
+}
+
+// Nothing moves the clock, so that a pause between two dials would not end.
+class TimelessRecoveryTest : public RecoveryTest {
+ protected:
+  static SessionOptions Timeless() {
+    static auto* const clock = new FakeClock;
+    SessionOptions options = Recovering();
+    options.clock = clock;
+    return options;
+  }
+  TimelessRecoveryTest() : RecoveryTest(Timeless()) {}
+};
+
+TEST_F(TimelessRecoveryTest, ARefusedDialIsRepeatedWithoutAPause) {
+  const StoragePtr x = Uploaded("12345678");
+  ASSERT_TRUE(ReadAll(x).ok());
+  for (const int refused : {1, 2}) {
+    cluster_.RefuseDials(refused);
+    if (refused == 2) {
+      Lose();
+    } else {
+      cluster_.worker().Break(absl::UnavailableError("the stream broke"));
+    }
+    std::string value(8, '?');
+    const auto read = *device_->StartRead(0, x.get(), WholeView(*x.get()),
+                                          value.data(), value.size());
+    for (Patience patience; !read->Ready(); patience.Yield()) {
+    }
+    EXPECT_EQ(value, "12345678");
+    EXPECT_EQ(cluster_.dials_to_refuse(), 0);
+  }
+  EXPECT_EQ(session_->statistics().resumes, 1);
+  EXPECT_EQ(session_->statistics().recoveries, 1);
 }
 
 class ForgetfulRecoveryTest : public RecoveryTest {

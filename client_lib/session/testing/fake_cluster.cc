@@ -199,13 +199,19 @@ class InProcessConnector : public WorkerConnector {
  public:
   InProcessConnector(
       std::shared_ptr<std::vector<std::unique_ptr<FakeWorker>>> workers,
-      std::shared_ptr<MessageGroups> groups, std::shared_ptr<StreamHooks> hooks)
+      std::shared_ptr<MessageGroups> groups, std::shared_ptr<StreamHooks> hooks,
+      std::shared_ptr<std::atomic<int>> dials_to_refuse)
       : workers_(std::move(workers)),
         groups_(std::move(groups)),
-        hooks_(std::move(hooks)) {}
+        hooks_(std::move(hooks)),
+        dials_to_refuse_(std::move(dials_to_refuse)) {}
 
   absl::StatusOr<std::unique_ptr<ClientStream>> Connect(
       const v1::Lease& lease, const std::string&) override {
+    if (dials_to_refuse_->load() > 0) {
+      --*dials_to_refuse_;
+      return absl::UnavailableError("connect: Connection refused");
+    }
     InProcessPair pair = MakeInProcessPair();
     workers_->at(lease.worker_id()[1] - '0')->Serve(std::move(pair.worker));
     if (groups_->near()) {
@@ -223,6 +229,7 @@ class InProcessConnector : public WorkerConnector {
   const std::shared_ptr<std::vector<std::unique_ptr<FakeWorker>>> workers_;
   const std::shared_ptr<MessageGroups> groups_;
   const std::shared_ptr<StreamHooks> hooks_;
+  const std::shared_ptr<std::atomic<int>> dials_to_refuse_;
 };
 
 }  // namespace
@@ -409,9 +416,10 @@ FakeCluster::FakeCluster(v1::SessionLimits limits)
 }
 
 std::unique_ptr<Session> FakeCluster::Open(SessionOptions options) {
-  return *OpenSession(
-      std::move(options), std::make_unique<FakeCoordinatorLink>(coordinator_),
-      std::make_unique<InProcessConnector>(workers_, groups_, hooks_));
+  return *OpenSession(std::move(options),
+                      std::make_unique<FakeCoordinatorLink>(coordinator_),
+                      std::make_unique<InProcessConnector>(
+                          workers_, groups_, hooks_, dials_to_refuse_));
 }
 
 void FakeCluster::SendTogether() { groups_->Begin(); }

@@ -157,6 +157,9 @@ class FakeCluster {
   void BeNear();
   // Makes streams opened from now on run the hooks.
   StreamHooks& HookStreams();
+  // Refuses the next `count` attempts to connect, as if no worker listened.
+  void RefuseDials(int count) { *dials_to_refuse_ = count; }
+  int dials_to_refuse() const { return *dials_to_refuse_; }
   // Returns the number of messages in each group sent since then.
   std::vector<size_t> groups() const { return groups_->sizes(); }
   // Returns how often Reclaim() was called on a stream since then.
@@ -175,6 +178,8 @@ class FakeCluster {
   const std::shared_ptr<MessageGroups> groups_ =
       std::make_shared<MessageGroups>();
   const std::shared_ptr<StreamHooks> hooks_ = std::make_shared<StreamHooks>();
+  const std::shared_ptr<std::atomic<int>> dials_to_refuse_ =
+      std::make_shared<std::atomic<int>>(0);
 };
 
 }  // namespace djinn

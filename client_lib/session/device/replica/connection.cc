@@ -34,8 +34,8 @@ constexpr absl::Duration kEndTimeout = absl::Seconds(5);
 // Time by which the coordinator may report the reason for a session's end later
 // than the worker.
 constexpr absl::Duration kReasonTimeout = absl::Seconds(2);
-// Number of refused connections after which a worker that a device can recover
-// from is lost.
+// Number of connections, one right after the other, whose refusal means that a
+// worker is lost that the device can recover from.
 constexpr int kMostRefusals = 2;
 
 // Returns the numerics that a worker must have to take over from a lost one, or
@@ -210,8 +210,9 @@ absl::Status Reach(State& r, const Deadline& end, bool fresh,
     }
     refusals = IsRefused(status) ? refusals + 1 : 0;
     // A process that is gone does not come back as the same incarnation.
-    if (refusals == kMostRefusals && !fresh && c.lineage != nullptr) {
-      return status;
+    if (refusals > 0 && !fresh && c.lineage != nullptr) {
+      if (refusals == kMostRefusals) return status;
+      continue;
     }
     if (!Pause(r, end, &pauses)) return absl::OkStatus();
     if (end.passed()) return status;
