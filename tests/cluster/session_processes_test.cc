@@ -104,8 +104,8 @@ class SessionProcessesTest : public testing::Test {
     cluster_ = *std::move(started);
   }
 
-  absl::StatusOr<std::unique_ptr<Session>> TryOpen(const std::string& token) {
-    SessionOptions options;
+  absl::StatusOr<std::unique_ptr<Session>> TryOpen(
+      const std::string& token, SessionOptions options = {}) {
     options.connect_timeout = kPatience;
     options.operation_timeout = kPatience;
     options.program = "session_processes_test";
@@ -114,11 +114,11 @@ class SessionProcessesTest : public testing::Test {
         *MakeGrpcCoordinatorLink(cluster_->coordinator_address(), token),
         MakeGrpcWorkerConnector());
   }
-  std::unique_ptr<Session> Open() {
+  std::unique_ptr<Session> Open(SessionOptions options = {}) {
     std::ifstream file(cluster_->token_file());
     std::string token;
     file >> token;
-    auto session = TryOpen(token);
+    auto session = TryOpen(token, std::move(options));
     EXPECT_TRUE(session.ok()) << session.status();
     return *std::move(session);
   }
@@ -226,6 +226,46 @@ TEST_F(SessionProcessesTest, ARestartedWorkerReadsContentsFromItsDisk) {
     EXPECT_EQ(*Read(*device, x), values);
   }
   EXPECT_TRUE(uploaded);
+}
+
+TEST_F(SessionProcessesTest, NoWeightMovesAgainToAWorkerThatRestartsInPlace) {
+  Start(/*workers=*/1);
+  SessionOptions options;
+  options.recovers = true;
+  const auto session = Open(options);
+  const auto device = *session->Device(0);
+  // Large and small weights: hash-first and eager uploads.
+  std::vector<std::vector<float>> values;
+  std::vector<StoragePtr> weights;
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < 12; ++i) {
+    const uint64_t size = i < 2 ? kLargeBytes : 256 << 10;
+    values.emplace_back(size / sizeof(float), static_cast<float>(i));
+    weights.push_back(Upload(*device, values.back()));
+    bytes += size;
+  }
+  const auto sum = Apply(*device, "fake::add", weights[3]);
+  ASSERT_TRUE(sum.ok());
+  const auto before = Read(*device, *sum);
+  ASSERT_TRUE(before.ok()) << before.status();
+  ASSERT_TRUE(Eventually([&] {
+    return FilesOnDisk(*cluster_, 0) == weights.size();
+  })) << FilesOnDisk(*cluster_, 0);
+  const Statistics first = session->statistics();
+  ASSERT_EQ(kill(cluster_->worker_pids()[0], SIGKILL), 0);
+  const absl::Status restarted = cluster_->RestartWorker(0);
+  ASSERT_TRUE(restarted.ok()) << restarted;
+  const auto after = Read(*device, *sum);
+  ASSERT_TRUE(after.ok()) << after.status();
+  EXPECT_EQ(*after, *before);
+  for (size_t i = 0; i < weights.size(); ++i) {
+    EXPECT_EQ(*Read(*device, weights[i]), values[i]);
+  }
+  const Statistics second = session->statistics();
+  EXPECT_EQ(second.recoveries, 1u);
+  EXPECT_EQ(second.uploads_sent, first.uploads_sent);
+  EXPECT_LT(second.bytes_up - first.bytes_up, bytes / 100);
+  EXPECT_TRUE(session->Close(kPatience).ok());
 }
 
 TEST_F(SessionProcessesTest, TwoDevicesUseTwoWorkers) {

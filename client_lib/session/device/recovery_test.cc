@@ -1,4 +1,5 @@
 // Tests devices that lose their worker and go on at its successor.
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <string>
@@ -65,6 +66,17 @@ class RecoveryTest : public testing::Test {
     return lost;
   }
 
+  // Returns a storage whose bytes went inside their message.
+  StoragePtr UploadedEagerly(const std::string& bytes) {
+    cluster_.worker().Set(&FakeScript::content_room, 1 << 30);
+    // The worker announces its room with an answer.
+    EXPECT_TRUE(ReadAll(Uploaded("12345678")).ok());
+    StoragePtr storage = Uploaded(bytes);
+    EXPECT_TRUE(device_->Synchronize().ok());
+    EXPECT_TRUE(
+        cluster_.worker().seen().received.back().install().has_content());
+    return storage;
+  }
   // Returns the result of a call with these operands.
   StoragePtr Called(int op, const std::vector<StoragePtr>& operands,
                     uint32_t lane = 0) {
@@ -155,6 +167,35 @@ TEST_F(RecoveryTest, LargeUploadsAreSentAgainAlthoughTheProgramWroteToThem) {
   ASSERT_TRUE(device_->Synchronize().ok());
   Lose();
   EXPECT_EQ(*ReadAll(x), before);
+}
+
+TEST_F(RecoveryTest, AWorkerThatRestartsIsAskedForSmallContentsByHash) {
+  const std::string bytes = Pattern(100'000);
+  const StoragePtr x = UploadedEagerly(bytes);
+  cluster_.worker().Set(&FakeScript::transfers, FakeScript::Transfers::kHeld);
+  const uint64_t before = session_->statistics().bytes_up;
+  Lose();
+  EXPECT_EQ(ReadAll(x)->size(), bytes.size());
+  EXPECT_EQ(session_->statistics().uploads_already_held, 1);
+  EXPECT_LT(session_->statistics().bytes_up - before, bytes.size() / 10);
+  // It does not have them any more.
+  cluster_.worker().Set(&FakeScript::transfers, FakeScript::Transfers::kSend);
+  Lose();
+  EXPECT_EQ(*ReadAll(x), bytes);
+}
+
+TEST_F(RecoveryTest, AnotherWorkerGetsSmallContentsAtOnce) {
+  const std::string bytes = Pattern(100'000);
+  const StoragePtr x = UploadedEagerly(bytes);
+  cluster_.coordinator().PlaceElsewhere();
+  cluster_.worker(0).Restart(/*other_incarnation=*/true);
+  EXPECT_EQ(*ReadAll(x), bytes);
+  const std::vector<v1::Ordered> received = cluster_.worker(1).seen().received;
+  EXPECT_EQ(std::count_if(received.begin(), received.end(),
+                          [](const v1::Ordered& message) {
+                            return message.install().has_content();
+                          }),
+            1);
 }
 
 TEST_F(RecoveryTest, AnotherValueThanTheProgramHasSeenIsNotShown) {
@@ -393,6 +434,7 @@ TEST_F(TimelessRecoveryTest, ARefusedDialIsRepeatedWithoutAPause) {
                                           value.data(), value.size());
     for (Patience patience; !read->Ready(); patience.Yield()) {
     }
+    EXPECT_TRUE(read->Wait(absl::ZeroDuration()).ok());
     EXPECT_EQ(value, "12345678");
     EXPECT_EQ(cluster_.dials_to_refuse(), 0);
   }

@@ -347,6 +347,7 @@ absl::Status LoseWorker(State& r, const absl::Status& cause) {
   c.recovery.due = true;
   c.recovery.cause = cause;
   c.recovery.since = Now(r);
+  c.recovery.former_workers.insert(c.lease.worker_id());
   ++c.recovery.losses;
   r.answers.replays = true;
   r.receiver.SetConnected(false);

@@ -11,9 +11,11 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "client_lib/session/device/answers/answer_table.h"
 #include "client_lib/session/device/replica/recovery_reporter.h"
@@ -38,6 +40,8 @@ struct RecoveryState {
   absl::Status cause;
   // Why the worker that answered cannot take the session over.
   absl::Status unsuitable;
+  // Ids of the lost workers. They may have the contents on disk.
+  absl::flat_hash_set<std::string> former_workers;
   // Workers lost since a replay was last executed in full.
   int losses = 0;
   // Number of the last message of the replay, until it is executed.

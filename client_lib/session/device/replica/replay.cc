@@ -21,6 +21,7 @@
 #include "client_lib/session/device/replica/replica_state.h"
 #include "common/base/error.h"
 #include "common/base/status_macros.h"
+#include "common/hash/hash.h"
 
 namespace djinn::replica {
 namespace {
@@ -38,7 +39,9 @@ class Replayer {
         lineage_(*r.connection.lineage),
         recovery_(r.connection.recovery),
         inline_bytes_(r.connection.limits.inline_bytes()),
-        max_graphs_(r.connection.limits.max_graphs()) {}
+        max_graphs_(r.connection.limits.max_graphs()),
+        had_session_(r.connection.recovery.former_workers.contains(
+            r.connection.lease.worker_id())) {}
 
   absl::StatusOr<Replay> Encode() {
     for (Node& node : lineage_.nodes()) {
@@ -260,11 +263,15 @@ class Replayer {
       std::string bytes = std::move(*install->mutable_content());
       install->set_inline_value(std::move(bytes));
     }
+    SharedBytes source = kept.source;
+    if (install->has_content() && node->executed && had_session_) {
+      source = AskFirst(kept, install);
+    }
     // No thread of the program has the bytes any more.
     const bool orphaned =
         install->has_transfer() && (node->executed || IsOver(kept));
     if (install->has_transfer()) {
-      install->mutable_transfer()->set_provable(kept.source.owner != nullptr ||
+      install->mutable_transfer()->set_provable(source.owner != nullptr ||
                                                 !orphaned);
     }
     if (orphaned) {
@@ -280,10 +287,22 @@ class Replayer {
       auto wait = std::make_shared<UploadWait>();
       wait->uploaded_before = true;
       message.registration = wait;
-      replay_.uploads.emplace_back(std::move(wait), kept.source);
+      replay_.uploads.emplace_back(std::move(wait), std::move(source));
     }
     if (now + 1 != after) SetVersion(use, now + 1, after);
     return absl::OkStatus();
+  }
+
+  // Makes an eager upload ask by hash whether the worker has the bytes on disk.
+  // Returns the bytes.
+  static SharedBytes AskFirst(const KeptMessage& kept, v1::Install* install) {
+    const std::string& bytes = kept.request->ordered().install().content();
+    const ContentHash hash = HashContent(bytes.data(), bytes.size());
+    v1::Transfer* const transfer = install->mutable_transfer();
+    transfer->set_size_bytes(bytes.size());
+    transfer->set_hash_high(hash.high);
+    transfer->set_hash_low(hash.low);
+    return {bytes, kept.request};
   }
 
   // Returns whether the thread that uploads the bytes has nothing left to do.
@@ -427,6 +446,8 @@ class Replayer {
   RecoveryState& recovery_;
   const uint64_t inline_bytes_;
   const uint64_t max_graphs_;
+  // The worker had the session before it restarted.
+  const bool had_session_;
   Replay replay_;
   // The versions that the storages have on the worker; absent: they do not
   // exist.
