@@ -144,8 +144,7 @@ void Lineage::Strip(Node* node) {
   }
   node->uses.clear();
   node->uses.shrink_to_fit();
-  bytes_ -= node->bytes - kNodeBytes;
-  node->bytes = kNodeBytes;
+  bytes_ -= std::exchange(node->bytes, 0);
   anchored_bytes_ -= std::exchange(node->anchored_bytes, 0);
 }
 
@@ -273,10 +272,8 @@ void Lineage::Anchor(std::vector<Anchored> values) {
     anchor.uses.push_back({value.storage, value.version - 1, 1, false,
                            value.size_bytes, false, value.generator});
     anchor.payload = std::move(anchored.payload);
-    anchor.bytes = kNodeBytes + anchor.uses.capacity() * sizeof(Use);
-    bytes_ += anchor.bytes;
-    anchor.anchored_bytes = anchored.bytes;
-    anchored_bytes_ += anchored.bytes;
+    anchor.anchored_bytes = kAnchorBytes + anchored.bytes;
+    anchored_bytes_ += anchor.anchored_bytes;
     ++anchor.references;  // until the end
     anchors[{value.storage, value.version}] = {producer, &anchor};
     if (first == nullptr || producer->place < first->place) first = producer;

@@ -16,7 +16,8 @@
 // The nodes count bytes, whose sum stays within a budget: beyond it payloads
 // shrink, and if that does not suffice, the oldest chains lose their messages.
 // Their nodes, and those that depend on them, are then incomplete, until their
-// storages are overwritten or freed, or read back.
+// storages are overwritten or freed, or read back. An incomplete node counts
+// nothing: there are no more of them than live storages and pending answers.
 //
 // An anchor takes the place of the node that produced a version: it has the
 // version's bytes, and no operands. What only led to that version is forgotten.
@@ -180,7 +181,7 @@ class Lineage {
   };
   // Puts anchors in the place of the values' producers.
   void Anchor(std::vector<Anchored> values);
-  // Returns the bytes of the anchors' payloads.
+  // Returns the bytes of the anchors and their payloads.
   uint64_t anchored_bytes() const { return anchored_bytes_; }
 
   // --- For a recovery ---
@@ -224,6 +225,8 @@ class Lineage {
 
   // Bytes that a node counts besides its payload and its uses.
   static constexpr uint64_t kNodeBytes = sizeof(Node) + 64;
+  // Bytes that an anchor counts besides its payload.
+  static constexpr uint64_t kAnchorBytes = kNodeBytes + sizeof(Use);
 
  private:
   static bool IsPinned(const Node& node) {

@@ -210,7 +210,7 @@ TEST(LineageTest, AnAnchorCutsTheChain) {
   Anchor(lineage, {2}, 100);
   EXPECT_THAT(Kept(lineage), ElementsAre(1, 3));
   EXPECT_TRUE(lineage.nodes().back().anchor);
-  EXPECT_EQ(lineage.anchored_bytes(), 100);
+  EXPECT_EQ(lineage.anchored_bytes(), Lineage::kAnchorBytes + 100);
   EXPECT_THAT(ToBeRead(lineage), ElementsAre());
   lineage.Add(4, MessageOf({Updates(2, 2)}));
   lineage.Executed(4);
@@ -218,7 +218,7 @@ TEST(LineageTest, AnAnchorCutsTheChain) {
   EXPECT_THAT(ToBeRead(lineage), ElementsAre(2));
   Anchor(lineage, {2}, 70);
   EXPECT_THAT(Kept(lineage), ElementsAre(1, 4));
-  EXPECT_EQ(lineage.anchored_bytes(), 70);
+  EXPECT_EQ(lineage.anchored_bytes(), Lineage::kAnchorBytes + 70);
   lineage.Free({1, 2});
   EXPECT_EQ(lineage.bytes(), 0);
   EXPECT_EQ(lineage.anchored_bytes(), 0);
@@ -336,14 +336,15 @@ TEST(LineageTest, TheBudgetSparesAnchors) {
   }
   EXPECT_EQ(lineage.incomplete_storages(), 1);
   EXPECT_EQ(lineage.Find(1).producer->incomplete, false);
-  EXPECT_EQ(lineage.anchored_bytes(), kBudget * 2);
+  EXPECT_EQ(lineage.anchored_bytes(), Lineage::kAnchorBytes + kBudget * 2);
 }
 
 // A random program that is played on a lineage and, beside it, kept whole.
 class Program {
  public:
-  explicit Program(uint64_t seed, bool anchors = false)
-      : random_(seed), anchors_(anchors) {}
+  explicit Program(uint64_t seed, bool anchors = false,
+                   uint64_t budget = kAmple)
+      : random_(seed), anchors_(anchors), lineage_(budget) {}
   ~Program() {
     for (const Lineage::Value& read : reads_) lineage_.Release(read.producer);
   }
@@ -427,7 +428,11 @@ class Program {
   std::map<uint64_t, uint64_t> KeptValues() {
     std::map<uint64_t, uint64_t> values;
     for (const Lineage::Node& node : lineage_.nodes()) {
-      if (node.anchor) {
+      if (node.incomplete) {
+        for (const Lineage::Use& use : history_[node.sequence - 1].uses) {
+          if (use.writes > 0) values.erase(use.storage);
+        }
+      } else if (node.anchor) {
         const Lineage::Use& use = node.uses.front();
         values[use.storage] = ValuesAfter(node.sequence, All()).at(use.storage);
       } else {
@@ -582,7 +587,7 @@ class Program {
 
   std::mt19937_64 random_;
   const bool anchors_;
-  Lineage lineage_{kAmple};
+  Lineage lineage_;
   std::vector<Lineage::Value> reads_;                 // held
   std::set<std::pair<uint64_t, uint64_t>> anchored_;  // (id, version)
   std::vector<Sent> history_;
@@ -594,7 +599,7 @@ class Program {
 TEST(LineageTest, RandomProgramsKeepTheMinimalSetWhichComputesEveryLiveValue) {
   uint64_t kept = 0;
   uint64_t sent = 0;
-  for (uint64_t seed = 1; seed <= 3000; ++seed) {
+  for (uint64_t seed = 1; seed <= 10'000; ++seed) {
     Program program(seed);
     for (int step = 0; step < 60; ++step) {
       program.Step();
@@ -616,7 +621,7 @@ TEST(LineageTest, RandomProgramsKeepTheMinimalSetWhichComputesEveryLiveValue) {
 
 TEST(LineageTest, RandomProgramsWithAnchorsKeepTheMinimalSet) {
   uint64_t anchored = 0;
-  for (uint64_t seed = 1; seed <= 3000; ++seed) {
+  for (uint64_t seed = 1; seed <= 10'000; ++seed) {
     Program program(seed, /*anchors=*/true);
     for (int step = 0; step < 100; ++step) {
       program.Step();
@@ -632,6 +637,34 @@ TEST(LineageTest, RandomProgramsWithAnchorsKeepTheMinimalSet) {
     anchored += program.anchored();
   }
   EXPECT_GT(anchored, 2000);
+}
+
+TEST(LineageTest, RandomProgramsStayWithinASmallBudget) {
+  uint64_t complete = 0;
+  uint64_t incomplete = 0;
+  for (uint64_t seed = 1; seed <= 10'000; ++seed) {
+    // Between a single message and most of what such a program keeps.
+    const uint64_t budget = 300 * (1 + seed % 8);
+    Program program(seed, /*anchors=*/seed % 2 == 0, budget);
+    for (int step = 0; step < 60; ++step) {
+      program.Step();
+      const Lineage& lineage = program.lineage();
+      ASSERT_LE(lineage.bytes(), budget) << "seed " << seed << " step " << step;
+      if (step % 20 != 19) continue;
+      // What it did not forget is as right as with an ample budget.
+      const std::map<uint64_t, uint64_t> right = program.Values(program.All());
+      for (const auto& [storage, value] : program.KeptValues()) {
+        ASSERT_EQ(value, right.at(storage)) << "seed " << seed;
+        ++complete;
+      }
+      incomplete += lineage.incomplete_storages();
+      ASSERT_EQ(program.KeptValues().size() + lineage.incomplete_storages(),
+                lineage.Values().size())
+          << "seed " << seed;
+    }
+  }
+  EXPECT_GT(complete, 20'000);
+  EXPECT_GT(incomplete, 20'000);
 }
 
 }  // namespace
