@@ -3,12 +3,14 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -232,16 +234,31 @@ TEST_F(LeaderChangeTest, AfterAKilledLeaderSessionsQuotasAndLimitsAreKept) {
            leases->size() == 2;
   }));
 
+  // A session is at work all the time.
+  std::atomic<bool> stops = false;
+  std::atomic<int> worked = 0;
+  std::thread at_work([&] {
+    StoragePtr y = Upload(*other, {0});
+    for (float sum = 1; !stops; ++sum) {
+      y = AddOne(*other, y, sum);
+      ++worked;
+    }
+  });
   const absl::Time killed = absl::Now();
   coordinators_[0].Signal(SIGKILL);
-  ASSERT_TRUE(coordinators_[0].WaitForExit(kPatience));
+  EXPECT_TRUE(coordinators_[0].WaitForExit(kPatience));
+  const int worked_before = worked;
   x = AddOne(*device, x, 3);
   // The first new lease, the third of the three that the quota allows.
   const auto third = (*first->Device(1))->Placement();
   const absl::Duration took = absl::Now() - killed;
+  EXPECT_GT(worked, worked_before);
+  stops = true;
+  at_work.join();
   ASSERT_TRUE(third.ok()) << third.status() << Logs();
   RecordProperty("first_lease_ms",
                  static_cast<int>(absl::ToInt64Milliseconds(took)));
+  EXPECT_LE(took, lease_ + absl::Seconds(1));
   EXPECT_GT(Version(1).term(), term);
 
   // Nothing was lost: the sessions' limit and the quota are used up.

@@ -12,6 +12,7 @@
 #include "client_lib/session/testing/program.h"
 #include "common/base/error.h"
 #include "common/base/patience.h"
+#include "common/base/retry_after.h"
 #include "gmock/gmock.h"
 
 namespace djinn {
@@ -42,6 +43,8 @@ TEST(WorkerLossTest, MetadataThatDoesNotFitTheCallLosesTheWorker) {
     EXPECT_EQ(ErrorReason(status), "WORKER_LOST");
     EXPECT_EQ(ErrorMetadataValue(status, "cause"), "PROTOCOL_VIOLATION")
         << status;
+    // Another try would end in the same way.
+    EXPECT_EQ(RetryAfter(status), std::nullopt);
   }
 }
 
@@ -233,6 +236,7 @@ TEST(WorkerLossTest, AnEndedLeaseNamesItsReason) {
   const absl::Status status = ReadByte(*device, 0, value);
   EXPECT_EQ(ErrorReason(status), "WORKER_LOST");
   EXPECT_NE(status.message().find("WORKER_RESTARTED"), std::string::npos);
+  EXPECT_EQ(RetryAfter(status), absl::Seconds(1));
   EXPECT_FALSE(cluster.worker().WaitClosed().ok());
 }
 

@@ -1,13 +1,22 @@
 #include "client_lib/session/stream/worker_greeting.h"
 
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "common/base/error.h"
+#include "common/base/retry_after.h"
 #include "common/net/protocol_version.h"
 #include "djinn/v1/execution.pb.h"
 
 namespace djinn {
+namespace {
+
+// When the coordinator surely knows of the loss.
+constexpr absl::Duration kRetryElsewhere = absl::Seconds(1);
+
+}  // namespace
 
 v1::ClientHello HelloFor(const std::string& session_id,
                          const v1::Lease& lease) {
@@ -59,18 +68,25 @@ absl::Status LossOf(const v1::Lease& lease, bool welcomed,
   ErrorMetadata metadata = {{"worker", lease.worker_id()},
                             {"address", lease.worker_address()},
                             {"cause", cause_reason}};
+  const std::optional<absl::Duration> retry = RetryAfter(cause);
   if (!welcomed && !cause_reason.empty()) {
     // The worker refused the session and did not fail, so the program can act
     // upon the worker's reason.
-    return MakeError(cause.code(), cause_reason,
-                     absl::StrCat("worker ", lease.worker_id(), " at ",
-                                  lease.worker_address(), ": ", words),
-                     std::move(metadata));
+    return WithRetryAfter(
+        MakeError(cause.code(), cause_reason,
+                  absl::StrCat("worker ", lease.worker_id(), " at ",
+                               lease.worker_address(), ": ", words),
+                  std::move(metadata)),
+        retry.value_or(absl::InfiniteDuration()));
   }
-  return MakeError(absl::StatusCode::kUnavailable, "WORKER_LOST",
-                   absl::StrCat("worker ", lease.worker_id(), " at ",
-                                lease.worker_address(), " is lost: ", words),
-                   std::move(metadata));
+  // Another session may get another worker, but would break the protocol, too.
+  return WithRetryAfter(
+      MakeError(absl::StatusCode::kUnavailable, "WORKER_LOST",
+                absl::StrCat("worker ", lease.worker_id(), " at ",
+                             lease.worker_address(), " is lost: ", words),
+                std::move(metadata)),
+      cause_reason == kProtocolViolation ? absl::InfiniteDuration()
+                                         : retry.value_or(kRetryElsewhere));
 }
 
 }  // namespace djinn
