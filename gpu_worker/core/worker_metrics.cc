@@ -33,6 +33,9 @@ void CollectExecution(const ExecutionCounters& counters, Exposition* out) {
       "djinn_recomputed_nodes_total",
       "Operator calls that rematerialized what another worker had made.",
       static_cast<double>(counters.recomputed_nodes));
+  out->Counter("djinn_worker_retried_nodes_total",
+               "Operator calls repeated because they had lacked memory.",
+               static_cast<double>(counters.retried_nodes));
   out->Counter("djinn_worker_alias_copies_total",
                "Results copied because they shared an operand's memory.",
                static_cast<double>(counters.alias_copies));

@@ -20,6 +20,8 @@ struct ExecutionCounters {
   std::atomic<uint64_t> nodes{0};
   std::atomic<uint64_t> failed_nodes{0};
   std::atomic<uint64_t> skipped_nodes{0};
+  // Nodes called once more because they had lacked memory.
+  std::atomic<uint64_t> retried_nodes{0};
   // Nodes that their clients declared to be rematerializations.
   std::atomic<uint64_t> recomputed_nodes{0};
   // Results that shared an operand's memory and were copied.

@@ -10,7 +10,9 @@
 #include "absl/base/optimization.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/time.h"
 #include "common/base/error.h"
+#include "common/base/retry_after.h"
 #include "common/base/saturating.h"
 #include "common/base/status_macros.h"
 #include "common/srg/proto_codec.h"
@@ -23,6 +25,9 @@
 
 namespace djinn::worker {
 namespace {
+
+// When others may have given memory back.
+constexpr absl::Duration kRetryForMemory = absl::Seconds(1);
 
 class RunExecution final : public OngoingRun {
  public:
@@ -379,7 +384,26 @@ class RunExecution final : public OngoingRun {
     return bytes;
   }
 
+  // Calls the operator. One that lacked memory and may have changed nothing is
+  // called once more, after others gave up what they can do without.
   absl::Status CallOperator(uint32_t node) {
+    absl::Status status = TryOperator(node);
+    if (ABSL_PREDICT_TRUE(status.ok()) || !LacksMemory(status)) return status;
+    const srg::Node& call = plan_.graph().nodes[node];
+    if (call.writes.empty() && plan_.steps()[node].generators.empty()) {
+      ++context_.counters->retried_nodes;
+      results_.clear();
+      context_.memory->Relieve(MostBytes(call));
+      status = TryOperator(node);
+    }
+    return LacksMemory(status) ? WithRetryAfter(status, kRetryForMemory)
+                               : status;
+  }
+  static bool LacksMemory(const absl::Status& status) {
+    return ErrorReason(status) == "OUT_OF_MEMORY";
+  }
+
+  absl::Status TryOperator(uint32_t node) {
     try {
       NodeInput input = Input();
       input.most_bytes = MostBytes(plan_.graph().nodes[node]);

@@ -76,6 +76,72 @@ TEST_F(ExecutorTest, AFailurePoisonsWhatDependsOnItAndNothingElse) {
   EXPECT_EQ(counters_.skipped_nodes, 2u);
 }
 
+TEST_F(ExecutorTest, ANodeThatLacksMemoryIsCalledOnceMoreAfterOthersGaveSome) {
+  FakeGraph s;
+  const uint32_t x = s.Bound();
+  s.Add(x, x, 2);
+  const auto plan = Admit(s);
+  const uint64_t id = Tensor({1, 2});
+  const absl::Status lacking = MakeError(absl::StatusCode::kResourceExhausted,
+                                         "OUT_OF_MEMORY", "no memory");
+  uint64_t asked = 0;
+  memory_.SetReclaimer([&](uint64_t bytes) { asked = bytes; });
+  int calls = 0;
+  device_.SetExecuteHook([&](const std::string&) {
+    ++calls;
+    return asked > 0 ? absl::OkStatus() : lacking;
+  });
+  v1::Run run = MakeRun(*plan, {id});
+  Execute(*plan, run);
+  EXPECT_EQ(calls, 2);
+  // What the node may take, which is less than the device has.
+  EXPECT_GT(asked, 0);
+  EXPECT_LE(asked, uint64_t{1} << 20);
+  EXPECT_EQ(counters_.retried_nodes, 1u);
+  EXPECT_EQ(counters_.failed_nodes, 0u);
+  EXPECT_EQ(Values(run.bindings(1).storage()), (Floats{2, 4}));
+  // A second failure is the node's.
+  device_.SetExecuteHook([&](const std::string&) {
+    ++calls;
+    return lacking;
+  });
+  Execute(*plan, MakeRun(*plan, {id}));
+  EXPECT_EQ(calls, 4);
+  const RootError error = OneError();
+  EXPECT_EQ(error->reason(), "OUT_OF_MEMORY");
+  EXPECT_EQ(error->retry_after().seconds(), 1);
+  memory_.SetReclaimer(nullptr);
+}
+
+TEST_F(ExecutorTest, ANodeThatWritesOrFailsForItsInputIsNotCalledAgain) {
+  FakeGraph in_place;
+  const uint32_t w = in_place.Bound();
+  in_place.AddInPlace(w, w, 2);
+  FakeGraph draws;
+  draws.Draw(draws.Generator(), 2);
+  FakeGraph plain;
+  const uint32_t x = plain.Bound();
+  plain.Add(x, x, 2);
+  const uint64_t a = Tensor({1, 2}), b = Tensor({1, 2});
+  const uint64_t generator = SeededGenerator(5);
+  int calls = 0;
+  const auto fails = [&](const FakeGraph& s, std::vector<uint64_t> bound,
+                         const char* reason) {
+    const auto plan = Admit(s);
+    device_.SetExecuteHook([&](const std::string&) {
+      ++calls;
+      return MakeError(absl::StatusCode::kResourceExhausted, reason, "no");
+    });
+    Execute(*plan, MakeRun(*plan, std::move(bound)));
+    EXPECT_EQ(OneError()->reason(), reason);
+  };
+  fails(in_place, {a}, "OUT_OF_MEMORY");
+  fails(draws, {generator}, "OUT_OF_MEMORY");
+  fails(plain, {b}, "OPERATOR_FAILED");
+  EXPECT_EQ(calls, 3);
+  EXPECT_EQ(counters_.retried_nodes, 0u);
+}
+
 TEST_F(ExecutorTest, OnlyAWholeOverwriteHeals) {
   FakeGraph partial;
   partial.FillInPlace(partial.Bound(), 1);

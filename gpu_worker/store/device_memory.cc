@@ -1,5 +1,6 @@
 #include "gpu_worker/store/device_memory.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "common/base/status_macros.h"
@@ -37,6 +38,11 @@ absl::StatusOr<std::shared_ptr<Buffer>> DeviceMemory::Clone(
                          device_->Clone(source, bytes));
   return Track(std::move(buffer),
                std::make_shared<Reservation>(std::move(reservation)));
+}
+
+void DeviceMemory::Relieve(uint64_t bytes) {
+  if (reclaimer_) reclaimer_(std::min(bytes, ledger_->usage().limit));
+  device_->ReleaseUnusedMemory();
 }
 
 std::shared_ptr<Buffer> DeviceMemory::Track(

@@ -48,6 +48,9 @@ class DeviceMemory {
   absl::StatusOr<Reservation> Reserve(MemoryClass memory_class,
                                       const std::string& tenant,
                                       uint64_t bytes);
+  // Frees up to `bytes` that are not in use, for a call that lacked memory of
+  // the device's own.
+  void Relieve(uint64_t bytes);
   // Joins a buffer with the reservation that accounts for it.
   static std::shared_ptr<Buffer> Track(
       std::shared_ptr<Buffer> buffer, std::shared_ptr<Reservation> reservation);
