@@ -57,10 +57,20 @@ bool NeedsRoom(const Work& work) {
 
 }  // namespace
 
+const KeptMessage::Extras& KeptMessage::extras() const {
+  static const Extras* const none = new Extras;
+  return extras_ == nullptr ? *none : *extras_;
+}
+
+KeptMessage::Extras& KeptMessage::mutable_extras() {
+  if (extras_ == nullptr) extras_ = std::make_unique<Extras>();
+  return *extras_;
+}
+
 uint64_t KeptMessage::Shrink() {
-  if (source.owner != nullptr) {
-    const uint64_t bytes = source.bytes.size();
-    source = {};
+  if (extras().source.owner != nullptr) {
+    const uint64_t bytes = extras().source.bytes.size();
+    mutable_extras().source = {};
     return bytes;
   }
   if (request == nullptr || !request->ordered().install().has_content()) {
@@ -84,18 +94,23 @@ uint64_t KeptMessage::Shrink() {
 
 uint64_t Keepsake::Bytes() const {
   if (message == nullptr) return 0;
-  uint64_t bytes = sizeof(KeptMessage) + message->sites.size() * 4;
-  if (message->source.owner != nullptr) bytes += message->source.bytes.size();
+  uint64_t bytes = sizeof(KeptMessage);
+  const KeptMessage::Extras& extras = message->extras();
+  if (message->has_extras()) {
+    bytes += sizeof(extras) + extras.sites.size() * 4;
+    if (extras.source.owner != nullptr) bytes += extras.source.bytes.size();
+  }
   if (message->request != nullptr) {
     bytes += sizeof(v1::ControlRequest) + message->request->ByteSizeLong();
   }
-  if (const KeptRun* const run = message->run.get()) {
-    // Besides this run, the table of graphs may own the definition. Later runs
-    // of the graph do not count it again.
-    if (run->graph.use_count() <= 2) bytes += run->graph->message.size();
+  // Besides this message, the table of graphs may own a run, and besides the
+  // run its definition. Later messages that share them do not count them again.
+  if (const KeptRun* const run = message->run.get();
+      run != nullptr && message->run.use_count() <= 2) {
     bytes += sizeof(KeptRun) + run->final_slots.size() * 4 +
              run->floats.size() * 8 +
              run->scalar_tensors.size() * sizeof(std::string);
+    if (run->graph.use_count() <= 2) bytes += run->graph->message.size();
   }
   return bytes;
 }
@@ -240,8 +255,10 @@ void WorkEncoder::Keep(const Work& work, EncodedMessage* message) {
   if (KeptMessage* const kept = keepsake->message.get()) {
     kept->lane = work.lane;
     kept->ends_work = true;
-    kept->registration = message->registration;
-    kept->sites = message->sites;
+    if (!std::holds_alternative<std::monostate>(message->registration)) {
+      kept->mutable_extras().registration = message->registration;
+    }
+    if (!message->sites.empty()) kept->mutable_extras().sites = message->sites;
     if (!ordered.has_run()) kept->request = message->request;
   }
   message->keepsake = std::move(keepsake);
@@ -388,7 +405,7 @@ Registration WorkEncoder::Fill(const Work& work, InstallWork& install,
       keepsake_->message = std::make_unique<KeptMessage>();
       if (has_room_(source.bytes.size())) {
         const auto copy = std::make_shared<const std::string>(source.bytes);
-        keepsake_->message->source = {*copy, copy};
+        keepsake_->message->mutable_extras().source = {*copy, copy};
       }
     }
   }

@@ -67,25 +67,35 @@ struct KeptMessage : Lineage::Payload {
   uint64_t Shrink() override;
 
   // Null for other messages.
-  std::unique_ptr<KeptRun> run;
+  std::shared_ptr<const KeptRun> run;
   // The message as it was sent, unless it is a run.
   std::shared_ptr<const v1::ControlRequest> request;
-  // The bytes of a hash-first upload, without an owner if there was no room for
-  // them.
-  SharedBytes source;
+  uint32_t lane = 0;
+  bool ends_work = false;
+
   // A value that the program has read of what the message wrote.
   struct Seen {
     v1::Read read;
     uint64_t bytes = 0;
     ContentHash hash;
   };
-  std::vector<Seen> seen;
-  uint32_t lane = 0;
-  bool ends_work = false;
-  Registration registration;
-  std::vector<uint32_t> sites;
-  // The hash of the run's metadata, once the program has it.
-  std::optional<ContentHash> metadata;
+  // Most messages have none of these.
+  struct Extras {
+    // The bytes of a hash-first upload, without an owner if there was no room
+    // for them.
+    SharedBytes source;
+    std::vector<Seen> seen;
+    Registration registration;
+    std::vector<uint32_t> sites;
+    // The hash of the run's metadata, once the program has it.
+    std::optional<ContentHash> metadata;
+  };
+  bool has_extras() const { return extras_ != nullptr; }
+  const Extras& extras() const;
+  Extras& mutable_extras();
+
+ private:
+  std::unique_ptr<Extras> extras_;
 };
 
 // A message for the lineage.

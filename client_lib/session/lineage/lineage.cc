@@ -14,10 +14,10 @@ void Lineage::Add(uint64_t sequence, Message message,
   node.self = std::prev(nodes_.end());
   node.place = ++last_place_;
   node.sequence = sequence;
-  node.uses = std::move(message.uses);
+  node.uses = Uses(message.uses);
   node.payload = std::move(message.payload);
   node.awaits_answer = message.awaits_answer;
-  node.bytes = kNodeBytes + message.bytes + node.uses.capacity() * sizeof(Use);
+  node.bytes = kNodeBytes + message.bytes + node.uses.size() * sizeof(Use);
   bytes_ += node.bytes;
   bool incomplete = node.payload == nullptr;
   if (incomplete) {
@@ -127,25 +127,23 @@ void Lineage::DropIfUnused(Node* node) {
         unused_.push_back(operand);
       }
     }
-    bytes_ -= dropped->bytes;
-    anchored_bytes_ -= dropped->anchored_bytes;
+    (dropped->anchor ? anchored_bytes_ : bytes_) -= dropped->bytes;
     if (dropped->incomplete) --incomplete_nodes_;
     nodes_.erase(dropped->self);
   }
 }
 
 void Lineage::Strip(Node* node) {
-  if (std::exchange(node->incomplete, true)) return;
+  if (node->incomplete) return;
+  node->incomplete = true;
   ++incomplete_nodes_;
   node->payload = nullptr;
   // Its value is not computed again, so it needs its operands no more.
-  for (Node* const operand : std::exchange(node->operands, {})) {
-    Release(operand);
-  }
-  node->uses.clear();
-  node->uses.shrink_to_fit();
-  bytes_ -= std::exchange(node->bytes, 0);
-  anchored_bytes_ -= std::exchange(node->anchored_bytes, 0);
+  const Operands operands = std::move(node->operands);
+  node->operands.clear();
+  for (Node* const operand : operands) Release(operand);
+  node->uses = Uses();
+  (node->anchor ? anchored_bytes_ : bytes_) -= std::exchange(node->bytes, 0);
 }
 
 template <typename IsMarked, typename Mark>
@@ -269,11 +267,13 @@ void Lineage::Anchor(std::vector<Anchored> values) {
     anchor.place = producer->place;
     anchor.sequence = producer->sequence;
     anchor.executed = true;
-    anchor.uses.push_back({value.storage, value.version - 1, 1, false,
-                           value.size_bytes, false, value.generator});
+    const Use use = {value.storage,   value.version - 1, 1,
+                     /*reads=*/false, value.size_bytes,  false,
+                     value.generator};
+    anchor.uses = Uses({&use, 1});
     anchor.payload = std::move(anchored.payload);
-    anchor.anchored_bytes = kAnchorBytes + anchored.bytes;
-    anchored_bytes_ += anchor.anchored_bytes;
+    anchor.bytes = kAnchorBytes + anchored.bytes;
+    anchored_bytes_ += anchor.bytes;
     ++anchor.references;  // until the end
     anchors[{value.storage, value.version}] = {producer, &anchor};
     if (first == nullptr || producer->place < first->place) first = producer;
@@ -302,7 +302,7 @@ bool Lineage::Produces(const Node& node, const Use& use) {
 }
 
 void Lineage::Rewire(Node* node, const AnchorMap& anchors) {
-  std::vector<Node*>& operands = node->operands;
+  Operands& operands = node->operands;
   if (operands.empty()) return;
   const auto find = [&](const Use& use) {
     return use.depends() ? anchors.find({use.storage, use.base_version})
@@ -330,7 +330,10 @@ void Lineage::Rewire(Node* node, const AnchorMap& anchors) {
         std::any_of(node->uses.begin(), node->uses.end(), [&](const Use& use) {
           return use.depends() && Produces(*producer, use) && !is_anchored(use);
         });
-    if (!needed && std::erase(operands, producer) > 0) Release(producer);
+    const auto reads = std::find(operands.begin(), operands.end(), producer);
+    if (needed || reads == operands.end()) continue;
+    operands.erase(reads);
+    Release(producer);
   }
   std::sort(operands.begin(), operands.end());
 }

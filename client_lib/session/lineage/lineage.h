@@ -29,6 +29,7 @@
 #ifndef CLIENT_LIB_SESSION_LINEAGE_LINEAGE_H_
 #define CLIENT_LIB_SESSION_LINEAGE_LINEAGE_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <list>
@@ -37,8 +38,10 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "client_lib/session/lineage/packed_array.h"
 
 namespace djinn {
 
@@ -62,32 +65,30 @@ class Lineage {
     bool reads = false;
     // The storage's size before the message, or after one that creates or
     // resizes it.
-    uint64_t size_bytes = 0;
+    uint64_t size_bytes : 60 = 0;
     // Whether the storage must have its memory, although its contents do not
     // matter, because its size is not known here.
-    bool needs_memory = false;
+    bool needs_memory : 1 = false;
     // Whether the storage holds a generator's state. Add() also sets it if an
     // earlier message made the storage a generator.
-    bool generator = false;
+    bool generator : 1 = false;
 
     bool depends() const { return reads || needs_memory; }
   };
 
+  using Uses = PackedArray<Use>;
+  struct Node;
+  using Operands = absl::InlinedVector<Node*, 2>;
+
+  // There are many nodes, so the order of the fields matters.
   struct Node {
-    std::vector<Use> uses;
+    Uses uses;
     // Null if the node is incomplete.
     std::unique_ptr<Payload> payload;
     // Number of the message at the present worker; 0 before it is sent there.
     uint64_t sequence = 0;
-    bool executed = false;
-    bool awaits_answer = false;
-    bool incomplete = false;
-    // Number of workers that were lost one after the other while they executed
-    // the message.
-    int deaths = 0;
     // Not OK if the node's values must not be shown, with the reason.
     absl::Status error;
-    bool anchor = false;
     // Why the node is incomplete; empty otherwise. Lives for ever.
     const char* lack = "";
 
@@ -96,13 +97,23 @@ class Lineage {
     // The place in the order in which nodes were added. An anchor has that of
     // the node that it replaces.
     uint64_t place = 0;
-    uint64_t anchored_bytes = 0;
+    // Counted in anchored_bytes_ if the node is an anchor, and in bytes_
+    // otherwise.
+    uint64_t bytes = 0;
+    Operands operands;  // each once
+    std::list<Node>::iterator self;
     // Number of current versions that the node produced, and of kept nodes that
     // read from it.
     uint32_t references = 0;
-    uint64_t bytes = 0;
-    std::vector<Node*> operands;  // each once
-    std::list<Node>::iterator self;
+
+   public:
+    // Number of workers that were lost one after the other while they executed
+    // the message.
+    uint8_t deaths = 0;
+    bool executed : 1 = false;
+    bool awaits_answer : 1 = false;
+    bool incomplete : 1 = false;
+    bool anchor : 1 = false;
   };
 
   struct Message {
@@ -200,9 +211,7 @@ class Lineage {
   // Returns the current values of all live storages, ordered by storage.
   std::vector<Value> Values() const;
   // Returns the nodes whose versions the node reads.
-  static const std::vector<Node*>& OperandsOf(const Node& node) {
-    return node.operands;
-  }
+  static const Operands& OperandsOf(const Node& node) { return node.operands; }
   // Returns whether `a` was added before `b`.
   static bool Precedes(const Node& a, const Node& b) {
     return a.place < b.place;
@@ -223,8 +232,9 @@ class Lineage {
   size_t size() const { return nodes_.size(); }
   void Clear();
 
-  // Bytes that a node counts besides its payload and its uses.
-  static constexpr uint64_t kNodeBytes = sizeof(Node) + 64;
+  // Bytes that a node counts besides its payload and its uses: also its links
+  // in the list, and what the allocations of node, uses and payload cost.
+  static constexpr uint64_t kNodeBytes = sizeof(Node) + 5 * sizeof(void*);
   // Bytes that an anchor counts besides its payload.
   static constexpr uint64_t kAnchorBytes = kNodeBytes + sizeof(Use);
 

@@ -23,6 +23,8 @@
 
 namespace djinn {
 
+struct KeptRun;
+
 // Suffices to define a graph, on the first worker and on its successors.
 struct GraphDefinition {
   // An encoded v1::DefineGraph, under the id of its first use.
@@ -49,6 +51,8 @@ class GraphTable {
     std::vector<RememberedRun> runs;  // by index on the worker
     // The index of the last run.
     size_t last_place = 0;
+    // The last run that was kept; null if none was.
+    std::shared_ptr<const KeptRun> kept;
   };
   struct Entry {
     uint64_t id = 0;

@@ -274,14 +274,18 @@ void RunEncoder::Keep(RunMode mode, absl::Span<const RunBinding> bindings,
                       absl::Span<const double> floats,
                       const GraphTable::Entry& graph, Encoded* encoded) const {
   const v1::Run& run = encoded->run;
-  encoded->kept = std::make_unique<KeptRun>(
-      KeptRun{*graph.definition,
-              final_slots_,
-              {floats.begin(), floats.end()},
-              {run.scalar_tensors().begin(), run.scalar_tensors().end()},
-              run.size(),
-              run.reply_metadata(),
-              mode});
+  KeptRun kept{*graph.definition,
+               final_slots_,
+               {floats.begin(), floats.end()},
+               {run.scalar_tensors().begin(), run.scalar_tensors().end()},
+               run.size(),
+               run.reply_metadata(),
+               mode};
+  std::shared_ptr<const KeptRun>& last = graph.remembered->kept;
+  if (last == nullptr || !(*last == kept)) {
+    last = std::make_shared<const KeptRun>(std::move(kept));
+  }
+  encoded->kept = last;
   encoded->kept_uses.reserve(bindings.size());
   for (const RunBinding& binding : bindings) {
     const bool known = binding.storage != nullptr;

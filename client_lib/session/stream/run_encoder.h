@@ -35,7 +35,7 @@ namespace djinn {
 
 // Suffices to send a run again to a worker that knows nothing, together with
 // the bindings: these are the uses of the run's node in the lineage, in slot
-// order.
+// order. Equal runs share it.
 struct KeptRun {
   std::shared_ptr<const GraphDefinition> graph;
   std::vector<uint32_t> final_slots;
@@ -44,6 +44,8 @@ struct KeptRun {
   int64_t size = 0;
   bool reply_metadata = false;
   RunMode mode;
+
+  bool operator==(const KeptRun&) const = default;
 };
 
 class RunEncoder {
@@ -74,7 +76,7 @@ class RunEncoder {
     // Storages that a repeat writes but may not name; empty for other runs.
     std::vector<uint64_t> written;
     // Set while runs are kept.
-    std::unique_ptr<KeptRun> kept;
+    std::shared_ptr<const KeptRun> kept;
     std::vector<Lineage::Use> kept_uses;
   };
 

@@ -73,8 +73,9 @@ GraphSummary ReadSummary(const GraphDefinition& definition) {
 // Returns where the run's node was called, or an empty string.
 std::string SiteOf(const KeptMessage& kept, int node) {
   const auto i = static_cast<size_t>(node);
-  if (i >= kept.sites.size() || kept.sites[i] == 0) return "";
-  return djinn::Describe(CallSiteTable::Global().Get(kept.sites[i]));
+  const std::vector<uint32_t>& sites = kept.extras().sites;
+  if (i >= sites.size() || sites[i] == 0) return "";
+  return djinn::Describe(CallSiteTable::Global().Get(sites[i]));
 }
 
 std::string Text(const GraphSummary& graph, const KeptMessage& kept) {
@@ -138,7 +139,7 @@ v1::ValueLineage::Fate FateOf(const Node& node) {
   if (!IsUpload(node)) return v1::ValueLineage::REPLAYED;
   const KeptMessage& kept = *KeptOf(node);
   const bool by_hash = kept.request->ordered().install().has_transfer() &&
-                       kept.source.owner == nullptr;
+                       kept.extras().source.owner == nullptr;
   return by_hash ? v1::ValueLineage::HELD_BY_HASH
                  : v1::ValueLineage::UPLOADED_AGAIN;
 }

@@ -95,6 +95,24 @@ TEST_F(LineageReportTest, ValuesAreUploadedReplayedOrRestored) {
   EXPECT_TRUE(session_->Close(absl::InfiniteDuration()).ok());
 }
 
+TEST_F(LineageReportTest, ARepeatedSmallRunTakesThreeHundredBytes) {
+  constexpr uint64_t kRuns = 10'000;
+  OpenWith({});
+  const StoragePtr x = Uploaded("12345678"), y = Uploaded("87654321"),
+                   z = Uploaded("........");
+  for (uint64_t i = 0; i < kRuns; ++i) {
+    // Lanes that take turns make runs of their own.
+    ASSERT_TRUE(Record(*device_, i % 2,
+                       MakeCall(1, {{x, kReads}, {y, kReads}, {z, kWrites}}))
+                    .ok());
+  }
+  ASSERT_TRUE(device_->Synchronize().ok());
+  const v1::DeviceLineage lineage = Describe(z);
+  EXPECT_GE(lineage.nodes(), kRuns);
+  EXPECT_LE(lineage.bytes(), 300 * lineage.nodes());
+  EXPECT_TRUE(session_->Close(absl::InfiniteDuration()).ok());
+}
+
 TEST_F(LineageReportTest, DroppedChainsAreLostForAReason) {
   OpenWithoutMemory();
   const StoragePtr x = Uploaded("12345678");

@@ -33,7 +33,7 @@ bool HasUploads(Lineage& lineage) {
         static_cast<const KeptMessage*>(node.payload.get());
     return node.executed && kept != nullptr && kept->request != nullptr &&
            kept->request->ordered().install().has_transfer() &&
-           kept->source.owner == nullptr;
+           kept->extras().source.owner == nullptr;
   });
 }
 

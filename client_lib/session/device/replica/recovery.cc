@@ -185,8 +185,8 @@ void PrepareAnew(State& r)
   r.answers.uploads.ForgetWorker();
   for (Node& node : c.lineage->nodes()) {
     if (node.executed || node.payload == nullptr) continue;
-    const auto* const upload =
-        std::get_if<std::shared_ptr<UploadWait>>(&KeptOf(node)->registration);
+    const auto* const upload = std::get_if<std::shared_ptr<UploadWait>>(
+        &KeptOf(node)->extras().registration);
     if (upload != nullptr) (*upload)->AskAgain();
   }
 }
@@ -531,7 +531,8 @@ bool TakeKept(State& r, v1::ReadReply* reply) {
              KeptOf(*producer) != nullptr && KeptOf(*read) != nullptr &&
              KeptOf(*read)->request != nullptr) {
     const v1::Read& asked = KeptOf(*read)->request->ordered().read();
-    std::vector<KeptMessage::Seen>& seen = KeptOf(*producer)->seen;
+    std::vector<KeptMessage::Seen>& seen =
+        KeptOf(*producer)->mutable_extras().seen;
     const bool known =
         std::any_of(seen.begin(), seen.end(), [&](const auto& before) {
           return before.read.storage() == asked.storage() &&
@@ -555,7 +556,8 @@ void TakeKept(State& r, v1::RunMetadata* reply) {
   if (const auto found = c.recovery.metadata_checks.extract(reply->sequence());
       !found.empty()) {
     Node* const again = found.mapped();
-    if (!reply->has_error() && KeptOf(*again)->metadata != HashOf(*reply)) {
+    if (!reply->has_error() &&
+        KeptOf(*again)->extras().metadata != HashOf(*reply)) {
       c.lineage->Taint(again, Diverged(c, "results of another size"));
     }
     c.lineage->Release(again);
@@ -567,7 +569,7 @@ void TakeKept(State& r, v1::RunMetadata* reply) {
     reply->clear_storage_bytes();
     FillDetail(run->error, reply->mutable_error());
   } else if (run != nullptr && KeptOf(*run) != nullptr && !reply->has_error()) {
-    KeptOf(*run)->metadata = HashOf(*reply);
+    KeptOf(*run)->mutable_extras().metadata = HashOf(*reply);
   }
   c.lineage->Answered(reply->sequence());
 }

@@ -79,9 +79,9 @@ class Replayer {
     const KeptMessage& kept = *KeptOf(*node);
     EncodedMessage& message = Add(kept.lane, std::move(request));
     message.ends_work = kept.ends_work && !node->executed;
-    message.sites = kept.sites;
+    message.sites = kept.extras().sites;
     if (!node->executed || node->awaits_answer) {
-      message.registration = kept.registration;
+      message.registration = kept.extras().registration;
     }
     lineage_.Resent(node, message.request->ordered().sequence());
   }
@@ -121,7 +121,7 @@ class Replayer {
     } else {
       DJINN_RETURN_IF_ERROR(EncodeOther(node, kept));
     }
-    for (const KeptMessage::Seen& seen : kept.seen) {
+    for (const KeptMessage::Seen& seen : kept.extras().seen) {
       if (!node->error.ok()) break;
       EncodeCheck(node, seen);
     }
@@ -198,11 +198,11 @@ class Replayer {
       // The program has the metadata, and nobody waits for it.
       auto wait = std::make_shared<MetadataWait>();
       if (const auto* const before = std::get_if<std::shared_ptr<MetadataWait>>(
-              &KeptOf(*node)->registration)) {
+              &KeptOf(*node)->extras().registration)) {
         wait->expected = (*before)->expected;
       }
       replay_.messages.back().registration = std::move(wait);
-      if (KeptOf(*node)->metadata.has_value()) {
+      if (KeptOf(*node)->extras().metadata.has_value()) {
         Lineage::Hold(node);
         recovery_.metadata_checks[node->sequence] = node;
       }
@@ -263,7 +263,7 @@ class Replayer {
       std::string bytes = std::move(*install->mutable_content());
       install->set_inline_value(std::move(bytes));
     }
-    SharedBytes source = kept.source;
+    SharedBytes source = kept.extras().source;
     if (install->has_content() && node->executed && had_session_) {
       source = AskFirst(kept, install);
     }
@@ -308,7 +308,7 @@ class Replayer {
   // Returns whether the thread that uploads the bytes has nothing left to do.
   static bool IsOver(const KeptMessage& kept) {
     const auto* const wait =
-        std::get_if<std::shared_ptr<UploadWait>>(&kept.registration);
+        std::get_if<std::shared_ptr<UploadWait>>(&kept.extras().registration);
     return wait != nullptr && (*wait)->state == UploadWait::State::kOver;
   }
 
@@ -333,7 +333,7 @@ class Replayer {
 
   static void ResetRead(const KeptMessage& kept) {
     const auto* const wait =
-        std::get_if<std::shared_ptr<ReadWait>>(&kept.registration);
+        std::get_if<std::shared_ptr<ReadWait>>(&kept.extras().registration);
     if (wait == nullptr) return;
     (*wait)->announced = false;
     (*wait)->reply_number = 0;
