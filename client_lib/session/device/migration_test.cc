@@ -197,6 +197,77 @@ TEST_F(MigrationTest, LossOfItsOwnWorkerDuringMigrationFailsTheDevice) {
   EXPECT_EQ(ErrorReason(ReadByte(*device_, 0, value_)), "WORKER_LOST");
 }
 
+class RecoveringMigrationTest : public MigrationTest {
+ protected:
+  static SessionOptions Recovering() {
+    SessionOptions options;
+    options.recovers = true;
+    return options;
+  }
+  RecoveringMigrationTest() : MigrationTest(Recovering()) {}
+
+  // Loses the device's own worker, and checks that the device goes on.
+  void LoseHere() {
+    Lose();
+    EXPECT_EQ(Reason(cluster_.coordinator().WaitOutcome()), "SESSION_BUSY");
+    EXPECT_TRUE(ReadByte(*device_, 0, value_).ok());
+    EXPECT_EQ(WorkerOf(*device_), "w0");
+    EXPECT_EQ(session_->statistics().recoveries, 1);
+  }
+};
+
+TEST_F(RecoveringMigrationTest, LossBeforeItLeavesIsRecovered) {
+  Begin();
+  here().Pause();
+  Write();
+  std::string bytes(8, '?');
+  const auto read = *device_->StartRead(
+      0, value_.get(), WholeView(*value_.get()), bytes.data(), 8);
+  here().WaitForRead();
+  cluster_.coordinator().AskToMigrate("lease-0", 1, 10);
+  Lose();
+  here().Resume();
+  EXPECT_EQ(Reason(cluster_.coordinator().WaitOutcome()), "SESSION_BUSY");
+  EXPECT_TRUE(read->Wait(absl::Seconds(10)).ok());
+  EXPECT_EQ(WorkerOf(*device_), "w0");
+}
+
+TEST_F(RecoveringMigrationTest, LossWhileItLeavesIsRecovered) {
+  Begin();
+  here().Pause();
+  cluster_.coordinator().AskToMigrate("lease-0", 1, 10);
+  here().WaitWaiting(1);  // Leave
+  Lose();
+  here().Resume();
+  EXPECT_EQ(Reason(cluster_.coordinator().WaitOutcome()), "SESSION_BUSY");
+  Write();
+  EXPECT_TRUE(ReadByte(*device_, 0, value_).ok());
+  EXPECT_EQ(WorkerOf(*device_), "w0");
+  // A later migration succeeds.
+  EXPECT_FALSE(cluster_.coordinator().Migrate("lease-0", 1, 11).has_failure());
+  EXPECT_TRUE(ReadByte(*device_, 0, value_).ok());
+}
+
+TEST_F(RecoveringMigrationTest, LossOfBothWorkersIsRecovered) {
+  Begin();
+  cluster_.HookStreams().BeforeCleanClose([&] {
+    cluster_.coordinator().EndLease("lease-10", "worker w1 is lost");
+  });
+  EXPECT_EQ(Reason(cluster_.coordinator().Migrate("lease-0", 1, 10)),
+            "LEASE_ENDED");
+  EXPECT_TRUE(ReadByte(*device_, 0, value_).ok());
+  EXPECT_EQ(session_->statistics().recoveries, 1);
+}
+
+TEST_F(RecoveringMigrationTest, LossAfterItLeftIsRecovered) {
+  Begin();
+  there().Set(&FakeScript::entries, FakeScript::Entries::kIgnore);
+  cluster_.coordinator().AskToMigrate("lease-0", 1, 10);
+  there().WaitEntering();
+  Write();
+  LoseHere();
+}
+
 TEST_F(MigrationTest, OffersOfOthersComeFirst) {
   Begin();
   here().Set(&FakeScript::refuse_to_let, 3);

@@ -187,6 +187,7 @@ absl::Status GoOver(State& r, const SessionEntry::Entered& entered) {
   }
   std::string from;
   v1::LeaseGranted to;
+  absl::Status given_up;
   absl::Status lost;
   {
     MutexLock lock(&c.mu);
@@ -194,16 +195,21 @@ absl::Status GoOver(State& r, const SessionEntry::Entered& entered) {
     from = c.lease.worker_id();
     to = c.migration.current->request.to();
     // The lease may have ended since the other worker had the whole state.
-    if (!c.migration.current->given_up.ok()) {
-      lost = LossOf(to.lease(), c.welcomed, c.migration.current->given_up);
-    } else {
+    given_up = c.migration.current->given_up;
+    if (given_up.ok()) {
       BeginThere(r, entered);
+    } else {
+      // Neither worker has the session any more.
+      lost = LossOf(to.lease(), c.welcomed, given_up);
+      if (c.lineage != nullptr) lost = LoseWorker(r, lost);
     }
   }
   if (!lost.ok()) {
-    Fail(r, lost);  // neither worker has the session any more
+    Fail(r, lost);
     return lost;
   }
+  // The device's values are computed again.
+  if (!given_up.ok()) return given_up;
   log::Info("a virtual device migrated", {{"device", r.index},
                                           {"from", from},
                                           {"to", to.lease().worker_id()},

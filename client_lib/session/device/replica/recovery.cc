@@ -74,9 +74,6 @@ ContentHash HashOf(const v1::RunMetadata& metadata) {
 std::string Obstacle(State& r) {
   const ConnectionState& c = r.connection;
   if (c.migration.stays) return "the device has several workers";
-  if (c.migration.current != nullptr) {
-    return "the device was on its way to another worker";
-  }
   {
     MutexLock lock(&r.answers.mu);
     if (r.answers.profiler.active()) return "it was being profiled";
@@ -372,6 +369,11 @@ void Recover(State& r) {
   }
   log::Warning("a virtual device lost its worker; requesting another",
                {{"device", r.index}, {"worker", worker}, {"cause", cause}});
+  // It goes elsewhere in another way now, and the lease there ends.
+  EndMigration(r,
+               MakeError(absl::StatusCode::kFailedPrecondition, "SESSION_BUSY",
+                         "its worker was lost"),
+               {});
   for (int tries = 1;; ++tries) {
     if (!DropStream(r)) return;
     EndUploads(r);
