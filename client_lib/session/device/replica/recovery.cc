@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "client_lib/session/device/replica/replica.h"
 #include "client_lib/session/device/replica/replica_state.h"
+#include "client_lib/session/device/replica/suspects.h"
 #include "client_lib/session/model/remedies.h"
 #include "client_lib/session/profile/request_tracer.h"
 #include "client_lib/session/stream/backoff.h"
@@ -101,50 +102,6 @@ std::string Obstacle(State& r) {
 }
 
 namespace {
-
-// Returns the runs that may have ended the worker: those on their way to it
-// that no worker has executed, or else the first one on its way. Clears those
-// that a worker survived.
-std::vector<Node*> Suspects(State& r)
-    ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu) {
-  ConnectionState& c = r.connection;
-  std::vector<Node*> suspects;
-  Node* first = nullptr;
-  for (Node& node : c.lineage->nodes()) {
-    // It was given up, and another message took its place.
-    if (node.deaths >= RecoveryState::kMostDeaths) continue;
-    // The number of a message that was not replayed may be an earlier worker's.
-    if ((node.executed && c.recovery.last_replayed == 0) ||
-        node.sequence <= c.log.completed()) {
-      node.deaths = 0;
-      continue;
-    }
-    if (node.sequence > c.log.sent() || KeptOf(node) == nullptr ||
-        KeptOf(node)->run == nullptr) {
-      continue;
-    }
-    if (!node.executed) suspects.push_back(&node);
-    if (first == nullptr || node.sequence < first->sequence) first = &node;
-  }
-  if (suspects.empty() && first != nullptr) suspects.push_back(first);
-  return suspects;
-}
-
-// Notes that the worker died with runs on their way. Gives up a run that was on
-// its way to two dead workers: the second one executed nothing else.
-void NoteDeath(State& r) ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu) {
-  ConnectionState& c = r.connection;
-  for (Node* const suspect : Suspects(r)) {
-    if (++suspect->deaths < RecoveryState::kMostDeaths) continue;
-    const std::string text = absl::StrCat(
-        suspect->deaths, " workers were lost before they had executed ",
-        DescribeRun(*KeptOf(*suspect)), ", which the last one, ",
-        c.lease.worker_id(), ", was executing alone");
-    c.lineage->Taint(suspect,
-                     MakeError(absl::StatusCode::kAborted, "RUN_KILLS_WORKERS",
-                               text, {{"worker", c.lease.worker_id()}}));
-  }
-}
 
 // Forgets the lost worker's stream of messages.
 void PrepareAnew(State& r)

@@ -1,0 +1,19 @@
+// Finds out which run ends the workers that execute it.
+//
+// Every run that was on its way to a lost worker is a suspect until a worker
+// has executed it. The next worker gets each suspect by itself
+// (RecoveryState::suspects), so that a second loss has one suspect.
+#ifndef CLIENT_LIB_SESSION_DEVICE_REPLICA_SUSPECTS_H_
+#define CLIENT_LIB_SESSION_DEVICE_REPLICA_SUSPECTS_H_
+
+#include "client_lib/session/device/replica/replica_state.h"
+
+namespace djinn::replica {
+
+// Notes that the worker died with runs on their way. Gives up a run that was on
+// its way to two dead workers: the second one executed nothing else.
+void NoteDeath(State& r) ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu);
+
+}  // namespace djinn::replica
+
+#endif  // CLIENT_LIB_SESSION_DEVICE_REPLICA_SUSPECTS_H_
