@@ -1,6 +1,7 @@
 // Tests devices that lose their worker and go on at its successor.
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <memory>
 #include <string>
 #include <thread>
@@ -102,6 +103,27 @@ TEST_F(RecoveryTest, TheSuccessorGetsWhatMattersAndNothingElse) {
   EXPECT_TRUE(ReadAll(w).ok());
   Drop(std::move(dropped));
   EXPECT_TRUE(session_->Close(absl::Seconds(5)).ok());
+}
+
+TEST_F(RecoveryTest, ZerosKeepTheirSigns) {
+  const StoragePtr x = Uploaded("12345678");
+  std::vector<StoragePtr> results;
+  for (const double zero : {0.0, -0.0, 0.0}) {
+    results.push_back(device_->NewStorage(8));
+    EXPECT_TRUE(
+        Record(*device_, 0,
+               MakeCall(1, {{x, kReads}, {results.back(), kCreates}}, {zero}))
+            .ok());
+    EXPECT_TRUE(ReadAll(results.back()).ok());
+  }
+  const size_t before = cluster_.worker().seen().runs.size();
+  Lose();
+  ASSERT_TRUE(ReadAll(results.back()).ok());
+  const std::vector<v1::Run> runs = cluster_.worker().seen().runs;
+  ASSERT_EQ(runs.size(), before + 3);
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(std::signbit(runs[before + i].float_holes(0)), i == 1);
+  }
 }
 
 TEST_F(RecoveryTest, UnfinishedWorkFollows) {

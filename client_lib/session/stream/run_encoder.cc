@@ -270,6 +270,15 @@ void RunEncoder::FillRun(RunMode mode, absl::Span<const RunBinding> bindings,
   kept.floats.assign(floats.begin(), floats.end());
 }
 
+bool KeptRun::operator==(const KeptRun& other) const {
+  return graph == other.graph && final_slots == other.final_slots &&
+         scalar_tensors == other.scalar_tensors && size == other.size &&
+         reply_metadata == other.reply_metadata && mode == other.mode &&
+         floats.size() == other.floats.size() &&
+         (floats.empty() || std::memcmp(floats.data(), other.floats.data(),
+                                        floats.size() * sizeof(double)) == 0);
+}
+
 void RunEncoder::Keep(RunMode mode, absl::Span<const RunBinding> bindings,
                       absl::Span<const double> floats,
                       const GraphTable::Entry& graph, Encoded* encoded) const {

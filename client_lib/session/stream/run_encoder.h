@@ -45,7 +45,8 @@ struct KeptRun {
   bool reply_metadata = false;
   RunMode mode;
 
-  bool operator==(const KeptRun&) const = default;
+  // Compares the floats' bits: 0.0 and -0.0 are not the same.
+  bool operator==(const KeptRun& other) const;
 };
 
 class RunEncoder {

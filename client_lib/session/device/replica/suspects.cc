@@ -54,8 +54,10 @@ void NoteDeath(State& r) {
     if (++suspect->deaths < RecoveryState::kMostDeaths) continue;
     const std::string text = absl::StrCat(
         suspect->deaths, " workers were lost before they had executed ",
-        DescribeRun(*KeptOf(*suspect)), ", which the last one, ",
-        c.lease.worker_id(), ", was executing alone");
+        DescribeRun(*KeptOf(*suspect)),
+        ", the only run of the device "
+        "that the last one, ",
+        c.lease.worker_id(), ", had");
     c.lineage->Taint(suspect,
                      MakeError(absl::StatusCode::kAborted, "RUN_KILLS_WORKERS",
                                text, {{"worker", c.lease.worker_id()}}));

@@ -11,7 +11,8 @@
 namespace djinn::replica {
 
 // Notes that the worker died with runs on their way. Gives up a run that was on
-// its way to two dead workers: the second one executed nothing else.
+// its way to two dead workers: the second one executed nothing else of this
+// device. Another device's run may have killed it.
 void NoteDeath(State& r) ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu);
 
 }  // namespace djinn::replica
