@@ -6,7 +6,7 @@ usage: build_packages.py --programs FOLDER... --output FOLDER [--site FOLDER]
 Writes NAME_VERSION_amd64.deb, NAME of libdjinn-client, libdjinn-client-dev, djinn-server,
 djinn-torch and djinn-torch-dev, and with the name `archive`, which stands for all of them
 together, djinn-VERSION-linux-x86_64.tar.gz. With the name `ports`, it writes a port of vcpkg
-and a recipe of Conan for that archive, which lies in FOLDER and will be served from below URL.
+and a conanfile.py for that archive, which lies in FOLDER and will be served from below URL.
 Without a name, all. --programs names folders with
 the programs and libdjinn_client.so, as bazel-bin has them; --site has torch/ and nvidia/ as in
 site-packages, and --wheels the wheels that it came from, for their licences.
@@ -268,7 +268,7 @@ def build_archive(arguments, root):
 # --- ports ---
 
 def build_ports(arguments):
-    """Writes the port and the recipe, with the archive's address and hash."""
+    """Writes vcpkg's port and Conan's file, with the archive's address and hash."""
     archive = arguments.output / f"{_ARCHIVE}.tar.gz"
     if not archive.exists():
         sys.exit(f"{archive} is missing: build it first")

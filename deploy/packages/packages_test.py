@@ -256,7 +256,7 @@ class PortsTest(unittest.TestCase):
         self.assertTrue("libgrpc-dev" in licences)
         self.build_and_run(f"-DCMAKE_PREFIX_PATH={installed}")
 
-    def test_recipe_of_conan_makes_what_a_project_requires(self):
+    def test_conan_makes_what_a_project_requires(self):
         environment = {"PATH": "/usr/bin:/bin", "CONAN_HOME": str(self.place / "home"),
                        "PYTHONPATH": PACKAGES}
 

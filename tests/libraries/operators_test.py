@@ -1,6 +1,7 @@
 """Operators of torchvision and torchaudio: equal to the CPU's, forward and backward."""
 
 import copy
+import unittest
 from unittest import mock
 
 import torch

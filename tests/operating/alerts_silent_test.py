@@ -62,15 +62,15 @@ class AlertsSilentTest(unittest.TestCase):
     def count_steps(self):
         """Returns the number of steps of each program, all of which must run."""
         found = {}
-        for name, (program, steps, log) in self.programs.items():
+        for (name, tenant), (program, steps, log) in self.programs.items():
             if program.poll() is not None:
                 log.seek(0)
-                self.fail(f"{name} ended: {log.read()[-2000:]}")
+                self.fail(f"{name} of {tenant} ended: {log.read()[-2000:]}")
             try:
                 with open(steps, encoding="utf-8") as file:
-                    found[name] = int(file.read() or 0)
+                    found[name, tenant] = int(file.read() or 0)
             except FileNotFoundError:
-                found[name] = 0
+                found[name, tenant] = 0
         return found
 
     def visit(self, tenant):

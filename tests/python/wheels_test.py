@@ -41,6 +41,17 @@ with djinn.local(workers=1, worker_threads=1):
         raise AssertionError("no error")
     except djinn.Error as error:
         assert " in failing" in str(error), error
+
+import sys
+import warnings
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # Functions are replayed on Python 3.11 alone.
+    scaled = djinn.compile(lambda x, k: x * k)
+    for _ in range(3):
+        for k in (2.0, 3.0):
+            assert torch.equal(scaled(torch.ones(2).to(djinn.device()), k).cpu(), torch.full((2,), k))
+assert (scaled.statistics()["replays"] > 0) == (sys.version_info[:2] == (3, 11))
 print("computed")
 """
 

@@ -5,7 +5,8 @@
 and that the middles know neither gRPC nor torch (docs/design/architecture.md), and that
 dependencies between the subfolders of each folder form no cycle. The subpackages of the
 Python package know only what both need. Tests and what only tests use may depend on
-anything. Reads the build graph with two queries, and Python's imports, and builds nothing. Prints each broken rule with a path that shows it, then exits 1.
+anything. Reads the build graph with two queries, and Python's imports, and builds nothing.
+Prints each broken rule with a path that shows it, then exits 1.
 
 usage: check_dependencies.py
 """

@@ -352,6 +352,73 @@ class NumbersTest(RemoteCase):
         texts = [str(one.message) for one in caught]
         self.assertEqual(len([one for one in texts if "its optimizer's numbers differ" in one]), 1, texts)
 
+    def test_a_scheduler_that_is_stepped_in_another_way(self):
+        def by_bound_method(scheduler):
+            return scheduler.step
+
+        def by_its_class(scheduler):
+            return lambda: torch.optim.lr_scheduler.StepLR.step(scheduler)
+
+        for advance_by in (by_bound_method, by_its_class):
+            def make(device):
+                model = _model().to(device)
+                optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+                scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 8, 0.1)
+                take, advance = _step(model, optimizer), advance_by(scheduler)
+
+                def step(x):
+                    loss = take(x)
+                    advance()
+                    return loss if scheduler is not None else None
+
+                return step, None
+
+            with self.subTest(advance_by.__name__):
+                self.check_alike(make, count=24)
+
+    def test_a_step_that_the_program_has_replaced_is_called(self):
+        def make(device):
+            model = _model().to(device)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 8, 0.1)
+            take = _step(model, optimizer)
+
+            def step(x):
+                loss = take(x)
+                scheduler.step()
+                return loss
+
+            return step, scheduler
+
+        calls = []
+
+        def change(scheduler, number):
+            if number == 6:
+                plain = scheduler.step
+                scheduler.step = lambda: (calls.append(1), plain())
+
+        scheduler = self.check_alike(make, change, count=16)
+        self.assertEqual(len(calls), 2 * 9)
+        self.assertIn("step", vars(scheduler))
+
+    def test_a_float_that_a_scheduler_set_and_one_of_the_call(self):
+        def make(device):
+            model = _model().to(device)
+            optimizer = torch.optim.Adagrad(model.parameters(), lr=0.1, lr_decay=0.5)
+            scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
+
+            def step(x):
+                optimizer.zero_grad()
+                loss = model(x).square().mean()
+                loss.backward()
+                scheduler.step()
+                optimizer.step()
+                return loss.detach()
+
+            return step, None
+
+        self.check_alike(make, count=12)
+
     def test_two_optimizers_with_schedulers(self):
         def make(device):
             models = [_model().to(device) for _ in range(2)]

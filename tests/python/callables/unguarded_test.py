@@ -9,6 +9,7 @@ import unittest.mock
 
 import torch
 
+import djinn
 from tests.python.callables.stale_answers_case import StaleAnswersCase
 
 VARIABLE = "DJINN_UNGUARDED_TEST"
@@ -208,6 +209,54 @@ class UnguardedTest(StaleAnswersCase):
         self.assertEqual(after["captures"], before["captures"])
         self.assertEqual(after["replays"], before["replays"] + 3)
 
+    def test_the_class_of_an_argument_is_seen(self):
+        class Batch:
+            def __init__(self, x):
+                self.x = x
 
-if __name__ == "__main__":
-    unittest.main()
+            def scaled(self):
+                return self.x * 2
+
+        class Model(torch.nn.Module):
+            def forward(self, batch):
+                return batch.scaled() + 1
+
+        compiled = djinn.compile(Model().to(self.device))
+        x = self.on(4)
+        for _ in range(5):
+            self.assert_same(compiled(Batch(x)), (x * 2 + 1).cpu())
+        self.patch(Batch, "scaled", lambda self: self.x * 5)()
+        for _ in range(3):
+            self.assert_same(compiled(Batch(x)), (x * 5 + 1).cpu())
+
+    def test_the_environment_by_another_name_is_seen(self):
+        class Model(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.settings = os.environ
+
+            def forward(self, x):
+                return x * (3 if self.settings.get(VARIABLE) else 2)
+
+        compiled = djinn.compile(Model().to(self.device))
+        x = self.on(4)
+        for _ in range(5):
+            self.assert_same(compiled(x), (x * 2).cpu())
+        with unittest.mock.patch.dict(os.environ, {VARIABLE: "1"}):
+            for _ in range(3):
+                self.assert_same(compiled(x), (x * 3).cpu())
+
+    def test_a_list_in_a_list_that_is_a_default_is_seen(self):
+        table = [[2.0]]
+
+        class Model(torch.nn.Module):
+            def forward(self, x, table=table):
+                return x * table[0][0]
+
+        compiled = djinn.compile(Model().to(self.device))
+        x = self.on(4)
+        for _ in range(5):
+            self.assert_same(compiled(x), (x * 2).cpu())
+        table[0][0] = 7.0
+        for _ in range(3):
+            self.assert_same(compiled(x), (x * 7).cpu())

@@ -49,7 +49,7 @@ class TracedCalls:
         self._calls_in_vain = 0
 
     def call(self, function, args, kwargs):
-        compiled = self._compiled_for(function, args)
+        compiled = self._compiled_for(function, args, kwargs)
         if compiled is None:
             return function(*args, **kwargs)
         from djinn._dynamo.backend import thread
@@ -71,9 +71,9 @@ class TracedCalls:
             thread.call = outer
             if raises:
                 config.suppress_errors = False
-            self._count(call, function, args)
+            self._count(call, function, args, kwargs)
 
-    def _compiled_for(self, function, args):
+    def _compiled_for(self, function, args, kwargs):
         """Returns torch.compile's form of the function, or None if it must be called as it is."""
         compiled, unguarded = self._compiled, self._unguarded
         if compiled is not None and unguarded.is_as_it_was():
@@ -86,7 +86,7 @@ class TracedCalls:
             if self._traces > _MAX_TRACES:
                 warn(describe(_called(function, args)), _CHANGES, "")
         compiled = _compile()
-        self._unguarded = Unguarded(_called(function, args), self._codes)
+        self._unguarded = Unguarded(_called(function, args), (args, kwargs), self._codes, unguarded)
         self._is_new = True
         self._compiled = compiled
         return compiled
@@ -114,7 +114,7 @@ class TracedCalls:
         for one in captures.values():
             one.callable.forget()
 
-    def _count(self, call, function, args):
+    def _count(self, call, function, args, kwargs):
         with self._lock:
             self._refusal = call.refusal
             if call.captured:
@@ -126,7 +126,9 @@ class TracedCalls:
                 # some.
                 self._is_new = False
                 self._codes |= call.codes
-                self._unguarded = Unguarded(_called(function, args), self._codes)
+                self._unguarded = Unguarded(
+                    _called(function, args), (args, kwargs), self._codes, self._unguarded
+                )
             if call.graphs:
                 self._calls_in_vain = 0
                 return

@@ -40,13 +40,18 @@ _PLAIN = (
 class Unguarded:
     """The state of all that when the object was made.
 
-    `function` is the traced function or module, and `codes` are all code objects that were traced.
+    `function` is the traced function or module, `arguments` are those of a call, `codes` are all
+    code objects that were traced, and `before` is what was known of earlier calls, or None.
     """
 
-    def __init__(self, function, codes):
+    def __init__(self, function, arguments, codes, before=None):
         functions = _functions_of(codes)
         search = _Search(codes)
         search.visit(getattr(function, "__self__", function))
+        search.visit(arguments)
+        if before is not None:
+            for kind, _, _ in before._members:
+                search.visit(kind)
         for one in functions:
             search.visit_function(one)
         self._members = [
@@ -55,9 +60,11 @@ class Unguarded:
         self._versions = list(map(_version_of, _DICTIONARIES))
         self._defaults = [(weakref.ref(one), one.__defaults__) for one in functions if one.__defaults__]
         self._contents = [
-            (one, list(one)) for _, things in self._defaults for one in things if type(one) is list
+            (one, list(one)) for _, things in self._defaults for one in _lists_in(things)
         ]
-        reads = any(not _READ_ENVIRONMENT.isdisjoint(code.co_names) for code in codes)
+        reads = search.found_environment or any(
+            not _READ_ENVIRONMENT.isdisjoint(code.co_names) for code in codes
+        )
         self._variables = dict(os.environ) if reads else None
         self._version_of_variables = _version_of(os.environ._data)
 
@@ -87,6 +94,17 @@ class Unguarded:
         return dict(os.environ) == self._variables
 
 
+def _lists_in(things):
+    """Returns the lists among these things, and the lists and tuples in them at any depth."""
+    found, pending = {}, list(things)
+    while pending:
+        thing = pending.pop()
+        if type(thing) in (list, tuple) and id(thing) not in found:
+            found[id(thing)] = thing
+            pending += thing
+    return [one for one in found.values() if type(one) is list]
+
+
 def _functions_of(codes):
     if not codes:
         return []
@@ -110,6 +128,8 @@ class _Search:
         self._pending = []
         # Objects may be equal or not hashable.
         self._seen = {}
+        # Code that names the environment otherwise.
+        self.found_environment = any(code is os.environ.encodekey.__code__ for code in codes)
 
     def visit(self, thing):
         self._pending.append(thing)
@@ -137,6 +157,7 @@ class _Search:
             if isinstance(thing, _PLAIN) or id(thing) in self._seen:
                 continue
             self._seen[id(thing)] = thing
+            self.found_environment |= thing is os.environ
             if isinstance(thing, type):
                 self._add_class(thing)
             else:

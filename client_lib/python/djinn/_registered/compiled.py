@@ -45,6 +45,9 @@ _CALLS_BEFORE_WARNING = 2
 _READS_A_VALUE = "it reads a value from the device"
 # The attributes that only steps name.
 _OF_STEPS = frozenset(("backward", "grad", "step", "zero_grad"))
+# The Python whose bytecode names.py knows.
+_KNOWN_PYTHON = (3, 11)
+_OTHER_PYTHON = "Djinn inspects functions, and with them training steps, on Python 3.11 alone"
 # The refusal if too many calls differed from all earlier ones.
 _NEVER_ALIKE = "no call equals an earlier one"
 _CHANGES = "it changes what it refers to, or its arguments"
@@ -387,6 +390,8 @@ class CompiledCallable:
 
         The call is (key, input tensors, captured tensors).
         """
+        if sys.version_info[:2] != _KNOWN_PYTHON:
+            return self._refuse(_OTHER_PYTHON)
         modes = _modes()
         if modes is None:
             self._refusal = "a mode or a trace sees every call"

@@ -22,6 +22,7 @@ A scheduler of PyTorch's with which the call does nothing but step() is stepped 
 after the captured graph. The call must not use the floats that the scheduler has set.
 """
 
+import copy
 import functools
 import operator
 import struct
@@ -82,6 +83,8 @@ class Tape:
         return Number(self.leaves[index], self, index)
 
     def calculate(self, function, *operands):
+        if self._has_others(operands):
+            return function(*map(_plain_of, operands))
         operands = tuple(map(self._operand, operands))
         step = _key(function, operands)
         index = self._known.get(step)
@@ -97,6 +100,8 @@ class Tape:
         return Number(self.values[index], self, index)
 
     def compare(self, function, *operands):
+        if self._has_others(operands):
+            return function(*map(_plain_of, operands))
         operands = tuple(map(self._operand, operands))
         answer = function(*[_value_of(one, self.values) for one in operands])
         if (key := (*_key(function, operands), answer)) not in self._known_conditions:
@@ -127,11 +132,14 @@ class Tape:
             other._known_conditions
         )
 
+    def _has_others(self, operands):
+        """Returns whether there are Numbers of another tape, with which this one is lost."""
+        found = any(type(one) is Number and one.tape is not self for one in operands)
+        self.is_lost |= found
+        return found
+
     def _operand(self, thing):
-        if type(thing) is not Number:
-            return thing
-        self.is_lost |= thing.tape is not self
-        return (thing.index,)
+        return (thing.index,) if type(thing) is Number else thing
 
 
 def _key(function, operands):
@@ -365,6 +373,9 @@ def find_optimizers(watch, things, names, schedulers):
         return None
     if not all(_is_only_stepped(one, names) for one in schedulers):
         return None
+    methods = [thing for thing in things if isinstance(thing, types.MethodType)]
+    if any(method.__self__ is one for method in methods for one in schedulers):
+        return None
     if schedulers and watch.is_held_elsewhere(schedulers, watch.places_of_programs(is_stable_class)):
         return None
     lists = [optimizer.param_groups for optimizer in optimizers]
@@ -380,6 +391,13 @@ def find_optimizers(watch, things, names, schedulers):
     if any(part is one for part in others for one in schedulers):
         return None
     return Optimizers(optimizers, schedulers)
+
+
+def _state_of(scheduler):
+    """Returns what each step of a scheduler changes."""
+    return [
+        copy.copy(vars(scheduler).get(name)) for name in ("last_epoch", "_step_count", "_last_lr")
+    ]
 
 
 def _is_only_stepped(scheduler, names):
@@ -401,6 +419,9 @@ class _Tracing(TorchFunctionMode):
         self._is_stepping = False
         self._optimizers = optimizers
         self._before = []
+        # The schedulers whose step() is replaced, and the states of those that were not stepped.
+        self._replaced = []
+        self._states = {}
         # (group, key, what was put there, what a scheduler or the program had put there).
         self._put = []
         # The increment of each counter within the block, once it has ended.
@@ -415,13 +436,21 @@ class _Tracing(TorchFunctionMode):
         for group, key, length in optimizers._tuples:
             self._put_in(group, key, tuple([self.tape.leaf(next(leaf)) for _ in range(length)]))
         for scheduler in optimizers.schedulers:
+            if "step" in vars(scheduler):
+                self.tape.is_lost = True  # The program has replaced it.
+                continue
             vars(scheduler)["step"] = functools.partial(self._step, scheduler)
+            self._replaced.append(scheduler)
+            self._states[id(scheduler)] = _state_of(scheduler)
         return super().__enter__()
 
     def __exit__(self, *raised):
         super().__exit__(*raised)
-        for scheduler in self._optimizers.schedulers:
+        for scheduler in self._replaced:
             vars(scheduler).pop("step", None)
+            # The function stepped it in another way.
+            state = self._states.get(id(scheduler))
+            self.tape.is_lost |= state is not None and state != _state_of(scheduler)
         self._take_back(self._put)
         after = [one.item() for one in self._optimizers.counters]
         self.increments = tuple(now - before for now, before in zip(after, self._before))
@@ -480,12 +509,21 @@ class _Tracing(TorchFunctionMode):
         finally:
             self._is_stepping = False
             self.stepped.append(scheduler)
+            # A step of one scheduler may be a step of others.
+            self._states = {
+                id(one): _state_of(one) for one in self._replaced if id(one) in self._states
+            }
+            self._states.pop(id(scheduler), None)
             self._put = [one for one in self._put if not any(one is other for other in its)]
             for group, key, *_ in its:
                 if key in group:
                     self._put_in(group, key, _pytree.tree_map(self._spend, group[key]))
 
     def _spend(self, thing):
+        if type(thing) is Number:
+            # It follows from what another optimizer has.
+            self.tape.is_lost = True
+            thing = _plain_of(thing)
         return Number(thing, self._spent, 0) if type(thing) is float else thing
 
 
