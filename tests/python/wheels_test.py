@@ -9,6 +9,9 @@ _VERSIONS = [line.split()[0] for line in (ROOT / "third_party/pythons.txt").read
              if not line.startswith("#")]
 # Goes through all parts of the extension that depend on the Python.
 _PROGRAM = """
+import sys
+import warnings
+
 import torch
 import djinn
 
@@ -42,16 +45,14 @@ with djinn.local(workers=1, worker_threads=1):
     except djinn.Error as error:
         assert " in failing" in str(error), error
 
-import sys
-import warnings
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # Functions are replayed on Python 3.11 alone.
-    scaled = djinn.compile(lambda x, k: x * k)
-    for _ in range(3):
-        for k in (2.0, 3.0):
-            assert torch.equal(scaled(torch.ones(2).to(djinn.device()), k).cpu(), torch.full((2,), k))
-assert (scaled.statistics()["replays"] > 0) == (sys.version_info[:2] == (3, 11))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Functions are replayed on Python 3.11 alone.
+        scaled = djinn.compile(lambda x, k: x * k)
+        for _ in range(3):
+            for k in (2.0, 3.0):
+                y = scaled(torch.ones(2).to(djinn.device()), k)
+                assert torch.equal(y.cpu(), torch.full((2,), k))
+    assert (scaled.statistics()["replays"] > 0) == (sys.version_info[:2] == (3, 11))
 print("computed")
 """
 
