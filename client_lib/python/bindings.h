@@ -44,11 +44,11 @@ void BindUrgency(pybind11::module_& module);
 // Returns the priority of a name. Throws ValueError for an unknown one.
 Priority PriorityNamed(const std::string& name);
 
-// Adds the submodule `places` for djinn/_registered/watch.py. Before each call of a
-// registered callable, it compares thousands of attributes and items on which
-// the callable depends with their former contents. The lists and tuples passed
-// to its functions must not change during a call; the objects that they name
-// may change, and may raise exceptions.
+// Adds the submodule `places` for djinn/_registered/watch.py. Before each call
+// of a registered callable, it compares thousands of attributes and items on
+// which the callable depends with their former contents. The lists and tuples
+// passed to its functions must not change during a call; the objects that they
+// name may change, and may raise exceptions.
 void BindPlaces(pybind11::module_& module);
 
 }  // namespace djinn::python

@@ -227,8 +227,7 @@ class Capture {
     // scratch call. A custom operator's meta kernel in Python may use the
     // scratch call.
     const WarningWatch watch;
-    unmemoised_ =
-        OrAsCpu([&] { return InferAndLog(info_, arguments()); });
+    unmemoised_ = OrAsCpu([&] { return InferAndLog(info_, arguments()); });
     if (info_.is_custom) {
       WriteArguments(info_, device_, lane_, arguments(), &scratch_.call);
       key = MemoKey(info_, arguments(), scratch_.call, &scratch_.key);

@@ -61,8 +61,7 @@ class WrittenOutputs {
     const std::vector<at::Tensor> written = Written();
     const std::vector<c10::IValue> inputs =
         FunctionalArguments(info_, arguments());
-    const InferredResults inferred =
-        InferAndLog(*info_.functional, inputs);
+    const InferredResults inferred = InferAndLog(*info_.functional, inputs);
     const bool not_executed = inferred.outcome == Outcome::kUnknown ||
                               inferred.outcome == Outcome::kCastParts ||
                               AwaitsOutcome(*info_.functional, inputs);
