@@ -249,10 +249,10 @@ TEST_F(RecoveringMigrationTest, LossWhileItLeavesIsRecovered) {
 }
 
 TEST_F(RecoveringMigrationTest, LossOfBothWorkersIsRecovered) {
-  Begin();
   cluster_.HookStreams().BeforeCleanClose([&] {
     cluster_.coordinator().EndLease("lease-10", "worker w1 is lost");
   });
+  Begin();
   EXPECT_EQ(Reason(cluster_.coordinator().Migrate("lease-0", 1, 10)),
             "LEASE_ENDED");
   EXPECT_TRUE(ReadByte(*device_, 0, value_).ok());
