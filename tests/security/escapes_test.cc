@@ -55,8 +55,8 @@ TEST(EscapesTest, EachIsRefusedLoggedAndCounted) {
   ASSERT_NE(dlopen(LibraryPath().c_str(), RTLD_NOW), nullptr) << dlerror();
   const Walls walls(
       "{mode: process, executors: 3}", /*workers=*/1, /*more_attackers=*/0,
-      {.of_workers =
-           absl::StrCat("operator_libraries: [", LibraryPath(), "]\n")});
+      {.of_workers = absl::StrCat("operator_libraries: [{path: ", LibraryPath(),
+                                  "}]\n")});
   RawClient victim(walls, "victim");
   RawClient attacker(walls, "attacker");
   const pid_t other = walls.PidAt(victim.address());

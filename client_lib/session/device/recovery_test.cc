@@ -234,9 +234,9 @@ TEST_F(RecoveryTest, OfSeveralRunsOnTheirWayOnlyTheOneThatKillsIsGivenUp) {
   cluster_.worker().Pause();
   const StoragePtr x = Uploaded("12345678");
   // Lanes that take turns make runs of their own.
-  const StoragePtr before = Called(1, {x}, /*lane=*/1);
-  const StoragePtr y = Called(7, {x}, /*lane=*/2);
-  const StoragePtr after = Called(2, {x}, /*lane=*/3);
+  const StoragePtr before = Called(1, {x}, /*lane=*/5);
+  const StoragePtr y = Called(7, {x}, /*lane=*/6);
+  const StoragePtr after = Called(2, {x}, /*lane=*/7);
   EXPECT_EQ(LoseUntilGivenUp(y), 2);
   EXPECT_EQ(ErrorReason(ReadAll(y).status()), "RUN_KILLS_WORKERS");
   EXPECT_TRUE(ReadAll(before).ok());
