@@ -12,6 +12,7 @@ A Bazel target for all cells has CHAOS_TARGET_MOMENTS, which CHAOS_MOMENTS overr
 """
 
 import collections
+import json
 import concurrent.futures
 import dataclasses
 import faulthandler
@@ -319,7 +320,10 @@ class ChaosCase(unittest.TestCase):
             eventually(lambda name=name: self._is_free(name), name + " is free")
 
     def _is_free(self, name):
-        worker = self.cluster.json("get", "worker", name)
+        done = self.cluster.ctl("get", "worker", name, "-o", "json")
+        if done.returncode:
+            return False  # A new leader does not know the worker yet.
+        worker = json.loads(done.stdout)
         memory = collections.defaultdict(int, worker.get("memory", {}))
         return worker["state"] == "ACTIVE" and not worker.get("lease_count") and not (
             int(memory["storage_bytes"]) or int(memory["transfer_bytes"])
