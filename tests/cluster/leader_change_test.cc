@@ -252,7 +252,8 @@ TEST_F(LeaderChangeTest, AfterAKilledLeaderSessionsQuotasAndLimitsAreKept) {
   ASSERT_TRUE(third.ok()) << third.status() << Logs();
   RecordProperty("first_lease_ms",
                  static_cast<int>(absl::ToInt64Milliseconds(took)));
-  EXPECT_LE(took, lease_ + absl::Seconds(1));
+  // A second on a quiet machine.
+  EXPECT_LE(took, lease_ + absl::Seconds(3));
   EXPECT_GT(Version(1).term(), term);
 
   // Nothing was lost: the sessions' limit and the quota are used up.

@@ -56,7 +56,7 @@ class _Counted(TracedCalls):
         super().__init__("test")
         self._function = torch.compile(function, backend="djinn", **options)
 
-    def _compiled_for(self, function, args):
+    def _compiled_for(self, function, args, kwargs):
         return self._function
 
     def __call__(self, *args, **kwargs):
