@@ -142,7 +142,7 @@ class FairnessTest(unittest.TestCase):
                 # A turn may end during the worker's report, which adds one turn
                 # for each tenant. So may work between the reports of two processes.
                 bound = sum((2 * longest + _SKEW) / weight for weight in weights)
-                self.assertLessEqual(abs(gained[0] - gained[1]), bound)
+                self.assertLessEqual(abs(gained[0] - gained[1]), bound, (longest, samples))
                 telling = telling or min(gained) > bound
         return telling
 
