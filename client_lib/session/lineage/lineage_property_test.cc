@@ -327,7 +327,7 @@ TEST(LineageTest, RandomProgramsStayWithinASmallBudget) {
       const Lineage& lineage = program.lineage();
       ASSERT_LE(lineage.bytes(), budget) << "seed " << seed << " step " << step;
       if (step % 20 != 19) continue;
-      // What it did not forget is as right as with an ample budget.
+      // Each value that it still keeps is right, as with an ample budget.
       const std::map<uint64_t, uint64_t> right = program.Values(program.All());
       for (const auto& [storage, value] : program.KeptValues()) {
         ASSERT_EQ(value, right.at(storage)) << "seed " << seed;

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "client_lib/session/recording/recording.h"
 #include "common/srg/canonical.h"
 #include "common/srg/proto_codec.h"
@@ -270,29 +271,29 @@ void RunEncoder::FillRun(RunMode mode, absl::Span<const RunBinding> bindings,
   kept.floats.assign(floats.begin(), floats.end());
 }
 
-bool KeptRun::operator==(const KeptRun& other) const {
-  return graph == other.graph && final_slots == other.final_slots &&
-         scalar_tensors == other.scalar_tensors && size == other.size &&
-         reply_metadata == other.reply_metadata && mode == other.mode &&
-         floats.size() == other.floats.size() &&
-         (floats.empty() || std::memcmp(floats.data(), other.floats.data(),
-                                        floats.size() * sizeof(double)) == 0);
-}
-
 void RunEncoder::Keep(RunMode mode, absl::Span<const RunBinding> bindings,
                       absl::Span<const double> floats,
                       const GraphTable::Entry& graph, Encoded* encoded) const {
   const v1::Run& run = encoded->run;
-  KeptRun kept{*graph.definition,
-               final_slots_,
-               {floats.begin(), floats.end()},
-               {run.scalar_tensors().begin(), run.scalar_tensors().end()},
-               run.size(),
-               run.reply_metadata(),
-               mode};
   std::shared_ptr<const KeptRun>& last = graph.remembered->kept;
-  if (last == nullptr || !(*last == kept)) {
-    last = std::make_shared<const KeptRun>(std::move(kept));
+  // Most runs equal the last one, and copy nothing. 0.0 and -0.0 are not equal.
+  const bool again =
+      last != nullptr && last->graph == *graph.definition &&
+      last->final_slots == final_slots_ && last->size == run.size() &&
+      last->reply_metadata == run.reply_metadata() && last->mode == mode &&
+      last->floats.size() == floats.size() &&
+      (floats.empty() || std::memcmp(last->floats.data(), floats.data(),
+                                     floats.size() * sizeof(double)) == 0) &&
+      absl::c_equal(last->scalar_tensors, run.scalar_tensors());
+  if (!again) {
+    last = std::make_shared<const KeptRun>(
+        KeptRun{*graph.definition,
+                final_slots_,
+                {floats.begin(), floats.end()},
+                {run.scalar_tensors().begin(), run.scalar_tensors().end()},
+                run.size(),
+                run.reply_metadata(),
+                mode});
   }
   encoded->kept = last;
   encoded->kept_uses.reserve(bindings.size());

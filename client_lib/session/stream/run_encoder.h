@@ -44,9 +44,6 @@ struct KeptRun {
   int64_t size = 0;
   bool reply_metadata = false;
   RunMode mode;
-
-  // Compares the floats' bits: 0.0 and -0.0 are not the same.
-  bool operator==(const KeptRun& other) const;
 };
 
 class RunEncoder {

@@ -357,7 +357,7 @@ void EndMigration(State& r, absl::Status status, const v1::Entered& entered) {
     outcome.set_moved_bytes(entered.moved_bytes());
     outcome.set_held_bytes(entered.held_bytes());
   } else {
-    log::Warning("stays at its worker",
+    log::Warning("a virtual device does not migrate",
                  {{"device", r.index}, {"error", status}});
     FillDetail(status, outcome.mutable_failure());
   }

@@ -490,6 +490,7 @@ bool TakeKept(State& r, v1::ReadReply* reply) {
              KeptOf(*producer) != nullptr && KeptOf(*read) != nullptr &&
              KeptOf(*read)->request != nullptr) {
     const v1::Read& asked = KeptOf(*read)->request->ordered().read();
+    const bool grows = !KeptOf(*producer)->has_extras();
     std::vector<KeptMessage::Seen>& seen =
         KeptOf(*producer)->mutable_extras().seen;
     const bool known =
@@ -503,7 +504,8 @@ bool TakeKept(State& r, v1::ReadReply* reply) {
           {asked, reply->value().size(),
            HashContent(reply->value().data(), reply->value().size())});
       seen.back().read.clear_transfer_id();
-      c.lineage->Charge(producer, kSeenBytes);
+      c.lineage->Charge(producer,
+                        kSeenBytes + (grows ? sizeof(KeptMessage::Extras) : 0));
     }
   }
   return false;
@@ -522,13 +524,15 @@ void TakeKept(State& r, v1::RunMetadata* reply) {
     c.lineage->Release(again);
     return;
   }
-  const Node* const run = c.lineage->FindPending(reply->sequence());
+  Node* const run = c.lineage->FindPending(reply->sequence());
   if (run != nullptr && !run->error.ok()) {
     reply->clear_results();
     reply->clear_storage_bytes();
     FillDetail(run->error, reply->mutable_error());
   } else if (run != nullptr && KeptOf(*run) != nullptr && !reply->has_error()) {
+    const bool grows = !KeptOf(*run)->has_extras();
     KeptOf(*run)->mutable_extras().metadata = HashOf(*reply);
+    if (grows) c.lineage->Charge(run, sizeof(KeptMessage::Extras));
   }
   c.lineage->Answered(reply->sequence());
 }
