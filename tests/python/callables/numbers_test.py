@@ -8,7 +8,8 @@ import warnings
 import torch
 
 import djinn
-from djinn._registered.numbers import Program, Tape, _bits_of
+from djinn._registered.numbers import Program, _bits_of
+from djinn._registered.tape import Tape
 from tests.python.remote_case import RemoteCase
 
 

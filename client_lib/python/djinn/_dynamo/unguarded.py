@@ -29,7 +29,7 @@ _version_of = torch._C._dynamo.guards.dict_version
 # Code that reads the environment names one of these.
 _READ_ENVIRONMENT = frozenset("environ environb getenv getenvb expandvars".split())
 _COLLECTIONS = (list, tuple, set, frozenset, collections.deque)
-# What holds no object of a class that matters.
+# Types whose values refer to no object whose class is watched.
 _PLAIN = (
     str, bytes, int, float, complex, type(None), type(...), range, slice, torch.Tensor, torch.dtype,
     torch.device, torch.Size, types.CodeType, types.BuiltinFunctionType, types.FunctionType,

@@ -111,7 +111,7 @@ class CompiledCallable:
         # The number of next calls to skip, and of consecutive captures without a result.
         self._calls_to_wait = 0
         self._calls_in_vain = 0
-        # What traces the function from now on, or None.
+        # The TracedCalls that call the function from now on, or None.
         self._traced = None
 
     def __call__(self, /, *args, **kwargs):
