@@ -60,7 +60,7 @@ def owner(path):
 def libraries(binaries, outside):
     """Returns {name: path} of the libraries of Debian that binaries need, less the system's.
 
-    Those below the folder `outside` are not Debian's.
+    Libraries below the folder `outside` do not come from Debian.
     """
     needed = {}
     for binary in binaries:

@@ -94,7 +94,7 @@ TEST_F(ExecutorTest, ANodeThatLacksMemoryIsCalledOnceMoreAfterOthersGaveSome) {
   v1::Run run = MakeRun(*plan, {id});
   Execute(*plan, run);
   EXPECT_EQ(calls, 2);
-  // What the node may take, which is less than the device has.
+  // The bytes that the node may allocate, fewer than the device has.
   EXPECT_GT(asked, 0);
   EXPECT_LE(asked, uint64_t{1} << 20);
   EXPECT_EQ(counters_.retried_nodes, 1u);

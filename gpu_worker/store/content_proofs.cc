@@ -13,7 +13,7 @@ namespace {
 
 // Takes about ten milliseconds.
 constexpr uint64_t kPieceBytes = 64 << 20;
-// What one core processes, or slightly less.
+// The rate at which one core computes a MAC, or slightly less.
 constexpr uint64_t kBytesPerNanosecond = 4;
 
 // Returns the bytes whose MAC is computed when there is no candidate.
