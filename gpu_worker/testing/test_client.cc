@@ -250,6 +250,16 @@ uint64_t TestClient::InstallPull(uint64_t storage, const v1::Pull& pull) {
   return Send(std::move(message));
 }
 
+uint64_t TestClient::InstallCopy(uint64_t storage, uint64_t source) {
+  v1::Ordered message;
+  v1::Install* install = message.mutable_install();
+  install->set_storage(storage);
+  install->set_base_version(versions_[storage]++);
+  install->mutable_copy()->set_storage(source);
+  install->mutable_copy()->set_version(versions_[source]);
+  return Send(std::move(message));
+}
+
 uint64_t TestClient::Offer(uint64_t storage, const std::string& ticket,
                            const v1::Offer& rank) {
   v1::Ordered message;

@@ -89,6 +89,8 @@ class TestClient : public ClientStreamReceiver {
   uint64_t InstallContent(uint64_t storage, const std::string& bytes);
   void SendProof(uint64_t transfer_id, const std::string& mac);
   uint64_t InstallPull(uint64_t storage, const v1::Pull& pull);
+  // Copies `source` to the storage.
+  uint64_t InstallCopy(uint64_t storage, uint64_t source);
   // `rank` gives the round and remaining_seconds.
   uint64_t Offer(uint64_t storage, const std::string& ticket,
                  const v1::Offer& rank = {});

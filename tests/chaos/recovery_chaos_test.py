@@ -85,7 +85,8 @@ class WorkerChaosTest(ChaosCase):
         return Effect(end, "recoveries" if long else "")
 
     def test_killed_worker(self):
-        self.disturb_all(self._kill, ("train", "cnn", "generate_beams", "encoder_service"))
+        self.disturb_all(
+            self._kill, ("train", "cnn", "two_devices", "generate_beams", "encoder_service"))
 
     def test_killed_workers(self):
         self.disturb_all(self._kill_successor_too, ("decode_sampled", "compiled_step"))

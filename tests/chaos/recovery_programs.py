@@ -222,6 +222,32 @@ def upload(device, at_step):
     return tuple(tensor.sum(0).cpu() for tensor in kept)
 
 
+def two_devices(device, at_step):
+    """Trains halves of a model on two virtual devices, and reads each loss and activation."""
+    torch.manual_seed(34)
+    other = djinn.device(device.index + 1)
+    first = nn.Sequential(nn.Linear(48, 96), nn.GELU(), nn.Dropout(0.1)).to(device)
+    second = nn.Sequential(nn.Linear(96, 48), nn.Tanh()).to(other)
+    optimizers = [torch.optim.AdamW(half.parameters(), lr=1e-3) for half in (first, second)]
+    results = []
+    for step in range(STEPS):
+        at_step(step)
+        x = torch.randn(16, 48).to(device)
+        hidden = first(x)
+        # A copy that is kept while its source is written.
+        kept = hidden.detach().to(other)
+        hidden.detach().mul_(0.5)
+        loss = (second(hidden.to(other)).to(device) - x).square().mean()
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        loss.backward()
+        for optimizer in optimizers:
+            optimizer.step()
+        results += [loss.detach().cpu(), kept.cpu()]
+    return tuple(results + [
+        parameter.detach().cpu() for half in (first, second) for parameter in half.parameters()])
+
+
 def download(device, at_step):
     """Reads large values that were computed before."""
     torch.manual_seed(25)
@@ -239,7 +265,7 @@ PROGRAMS = {
     for program in (
         decode_greedily, decode_sampled, prefill, encode, train, compiled_step, compiled_model,
         cnn, generate_greedily, generate_sampled, generate_beams, generate_greedily_static,
-        generate_sampled_static, generate_beams_static, upload, download)
+        generate_sampled_static, generate_beams_static, upload, download, two_devices)
 }
 
 

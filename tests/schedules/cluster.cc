@@ -12,6 +12,13 @@ namespace djinn::schedules {
 namespace {
 
 constexpr absl::Duration kPatience = absl::Seconds(20);
+// Exceeds every device's number.
+constexpr int kDevices = 1000;
+
+// Returns the id of the device's n-th lease.
+std::string NewLeaseId(int device, int n) {
+  return absl::StrCat(n * kDevices + device);
+}
 
 class InProcessConnector : public WorkerConnector {
  public:
@@ -23,11 +30,11 @@ class InProcessConnector : public WorkerConnector {
   }
 
  private:
-  // Returns the device of a lease, whose id is the device's number.
+  // Returns the device of a lease; see NewLeaseId().
   static int DeviceOf(const v1::Lease& lease) {
-    int device = 0;
-    (void)absl::SimpleAtoi(lease.lease_id(), &device);
-    return device;
+    int id = 0;
+    (void)absl::SimpleAtoi(lease.lease_id(), &id);
+    return id % kDevices;
   }
 
   Cluster* const cluster_;
@@ -96,8 +103,8 @@ std::unique_ptr<Session> Cluster::Open(int index) {
 v1::Lease Cluster::Grant(const std::string& session_id,
                          const std::string& tenant_name, int device,
                          LinkEnd* link) {
-  v1::LeaseClaims record =
-      LeaseAuthority::Claims(absl::StrCat(device), session_id, tenant_name);
+  v1::LeaseClaims record = LeaseAuthority::Claims(NewLeaseId(device, ++grants_),
+                                                  session_id, tenant_name);
   record.set_virtual_device(device % 100);
   record.set_member(device / 100);
   v1::SessionLimits* const limits = record.mutable_limits();
@@ -196,18 +203,37 @@ void Cluster::Restart(bool drains) {
   core_changed_.SignalAll();
 }
 
-void Cluster::EndLease(int device) {
+void Cluster::EndLease(int device, bool lost) {
   LinkEnd* link = nullptr;
+  std::string lease_id;
   v1::DesiredState desired;
   {
     MutexLock lock(&mu_);
     const auto found = granted_.find(device);
     if (found == granted_.end()) return;
     link = found->second.link;
-    desired.add_drop_session_ids(found->second.record.session_id());
+    lease_id = found->second.record.lease_id();
+    if (lost) {
+      desired.add_drop_lease_ids(lease_id);
+    } else {
+      desired.add_drop_session_ids(found->second.record.session_id());
+    }
   }
+  const auto tell_worker = [&] {
+    if (const auto core = this->core()) core->Apply(desired);
+  };
+  // The worker's own reason would end the device.
+  if (!lost) tell_worker();
+  if (link != nullptr) {
+    link->EndLease(lease_id, lost ? "WORKER_LOST" : "told to");
+  }
+  if (lost) tell_worker();
+}
+
+void Cluster::ReturnLease(const std::string& lease_id) {
+  v1::DesiredState desired;
+  desired.add_drop_lease_ids(lease_id);
   if (const auto core = this->core()) core->Apply(desired);
-  if (link != nullptr) link->EndLease(absl::StrCat(device));
 }
 
 std::string Cluster::Leftovers() const {

@@ -66,7 +66,9 @@ class Cluster : public Grantor {
 
   // Ends the worker, by a drain or a crash, and starts a new one.
   void Restart(bool drains);
-  void EndLease(int device);
+  // Ends the device's lease, with its session unless the device `lost` its
+  // worker.
+  void EndLease(int device, bool lost);
   void Unplug(int device) { network_.Unplug(device); }
 
   // Returns the worker. Null only during Restart().
@@ -83,6 +85,7 @@ class Cluster : public Grantor {
                   int device, LinkEnd* link) override;
   bool LetsSpan() const override { return setup_.spans; }
   void DropSession(const std::string& session_id) override;
+  void ReturnLease(const std::string& lease_id) override;
   absl::StatusOr<std::unique_ptr<ClientStream>> Connect(int device);
 
  private:
@@ -102,6 +105,7 @@ class Cluster : public Grantor {
   SkippingClock client_clock_;
   FakeRandomSource random_;
   std::atomic<int> nodes_{0};
+  std::atomic<int> grants_{0};
   worker::FakeDevice device_;
   Network network_;
   Mutex issue_mu_;

@@ -27,8 +27,7 @@ class Drawer {
         faults_ && !losses_ && OneIn(3) ? Between(0, steps - 1) : -1;
     // Draws no copies if a device ends, because it is uncertain whether a copy
     // outlives its source's device.
-    // A lost worker takes what was to be copied from it along.
-    copies_ = end < 0 && !losses_ && setup().sessions == std::vector{0, 0};
+    copies_ = end < 0 && setup().sessions == std::vector{0, 0};
     while (static_cast<int>(schedule_.steps.size()) < steps) {
       DrawStep();
       if (static_cast<int>(schedule_.steps.size()) == end) DrawEnd();
@@ -133,8 +132,9 @@ class Drawer {
 
   void DrawLoss() {
     Step step{};
-    step.action = Action::kLose;
+    step.action = OneIn(3) ? Action::kLoseLease : Action::kLose;
     step.thread = Between(0, setup().threads - 1);
+    step.device = Between(0, static_cast<int>(setup().sessions.size()) - 1);
     schedule_.steps.push_back(step);
   }
 

@@ -16,7 +16,8 @@ namespace djinn::schedules {
 class LinkEnd {
  public:
   virtual ~LinkEnd() = default;
-  virtual void EndLease(const std::string& lease_id) = 0;
+  virtual void EndLease(const std::string& lease_id,
+                        const std::string& reason) = 0;
 };
 
 // Thread-safe.
@@ -30,6 +31,8 @@ class Grantor {
                           LinkEnd* link) = 0;
   // Returns whether a virtual device may have more than one replica.
   virtual bool LetsSpan() const = 0;
+  // Ends a lease that the session does not want any more.
+  virtual void ReturnLease(const std::string& lease_id) = 0;
   // Ends a session that has closed.
   virtual void DropSession(const std::string& session_id) = 0;
 };
@@ -65,7 +68,9 @@ class GrantingLink : public CoordinatorLink, public LinkEnd {
     return granted;
   }
 
-  void ReturnLease(const std::string&, bool) override {}
+  void ReturnLease(const std::string& lease_id, bool) override {
+    grantor_->ReturnLease(lease_id);
+  }
   void SendGraph(v1::Graph, v1::GraphNotes,
                  std::optional<v1::StageRequest>) override {}
   void ReportMigration(uint32_t, v1::MigrationOutcome) override {}
@@ -82,14 +87,15 @@ class GrantingLink : public CoordinatorLink, public LinkEnd {
     return absl::OkStatus();
   }
 
-  void EndLease(const std::string& lease_id) override {
+  void EndLease(const std::string& lease_id,
+                const std::string& reason) override {
     CoordinatorEvents* events;
     {
       MutexLock lock(&mu_);
       events = events_;
       ++calls_;
     }
-    if (events != nullptr) events->OnLeaseEnded(lease_id, "told to");
+    if (events != nullptr) events->OnLeaseEnded(lease_id, reason);
     MutexLock lock(&mu_);
     --calls_;
     call_ended_.SignalAll();

@@ -36,6 +36,7 @@ bool Model::Possible(const Step& step) const {
     case Action::kPlacement:
     case Action::kCheckpoint:
     case Action::kLose:
+    case Action::kLoseLease:
     case Action::kRestart:
     case Action::kEndLease:
     case Action::kUnplug:
@@ -122,7 +123,8 @@ std::string Model::Check(int index, const Step& step,
     return status.ok() || root ? "" : Unexpected(status);
   }
   if (step.action == Action::kPlacement || step.action == Action::kCheckpoint ||
-      step.action == Action::kLose || EndsDevices(step.action)) {
+      step.action == Action::kLose || step.action == Action::kLoseLease ||
+      EndsDevices(step.action)) {
     return status.ok() ? "" : Unexpected(status);
   }
   if (step.action == Action::kUpload && scarce_ &&

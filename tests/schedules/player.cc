@@ -33,7 +33,8 @@ bool IsLoss(const absl::Status& status) {
 // Returns whether the step makes a call to the worker.
 bool AsksWorker(const Step& step) {
   return step.action != Action::kNew && step.action != Action::kDrop &&
-         step.action != Action::kLose && !EndsDevices(step.action);
+         step.action != Action::kLose && step.action != Action::kLoseLease &&
+         !EndsDevices(step.action);
 }
 
 int CountThreads() {
@@ -268,6 +269,7 @@ absl::Status Player::Carry(const Step& step, std::vector<float>* values) {
     case Action::kCheckpoint:
       return CarryCheckpoint(step);
     case Action::kLose:
+    case Action::kLoseLease:
       return CarryLoss(step);
     case Action::kRestart:
     case Action::kEndLease:
@@ -294,12 +296,18 @@ absl::Status Player::CarryLoss(const Step& step) {
     first = std::exchange(certain_, false);
   }
   if (!first) AwaitReplays(step.thread);
-  cluster_.Restart(/*drains=*/false);
+  if (step.action == Action::kLoseLease) {
+    cluster_.EndLease(step.device, /*lost=*/true);
+  } else {
+    cluster_.Restart(/*drains=*/false);
+  }
   return absl::OkStatus();
 }
 
 void Player::AwaitReplays(int thread) {
   for (const std::shared_ptr<VirtualDevice>& device : devices_) {
+    // What was recorded is on its way before the read is.
+    device->Synchronize().IgnoreError();
     // Synchronize() does not wait for what was executed once. The worker
     // answers this read after all that came before.
     const StoragePtr last = device->NewStorage(sizeof(float));
@@ -377,7 +385,7 @@ absl::Status Player::CarryEnd(const Step& step) {
       cluster_.Restart(step.value != 0);
       return absl::OkStatus();
     case Action::kEndLease:
-      cluster_.EndLease(step.device);
+      cluster_.EndLease(step.device, /*lost=*/false);
       return absl::OkStatus();
     case Action::kUnplug:
       cluster_.Unplug(step.device);

@@ -56,6 +56,8 @@ const char* Name(Action action) {
       return "checkpoint";
     case Action::kLose:
       return "loss of the worker";
+    case Action::kLoseLease:
+      return "loss of the lease";
     case Action::kRestart:
       return "restart of the worker";
     case Action::kEndLease:

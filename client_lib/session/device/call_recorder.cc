@@ -242,18 +242,40 @@ absl::Status CallRecorder::QueueBehindAll(Work work, Admit admit) {
 }
 
 absl::Status CallRecorder::Offer(uint32_t lane, RemoteStorage* storage,
-                                 OfferWork offer, Admit admit) {
+                                 RemoteStorage* kept, const CopyNeeded& needed,
+                                 const OfferWork* offer, Admit admit) {
   MutexLock lock(&mu_);
   DJINN_RETURN_IF_ERROR(Enter());
   work_.SealUsers(storage, /*writers_only=*/true);
   admit([&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
     work_.Create(lane, storage, /*needs_lease=*/true);
+    if (kept == nullptr) return QueueOffer(lane, storage, *offer);
     storage->unsent_uses_.fetch_add(1, std::memory_order_relaxed);
-    offer.version = storage->version_;
-    queue_->Push({lane, StoragePtr(storage), 0, std::move(offer)},
+    queue_->Push({lane, StoragePtr(kept), 0,
+                  CopyWork{work_.segments().StampWrite(kept),
+                           StoragePtr(storage), storage->version_, needed}},
                  /*needs_lease=*/true);
+    QueueOffer(lane, kept, *offer);
   });
   return absl::OkStatus();
+}
+
+absl::Status CallRecorder::OfferAgain(RemoteStorage* kept,
+                                      const OfferWork* offer, Admit admit) {
+  MutexLock lock(&mu_);
+  DJINN_RETURN_IF_ERROR(closed_);
+  admit([&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    QueueOffer(/*lane=*/0, kept, *offer);
+  });
+  return absl::OkStatus();
+}
+
+void CallRecorder::QueueOffer(uint32_t lane, RemoteStorage* storage,
+                              OfferWork offer) {
+  storage->unsent_uses_.fetch_add(1, std::memory_order_relaxed);
+  offer.version = storage->version_;
+  queue_->Push({lane, StoragePtr(storage), 0, std::move(offer)},
+               /*needs_lease=*/true);
 }
 
 void CallRecorder::Prefetch(uint32_t lane, RemoteStorage* storage,

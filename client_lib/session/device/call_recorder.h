@@ -104,9 +104,16 @@ class CallRecorder {
                            Admit admit);
   // Queues the work behind everything that was recorded.
   absl::Status QueueBehindAll(Work work, Admit admit);
-  // Queues an offer of the storage's value.
-  absl::Status Offer(uint32_t lane, RemoteStorage* storage, OfferWork offer,
+  // Queues an offer of the storage's value, and before it, unless `kept` is
+  // null, a copy of the value to that new storage, which is then offered.
+  // The callback completes the offer before it queues it.
+  absl::Status Offer(uint32_t lane, RemoteStorage* storage, RemoteStorage* kept,
+                     const CopyNeeded& needed, const OfferWork* offer,
                      Admit admit);
+  // Queues an offer of a storage that Offer() made. Does not wait for room in
+  // the window.
+  absl::Status OfferAgain(RemoteStorage* kept, const OfferWork* offer,
+                          Admit admit);
 
   // Executes a captured graph as if the lane made its calls now. Fills
   // `outputs`.
@@ -164,6 +171,8 @@ class CallRecorder {
   absl::Status WriteWith(uint32_t lane, RemoteStorage* storage,
                          uint64_t* base_version, bool needs_lease,
                          absl::FunctionRef<Work::Action()> action);
+  void QueueOffer(uint32_t lane, RemoteStorage* storage, OfferWork offer)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Prefetches the value, if the storage is large enough for the view.
   void Prefetch(uint32_t lane, RemoteStorage* storage,
                 const ReadPredictor::Prediction& prediction)

@@ -17,6 +17,11 @@ std::string Describe(const v1::Install& install) {
                         " bytes from worker ", install.pull().worker_id(),
                         " to ", storage);
   }
+  if (install.has_copy()) {
+    return absl::StrCat("copy of storage ", install.copy().storage(),
+                        ", version ", install.copy().version(), ", to ",
+                        storage);
+  }
   if (install.has_transfer()) {
     return absl::StrCat("upload ", install.transfer().transfer_id(), " of ",
                         install.transfer().size_bytes(), " bytes to ", storage);

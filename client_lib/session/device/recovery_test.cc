@@ -342,30 +342,6 @@ TEST_F(RecoveryTest, ResultsOfAnotherSizeThanTheProgramKnowsAreNotShown) {
   EXPECT_THAT(std::string(diverged.message()), HasSubstr("another size"));
 }
 
-TEST(RecoveryOfCopiesTest, ACopyThatIsStillQueuedEndsTheDevice) {
-  v1::SessionLimits limits = FakeWorker::DefaultLimits();
-  limits.set_max_outstanding(1);
-  FakeCluster cluster(limits);
-  const auto session = cluster.Open(Recovering());
-  const auto device = *session->Device(0), other = *session->Device(1);
-  const StoragePtr value = device->NewStorage(8);
-  ASSERT_TRUE(ReadByte(*device, 0, value).ok());
-  cluster.worker(0).Pause();
-  // The definition of the graph fills the window, the run waits for room, and
-  // the offer is behind it in the queue.
-  ASSERT_TRUE(Record(*device, 0, MakeCall(1, {{value, kWrites}})).ok());
-  const StoragePtr copy = other->NewStorage(8);
-  ASSERT_TRUE(other->CopyFrom(0, copy.get(), value.get()).ok());
-  cluster.worker(0).WaitWaiting(1);
-  cluster.coordinator().NoteRestart();
-  cluster.worker(0).Restart(/*other_incarnation=*/true);
-  cluster.worker(0).Resume();
-  const absl::Status lost = ReadByte(*device, 0, value);
-  EXPECT_EQ(ErrorReason(lost), "WORKER_LOST") << lost;
-  EXPECT_THAT(std::string(lost.message()), HasSubstr("copy"));
-  session->Close(absl::ZeroDuration()).IgnoreError();
-}
-
 class ImpatientRecoveryTest : public RecoveryTest {
  protected:
   ImpatientRecoveryTest() : RecoveryTest(Impatient()) {}

@@ -7,7 +7,6 @@
 #include "client_lib/session/model/fork_guard.h"
 #include "client_lib/session/model/repeatable.h"
 #include "common/base/error.h"
-#include "common/base/random.h"
 #include "common/base/status_macros.h"
 
 namespace djinn {
@@ -15,8 +14,6 @@ namespace {
 
 // Time that the destructor waits for the stream.
 constexpr absl::Duration kStreamEndTimeout = absl::Seconds(5);
-// The size of tickets that workers accept.
-constexpr size_t kTicketBytes = 16;
 
 // Returns the storages of the call's unknown results, in order.
 std::vector<StoragePtr> UnknownResults(Call* call) {
@@ -197,29 +194,38 @@ absl::StatusOr<PullWork> RemoteDevice::Offer(uint32_t lane,
                                              RemoteStorage* storage,
                                              OfferRank rank) {
   if (IsForkedChild()) return AfterForkError();
+  bool keeps = false;
   bool tainted = false;
   {
     MutexLock lock(&state_.connection.mu);
     const auto& lineage = state_.connection.lineage;
-    tainted = lineage != nullptr && lineage->tainted();
+    keeps = lineage != nullptr;
+    tainted = keeps && lineage->tainted();
   }
   // Only the answer to a read has the error of a value that must not be shown.
   if (tainted) DJINN_RETURN_IF_ERROR(CheckSound(lane, storage));
-  PullWork pull;
-  pull.ticket = state_.context->options.random->Bytes(kTicketBytes);
-  pull.size_bytes = storage->size_bytes();
   if (rank.round == 0) {
     rank.round = state_.context->rounds.load(std::memory_order_relaxed);
   }
+  const uint64_t size = storage->size_bytes();
+  PullWork pull;
+  StoragePtr copy;
+  CopyNeeded needed;
+  if (keeps) {
+    copy = state_.role.owner->NewStorage(size);
+    pull.kept = std::make_shared<KeptCopy>(copy, &state_);
+    needed = pull.kept->needed();
+  }
+  OfferWork offer = replica::NewOffer(state_);
+  offer.rank = rank;
   DJINN_RETURN_IF_ERROR(replica::QueueHere(
       state_,
       [&](CallRecorder::Admit admit) {
-        return state_.recorder.Offer(lane, storage, {0, pull.ticket, rank},
+        return state_.recorder.Offer(lane, storage, copy.get(), needed, &offer,
                                      admit);
       },
       [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_.connection.mu) {
-        pull.worker_id = state_.connection.lease.worker_id();
-        pull.worker_incarnation = state_.connection.lease.worker_incarnation();
+        pull.offered = replica::Describe(state_, size, &offer);
       }));
   state_.sender.wakeup.Set();
   return pull;

@@ -91,8 +91,9 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice> {
   absl::StatusOr<DevicePlacement> Placement();
 
   // Offer() and Pull(), called on two replicas, copy a value from worker to
-  // worker. Offer() keeps the storage's current value on this worker and
-  // returns how another worker fetches it. It waits for this worker if the
+  // worker. Offer() keeps the storage's current value on this worker, also for
+  // a later loss of the other one (client_lib/session/transfer/kept_copy.h),
+  // and returns how another worker fetches it. It waits for this worker if the
   // device has none yet, and for nothing else. Pull() replaces the storage's
   // contents by the value.
   absl::StatusOr<PullWork> Offer(uint32_t lane, RemoteStorage* storage,

@@ -10,6 +10,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "client_lib/session/device/root_errors.h"
+#include "client_lib/session/device/source_losses.h"
 #include "client_lib/session/model/links.h"
 #include "client_lib/session/recording/session.h"
 #include "common/base/mutex.h"
@@ -45,6 +46,7 @@ struct SessionContext {
   std::unique_ptr<WorkerConnector> connector;
 
   RootErrors root_errors;
+  SourceLosses source_losses;
   // Number of times that the coordinator needs all graphs; each graph remembers
   // the last one in which it was sent.
   std::atomic<uint64_t> telling{1};

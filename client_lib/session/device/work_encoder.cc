@@ -99,6 +99,8 @@ uint64_t Keepsake::Bytes() const {
   if (message->has_extras()) {
     bytes += sizeof(extras) + extras.sites.size() * 4;
     if (extras.source.owner != nullptr) bytes += extras.source.bytes.size();
+    if (extras.copy != nullptr)
+      bytes += SizeOf(message->request->ordered().install());
   }
   if (message->request != nullptr) {
     bytes += sizeof(v1::ControlRequest) + message->request->ByteSizeLong();
@@ -218,11 +220,23 @@ void WorkEncoder::Keep(const Work& work, EncodedMessage* message) {
       again = keepsake->message != nullptr;
       keepsake->awaits_answer = ordered.run().reply_metadata();
       break;
-    case v1::Ordered::kInstall:
-      again = !ordered.install().has_pull();
-      names(ordered.install().storage(), ordered.install().base_version(), 1,
-            /*reads=*/false, SizeOf(ordered.install()));
-      keepsake->uses.back().generator = ordered.install().has_seed();
+    case v1::Ordered::kInstall: {
+      const v1::Install& install = ordered.install();
+      again = !install.has_pull() || keepsake->message != nullptr;
+      names(install.storage(), install.base_version(), 1, /*reads=*/false,
+            install.has_copy() ? work.storage->size_bytes() : SizeOf(install));
+      keepsake->uses.back().generator = install.has_seed();
+      if (install.has_copy()) {
+        names(install.copy().storage(), install.copy().version(), 0,
+              /*reads=*/true);
+      }
+      break;
+    }
+    case v1::Ordered::kOffer:
+      names(ordered.offer().storage(), ordered.offer().version(), 0,
+            /*reads=*/true);
+      break;
+    case v1::Ordered::kFree:  // a withdrawn offer
       break;
     case v1::Ordered::kCreateStorage: {
       const v1::CreateStorage& create = ordered.create_storage();
@@ -243,7 +257,7 @@ void WorkEncoder::Keep(const Work& work, EncodedMessage* message) {
     case v1::Ordered::kMeter:
       break;
     default:
-      // An offer that another worker may fetch, or a profile.
+      // A profile.
       again = false;
       break;
   }
@@ -446,6 +460,11 @@ Registration WorkEncoder::Fill(const Work& work, ReadWork& read,
 
 Registration WorkEncoder::Fill(const Work& work, OfferWork& offer,
                                v1::ControlRequest* request, Out) {
+  if (offer.withdrawn) {
+    // Messages are numbered, and threads may wait for this one.
+    request->mutable_ordered()->mutable_free();
+    return {};
+  }
   v1::Offer* const message = request->mutable_ordered()->mutable_offer();
   message->set_storage(work.storage->id());
   message->set_version(offer.version);
@@ -457,16 +476,39 @@ Registration WorkEncoder::Fill(const Work& work, OfferWork& offer,
   return {};
 }
 
+Registration WorkEncoder::Fill(const Work& work, CopyWork& copy,
+                               v1::ControlRequest* request, Out) {
+  v1::Install* const message = request->mutable_ordered()->mutable_install();
+  message->set_storage(work.storage->id());
+  message->set_base_version(copy.base_version);
+  message->mutable_copy()->set_storage(copy.source->id());
+  message->mutable_copy()->set_version(copy.source_version);
+  if (keeps_.load(std::memory_order_relaxed)) {
+    keepsake_ = std::make_unique<Keepsake>();
+    keepsake_->kept_copy = std::move(copy.needed);
+  }
+  // The program may have released it meanwhile.
+  if (RunEncoder::ReleaseUse(copy.source.get())) {
+    pending_free_.push_back(copy.source->id());
+  }
+  return {};
+}
+
 Registration WorkEncoder::Fill(const Work& work, PullWork& pull,
                                v1::ControlRequest* request, Out) {
   v1::Install* const message = request->mutable_ordered()->mutable_install();
   message->set_storage(work.storage->id());
   message->set_base_version(pull.base_version);
-  v1::Pull* const source = message->mutable_pull();
-  source->set_worker_id(std::move(pull.worker_id));
-  source->set_worker_incarnation(pull.worker_incarnation);
-  source->set_ticket(std::move(pull.ticket));
-  source->set_size_bytes(pull.size_bytes);
+  const uint64_t size = pull.offered.pull.size_bytes();
+  *message->mutable_pull() = std::move(pull.offered.pull);
+  // The bytes stay at the source's worker, and count here.
+  if (pull.kept != nullptr && keeps_.load(std::memory_order_relaxed) &&
+      has_room_(size)) {
+    keepsake_ = std::make_unique<Keepsake>();
+    keepsake_->message = std::make_unique<KeptMessage>();
+    pull.kept->losses = pull.offered.losses;
+    keepsake_->message->mutable_extras().copy = std::move(pull.kept);
+  }
   return {};
 }
 

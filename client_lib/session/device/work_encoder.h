@@ -26,6 +26,7 @@
 #include "client_lib/session/stream/graph_history.h"
 #include "client_lib/session/stream/graph_table.h"
 #include "client_lib/session/stream/run_encoder.h"
+#include "client_lib/session/transfer/kept_copy.h"
 #include "client_lib/session/transfer/work.h"
 #include "common/hash/hash.h"
 #include "common/transport/shared_bytes.h"
@@ -89,6 +90,8 @@ struct KeptMessage : Lineage::Payload {
     std::vector<uint32_t> sites;
     // The hash of the run's metadata, once the program has it.
     std::optional<ContentHash> metadata;
+    // The source, if the message fetches a copy from another virtual device.
+    std::shared_ptr<KeptCopy> copy;
   };
   bool has_extras() const { return extras_ != nullptr; }
   const Extras& extras() const;
@@ -105,6 +108,8 @@ struct Keepsake {
   std::vector<Lineage::Use> uses;
   std::vector<uint64_t> freed;
   bool awaits_answer = false;
+  // Set if the message keeps a copy for another virtual device.
+  CopyNeeded kept_copy;
 
   // Returns roughly the bytes that the message takes here.
   uint64_t Bytes() const;
@@ -218,6 +223,8 @@ class WorkEncoder {
   Registration Fill(const Work& work, ReadWork& read,
                     v1::ControlRequest* request, Out out);
   Registration Fill(const Work& work, OfferWork& offer,
+                    v1::ControlRequest* request, Out out);
+  Registration Fill(const Work& work, CopyWork& copy,
                     v1::ControlRequest* request, Out out);
   Registration Fill(const Work& work, PullWork& pull,
                     v1::ControlRequest* request, Out out);

@@ -23,6 +23,11 @@ namespace djinn {
 // cannot be replayed stays there, and keeps its lease.
 inline constexpr char kFallbackEnded[] = "FALLBACK_ENDED";
 
+// The reason with which a device leaves its worker because another virtual
+// device, from which that worker was to fetch a value, lost its own. Its next
+// worker fetches the value from the other device's next worker.
+inline constexpr char kSourceLost[] = "SOURCE_LOST";
+
 // A thread of the link runs these callbacks without holding the link's locks.
 // They must not block on the link.
 class CoordinatorEvents {

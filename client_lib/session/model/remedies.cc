@@ -39,6 +39,8 @@ constexpr Row kRows[] = {
     {"LEASE_EXPIRED", kTryAnother, kTryAgain, kByCode},
     // A worker of the cluster is free again.
     {kFallbackEnded, kTryAnother, kTryAgain, kByCode},
+    // The worker is well, but waits for a value that does not come.
+    {kSourceLost, kTryAnother, kTryAgain, kByCode},
     // No worker can take the device.
     {"TOO_LARGE", kGiveUp, kGiveUp, kByCode},
     {"POLICY_UNKNOWN", kGiveUp, kGiveUp, kByCode},

@@ -114,8 +114,9 @@ class FakeCoordinatorLink : public CoordinatorLink {
     lease->set_session_epoch(1);
     lease->set_worker_id(
         absl::StrCat("w", request.virtual_device() + request.member()));
-    lease->set_worker_incarnation(FakeWorker::kIncarnation +
-                                  coordinator_->restarts_);
+    lease->set_worker_incarnation(
+        FakeWorker::kIncarnation +
+        coordinator_->restarts_[request.virtual_device()]);
     lease->set_worker_address("in-process");
     if (coordinator_->elsewhere_ && returned > 0) {
       lease->set_worker_id(absl::StrCat("w", returned));
@@ -290,9 +291,9 @@ void FakeCoordinator::HoldLeases() {
   hold_ = true;
 }
 
-void FakeCoordinator::NoteRestart() {
+void FakeCoordinator::NoteRestart(int device) {
   MutexLock lock(&mu_);
-  ++restarts_;
+  ++restarts_[static_cast<uint32_t>(device)];
 }
 
 void FakeCoordinator::EndNextLease(std::string reason) {

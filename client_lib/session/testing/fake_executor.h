@@ -55,6 +55,8 @@ struct FakeScript {
   // with this error id.
   uint64_t fail_next_run = 0;
   uint64_t fail_next_pull = 0;
+  bool fails_every_pull = false;
+  std::string pull_failure;  // the reason of those errors
   v1::RunMetadata metadata;
   // Sent with each read while it is profiled, and when a report is asked for.
   v1::ReplyTiming timing;

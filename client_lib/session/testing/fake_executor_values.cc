@@ -90,14 +90,29 @@ bool FakeExecutor::CarryInstall(const v1::Ordered& message) {
         Violation("a content of the wrong size");
       }
     }
+    if (install.has_copy()) {
+      const auto found = storages_.find(install.copy().storage());
+      if (found == storages_.end() ||
+          found->second.version != install.copy().version()) {
+        Violation(absl::StrCat("copy of storage ", install.copy().storage(),
+                               " at version ", install.copy().version()));
+      } else {
+        storage.bytes = found->second.bytes;
+        storage.poison = found->second.poison;
+      }
+    }
     // The fake worker fetches nothing from others.
     if (install.has_pull()) {
       storage.bytes.assign(install.pull().size_bytes(), 'p');
-      storage.poison = std::exchange(script_.fail_next_pull, 0);
+      storage.poison = script_.fail_next_pull;
+      if (!script_.fails_every_pull) script_.fail_next_pull = 0;
       if (storage.poison != 0) {
         v1::ControlResponse response;
         *response.mutable_poisoned() = Detail(storage.poison);
         response.mutable_poisoned()->set_sequence(message.sequence());
+        if (!script_.pull_failure.empty()) {
+          response.mutable_poisoned()->set_reason(script_.pull_failure);
+        }
         Reply(std::move(response));
       }
     }

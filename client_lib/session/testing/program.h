@@ -52,9 +52,9 @@ class DeviceTest : public testing::Test {
       : session_(cluster_.Open(At(&clock_, std::move(options)))) {}
 
   // The worker's process ends, and another one takes its place.
-  void Lose() {
-    cluster_.coordinator().NoteRestart();
-    cluster_.worker().Restart(/*other_incarnation=*/true);
+  void Lose(int device = 0) {
+    cluster_.coordinator().NoteRestart(device);
+    cluster_.worker(device).Restart(/*other_incarnation=*/true);
   }
 
   // Returns a storage with these bytes, uploaded in lane 3.
@@ -64,10 +64,14 @@ class DeviceTest : public testing::Test {
     return storage;
   }
   absl::StatusOr<std::string> ReadAll(const StoragePtr& storage) {
+    return ReadAll(*device_, storage);
+  }
+  static absl::StatusOr<std::string> ReadAll(VirtualDevice& device,
+                                             const StoragePtr& storage) {
     std::string value(storage->size_bytes(), '?');
     const absl::Status status =
-        device_->Read(1, storage.get(), WholeView(*storage.get()), value.data(),
-                      value.size());
+        device.Read(1, storage.get(), WholeView(*storage.get()), value.data(),
+                    value.size());
     if (!status.ok()) return status;
     return value;
   }

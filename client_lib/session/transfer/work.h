@@ -22,6 +22,7 @@
 #include "client_lib/session/recording/virtual_device.h"
 #include "client_lib/session/stream/chunk_map.h"
 #include "client_lib/session/stream/run_binding.h"
+#include "client_lib/session/transfer/kept_copy.h"
 #include "common/base/mutex.h"
 #include "common/hash/hash.h"
 #include "common/srg/graph.h"
@@ -185,13 +186,23 @@ struct OfferWork {
   uint64_t version;
   std::string ticket;
   OfferRank rank;
+  // See CopySource::View. The offer is not sent if the number has changed
+  // since, because nobody comes to fetch it.
+  uint64_t losses = 0;
+  bool withdrawn = false;
+};
+// Replaces the storage's contents by those of another one on the same worker.
+struct CopyWork {
+  uint64_t base_version;
+  StoragePtr source;
+  uint64_t source_version;
+  CopyNeeded needed;
 };
 struct PullWork {
-  uint64_t base_version;
-  std::string worker_id;
-  uint64_t worker_incarnation;
-  std::string ticket;
-  uint64_t size_bytes;
+  uint64_t base_version = 0;
+  OfferedCopy offered;
+  // Null if the value cannot be offered again.
+  std::shared_ptr<KeptCopy> kept = nullptr;
 };
 
 // Ends the profile on the worker.
@@ -217,8 +228,8 @@ struct Work {
   // Bytes that the work holds here until it is sent.
   size_t footprint_bytes = 0;
   using Action = std::variant<RunWork, ReplayWork, InstallWork, SeedWork,
-                              CreateWork, ReadWork, OfferWork, PullWork,
-                              ProfileWork, MeterWork, ModelWork>;
+                              CreateWork, ReadWork, OfferWork, CopyWork,
+                              PullWork, ProfileWork, MeterWork, ModelWork>;
   Action action;
   // The sampled request that the work belongs to; invalid if none.
   TraceContext trace = {};

@@ -1,5 +1,6 @@
 // Handles Install: bytes inside the message (a generator's state among them), a
-// generator's seed, a content, or a transfer whose bytes arrive on Bulk.
+// generator's seed, a content, another storage's bytes, or a transfer whose
+// bytes arrive on Bulk.
 // handle_pull.cc handles bytes from another worker.
 #include <utility>
 
@@ -41,6 +42,40 @@ absl::Status InstallContent(SessionState& s, const std::string& bytes,
   storage->size_known = true;
   TakeUploaded(std::move(buffer), storage);
   return absl::OkStatus();
+}
+
+absl::Status InstallCopy(SessionState& s, Storage* source, Storage* storage) {
+  if (source->poison == nullptr && source->buffer == nullptr) {
+    absl::StatusOr<std::shared_ptr<Buffer>> zeros =
+        s.storage_memory.Allocate(source, source->size_bytes);
+    DJINN_RETURN_IF_ERROR(zeros.status());
+    source->buffer = *std::move(zeros);
+  }
+  if (source->poison != nullptr) {
+    storage->quota.Release();
+    storage->buffer.reset();
+    storage->poison = source->poison;
+  } else {
+    // As long as the source shares a content, so does the copy.
+    const StorageClass shared = source->quota.storage_class();
+    DJINN_RETURN_IF_ERROR(s.quota.Resize(&storage->quota, source->size_bytes,
+                                         shared == StorageClass::kContent
+                                             ? shared
+                                             : storage->quota.own_class()));
+    storage->buffer = source->buffer;
+    storage->poison = nullptr;
+  }
+  storage->size_bytes = source->size_bytes;
+  storage->size_known = source->size_known;
+  return absl::OkStatus();
+}
+
+// Returns the size of what the message installs at once, or was to install.
+uint64_t SizeOf(const v1::Install& install, const Storage* copied) {
+  if (copied != nullptr) return copied->size_bytes;
+  if (install.has_pull()) return install.pull().size_bytes();
+  return install.has_content() ? install.content().size()
+                               : install.inline_value().size();
 }
 
 bool MayHave(SessionState& s, const ParkedUpload& upload) {
@@ -163,6 +198,16 @@ absl::Status HandleInstall(SessionState& s, uint64_t sequence,
       return Violation(absl::StrCat("pulls ", install.pull().size_bytes(),
                                     " bytes to storage ", install.storage()));
     }
+  } else if (install.has_copy()) {
+    const v1::StorageCopy& copy = install.copy();
+    const Storage* const source = s.storages.Find(copy.storage());
+    if (source == nullptr || source->version != copy.version() ||
+        source->generator || copy.storage() == install.storage() ||
+        (existing != nullptr && existing->generator)) {
+      return Violation(absl::StrCat("copies storage ", copy.storage(),
+                                    " at version ", copy.version(),
+                                    " to storage ", install.storage()));
+    }
   } else if (install.has_content()) {
     const uint64_t bytes = install.content().size();
     if (bytes <= s.who.limits.inline_bytes() || bytes > kMaxContentBytes) {
@@ -186,20 +231,18 @@ absl::Status HandleInstall(SessionState& s, uint64_t sequence,
     TakeFound(s, upload, s.uploads.Find(transfer, MayHave(s, upload)));
     return absl::OkStatus();
   }
+  Storage* const copied =
+      install.has_copy() ? s.storages.Find(install.copy().storage()) : nullptr;
   const absl::Status status =
       seeds ? s.storage_memory.Seed(install.seed().value(), storage)
       : install.has_pull() ? InstallPull(s, sequence, install, storage)
+      : copied != nullptr  ? InstallCopy(s, copied, storage)
       : install.has_content()
           ? InstallContent(s, install.content(), storage)
           : s.storage_memory.Install(install.inline_value(), storage);
   if (!status.ok()) {
     RootError error = s.errors.MakePoison(status, {.sequence = sequence});
-    if (creation) {
-      storage->size_bytes = install.has_pull() ? install.pull().size_bytes()
-                            : install.has_content()
-                                ? install.content().size()
-                                : install.inline_value().size();
-    }
+    if (creation) storage->size_bytes = SizeOf(install, copied);
     // A generator that has a state keeps it.
     if (!storage->generator || storage->buffer == nullptr) {
       storage->poison = error;

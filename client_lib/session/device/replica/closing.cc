@@ -18,6 +18,10 @@ namespace {
 // waited for those that use it for long.
 constexpr absl::Duration kLeaveTimeout = absl::Seconds(1);
 
+bool IsUpload(const v1::Install& install) {
+  return !install.has_seed() && !install.has_pull() && !install.has_copy();
+}
+
 // Counts the effects that unfinished work would have had.
 struct Loss {
   uint64_t runs = 0;
@@ -35,9 +39,9 @@ struct Loss {
         }
         break;
       case v1::Ordered::kInstall:
-        if (!message.install().has_seed() && !message.install().has_pull()) {
-          ++uploads;
-        }
+        // No tensor of the program is a kept copy.
+        if (message.install().has_copy()) break;
+        uploads += IsUpload(message.install());
         written.insert(message.install().storage());
         break;
       case v1::Ordered::kCreateStorage:
@@ -54,7 +58,9 @@ struct Loss {
     if (kept.run != nullptr) {
       ++runs;
     } else if (kept.request->ordered().has_install()) {
-      uploads += !kept.request->ordered().install().has_seed();
+      const v1::Install& install = kept.request->ordered().install();
+      if (install.has_copy()) return;
+      uploads += IsUpload(install);
     }
     for (const Lineage::Use& use : node.uses) {
       if (use.writes > 0) written.insert(use.storage);
@@ -78,6 +84,7 @@ struct Loss {
     }
     if (std::holds_alternative<ReadWork>(work.action) ||
         std::holds_alternative<OfferWork>(work.action) ||
+        std::holds_alternative<CopyWork>(work.action) ||
         std::holds_alternative<ProfileWork>(work.action) ||
         std::holds_alternative<MeterWork>(work.action) ||
         std::holds_alternative<ModelWork>(work.action)) {

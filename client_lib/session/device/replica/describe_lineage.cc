@@ -40,7 +40,9 @@ bool IsUpload(const Node& node) {
   const KeptMessage* const kept = KeptOf(node);
   return !node.anchor && kept != nullptr && kept->request != nullptr &&
          kept->request->ordered().has_install() &&
-         !kept->request->ordered().install().has_seed();
+         !kept->request->ordered().install().has_seed() &&
+         !kept->request->ordered().install().has_pull() &&
+         !kept->request->ordered().install().has_copy();
 }
 
 // The part of a graph that the description of a run names.
@@ -116,6 +118,12 @@ std::string DescribeNode(const Node& node, RunTexts* runs) {
   const v1::Ordered& message = kept->request->ordered();
   if (message.has_install()) {
     if (message.install().has_seed()) return "a seed";
+    if (message.install().has_pull()) {
+      return "a copy from another virtual device";
+    }
+    if (message.install().has_copy()) {
+      return "kept for a copy to another virtual device";
+    }
     return message.install().has_transfer()
                ? absl::StrCat("an upload of ",
                               message.install().transfer().size_bytes(),

@@ -13,6 +13,7 @@
 #include "client_lib/session/device/replica/replica.h"
 #include "client_lib/session/device/replica/replica_state.h"
 #include "client_lib/session/device/replica/suspects.h"
+#include "client_lib/session/model/links.h"
 #include "client_lib/session/model/remedies.h"
 #include "client_lib/session/profile/request_tracer.h"
 #include "client_lib/session/stream/backoff.h"
@@ -31,6 +32,8 @@ using Node = Lineage::Node;
 // kMinAttempt.
 constexpr int kAttemptShare = 3;
 constexpr absl::Duration kMinAttempt = absl::Seconds(1);
+// Number of workers left in succession from which on the pauses grow no more.
+constexpr int kMostLeaves = 6;
 // Values that are compared after a replay, for each message that wrote them.
 constexpr size_t kMostSeen = 64;
 // Roughly the bytes that the note of such a value takes.
@@ -83,17 +86,10 @@ std::string Obstacle(State& r) {
     return absl::StrCat(c.recovery.losses,
                         " workers were lost one after the other");
   }
-  bool offers = false;
-  r.queue.Visit([&](const Work& work) {
-    offers |= std::holds_alternative<OfferWork>(work.action);
-  });
-  // Another device fetches the copy from the worker that is lost.
-  if (offers) return "a copy to another device was unfinished";
   if (c.lineage->complete()) return "";
   const size_t storages = c.lineage->incomplete_storages();
   if (storages == 0) {
-    return "a copy between devices, or another message that cannot be sent "
-           "again, was unfinished";
+    return "a message that cannot be sent again was unfinished";
   }
   return absl::StrCat("the lineage of ", storages,
                       storages == 1 ? " storage" : " storages",
@@ -119,6 +115,7 @@ void PrepareAnew(State& r)
   c.needed.clear();
   c.recovery.last_replayed = 0;
   c.recovery.suspects.clear();
+  c.recovery.fetches.clear();
   for (auto& [sequence, check] : c.recovery.checks) {
     c.lineage->Release(check.node);
   }
@@ -157,6 +154,7 @@ absl::Status SendAgain(State& r) {
     MutexLock lock(&c.mu);
     MutexLock answers_lock(&r.answers.mu);
     DJINN_ASSIGN_OR_RETURN(replay, EncodeReplay(r));
+    c.recovery.offers = RecoveryState::Offers::kQueued;
     for (const EncodedMessage& message : replay.messages) {
       const v1::Install& install = message.request->ordered().install();
       if (install.has_content() && !message.ends_work) {
@@ -172,6 +170,7 @@ absl::Status SendAgain(State& r) {
     r.answers.NoteReplayed();
     if (replay.messages.empty()) {
       c.recovery.losses = 0;
+      c.recovery.leaves = 0;
       r.answers.replays = false;
     }
     for (const Node& node : c.lineage->nodes()) {
@@ -239,7 +238,18 @@ absl::Status SendAgain(State& r) {
 // Asks for a worker and makes it take the session over.
 absl::Status TryRecover(State& r, const Deadline& end) {
   ConnectionState& c = r.connection;
-  GiveLeaseBack(r, /*unreachable=*/true);
+  bool reachable = false;
+  {
+    MutexLock lock(&c.mu);
+    // An earlier attempt ended.
+    if (c.recovery.offers != RecoveryState::Offers::kNone) {
+      WithdrawOffers(r);
+    } else {
+      reachable = ErrorReason(c.recovery.cause) == kSourceLost;
+    }
+  }
+  r.context->source_losses.Tell();
+  GiveLeaseBack(r, /*unreachable=*/!reachable);
   const absl::Duration asked = Now(r);
   const absl::Status leased =
       RequestLease(r, std::max(end.left(), kMinAttempt));
@@ -252,7 +262,9 @@ absl::Status TryRecover(State& r, const Deadline& end) {
     c.recovery.unsuitable = absl::OkStatus();
     r.answers.NoteReplayed();
     PrepareAnew(r);
+    c.recovery.offers = RecoveryState::Offers::kReplayed;
   }
+  r.context->source_losses.Tell();
   const absl::Duration leased_at = Now(r);
   const absl::Status opened =
       TryOpen(r, std::max(end.left() / kAttemptShare, kMinAttempt));
@@ -261,7 +273,28 @@ absl::Status TryRecover(State& r, const Deadline& end) {
     c.recovery.reporter.Connected(Now(r) - leased_at);
   }
   DJINN_RETURN_IF_ERROR(opened);
+  DJINN_RETURN_IF_ERROR(FetchAgain(r, end));
   return SendAgain(r);
+}
+
+}  // namespace
+
+namespace {
+
+// Waits for a random time, which grows with each worker that was left in
+// succession.
+void PauseAfterLeaves(State& r) {
+  ConnectionState& c = r.connection;
+  MutexLock lock(&c.mu);
+  Backoff pauses(r.context->options.random);
+  absl::Duration time;
+  for (int i = 1; i < std::min(c.recovery.leaves, kMostLeaves); ++i) {
+    time = pauses.Next();
+  }
+  const Deadline pause(time, r.context->options.clock);
+  while (c.end.wanted() && !pause.passed()) {
+    WaitUntil(&c.connection_changed, &c.mu, pause);
+  }
 }
 
 }  // namespace
@@ -296,13 +329,18 @@ absl::Status LoseWorker(State& r, const absl::Status& cause) {
     c.recovery.reporter.Failed(lost, Now(r));
     return lost;
   }
-  // A worker that announces its end is not dead.
-  if (!returns && ErrorReason(cause) != "DRAINING") NoteDeath(r);
+  // A worker that announces its end is not dead, nor one that is left.
+  if (!returns && ErrorReason(cause) != "DRAINING" &&
+      ErrorReason(cause) != kSourceLost) {
+    NoteDeath(r);
+  }
   c.recovery.due = true;
   c.recovery.cause = cause;
   c.recovery.since = Now(r);
   c.recovery.former_workers.insert(c.lease.worker_id());
-  ++c.recovery.losses;
+  // Leaving a worker that waits is no sign of trouble with workers.
+  ++(ErrorReason(cause) == kSourceLost ? c.recovery.leaves : c.recovery.losses);
+  WithdrawOffers(r);
   r.answers.replays = true;
   r.receiver.SetConnected(false);
   c.stream.broken = true;
@@ -331,6 +369,7 @@ void Recover(State& r) {
                MakeError(absl::StatusCode::kFailedPrecondition, "SESSION_BUSY",
                          "its worker was lost"),
                {});
+  PauseAfterLeaves(r);
   for (int tries = 1;; ++tries) {
     if (!DropStream(r)) return;
     EndUploads(r);
@@ -371,6 +410,7 @@ void StopKeeping(State& r) {
   for (auto& [sequence, check] : c.recovery.checks) check.node = nullptr;
   c.recovery.metadata_checks.clear();
   c.recovery.models.clear();
+  c.recovery.fetches.clear();
   c.checkpoint.GiveUp();
   c.checkpoint.enabled = false;
   c.connection_changed.SignalAll();
@@ -383,6 +423,9 @@ void KeepMessage(State& r, EncodedMessage* message) {
   const v1::Ordered& ordered = message->request->ordered();
   if (ordered.has_free() && c.recovery.last_replayed < ordered.sequence()) {
     c.lineage->Free(ordered.free().storages());
+    for (const uint64_t storage : ordered.free().storages()) {
+      c.recovery.kept_copies.erase(storage);
+    }
   }
   if (ordered.has_register_model()) {
     const v1::RegisterModel& model = ordered.register_model();
@@ -406,6 +449,14 @@ void KeepMessage(State& r, EncodedMessage* message) {
     // The device's own thread waits for the next checkpoint.
     r.sender.wakeup.Set();
   }
+  if (keepsake->kept_copy != nullptr) {
+    c.recovery.kept_copies[ordered.install().storage()] =
+        std::move(keepsake->kept_copy);
+  }
+  if (const auto* const message = static_cast<KeptMessage*>(kept.payload.get());
+      message != nullptr && message->extras().copy != nullptr) {
+    c.recovery.fetches.emplace_back(ordered.sequence(), message->extras().copy);
+  }
   c.lineage->Add(ordered.sequence(), std::move(kept), keepsake->freed);
 }
 
@@ -419,7 +470,7 @@ void WarnIfIncomplete(State& r) {
       return;
     }
     storages = c.lineage->incomplete_storages();
-    // A message that cannot be sent again, such as an offer, is unfinished.
+    // A message that cannot be sent again is unfinished.
     if (storages == 0) return;
     c.recovery.warned = true;
     budget = c.lineage->budget();
@@ -433,6 +484,7 @@ void WarnIfIncomplete(State& r) {
 void NoteExecuted(State& r, uint64_t sequence) {
   ConnectionState& c = r.connection;
   if (c.lineage != nullptr) c.lineage->Executed(sequence);
+  NoteFetched(r, sequence);
   std::deque<uint64_t>& suspects = c.recovery.suspects;
   while (!suspects.empty() && suspects.front() <= sequence) {
     suspects.pop_front();
@@ -443,6 +495,7 @@ void NoteExecuted(State& r, uint64_t sequence) {
   if (sequence < c.recovery.last_replayed) return;
   c.recovery.last_replayed = 0;
   c.recovery.losses = 0;
+  c.recovery.leaves = 0;
   r.answers.replays = false;
   c.recovery.reporter.Executed(Now(r));
 }
@@ -477,6 +530,7 @@ bool TakeKept(State& r, v1::ReadReply* reply) {
         (value.size() != check.bytes ||
          !(HashContent(value.data(), value.size()) == check.hash))) {
       c.lineage->Taint(check.node, Diverged(c, "another value"));
+      c.recovery.diverged = true;
     }
     c.lineage->Release(check.node);
     return true;
@@ -520,6 +574,7 @@ void TakeKept(State& r, v1::RunMetadata* reply) {
     if (!reply->has_error() &&
         KeptOf(*again)->extras().metadata != HashOf(*reply)) {
       c.lineage->Taint(again, Diverged(c, "results of another size"));
+      c.recovery.diverged = true;
     }
     c.lineage->Release(again);
     return;

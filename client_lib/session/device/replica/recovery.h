@@ -1,7 +1,8 @@
 // Holds the state of the recovery of a device that loses its worker: another
 // worker, or the same one in a new incarnation, executes the kept messages
 // (client_lib/session/lineage), and then the device goes on. replica.h declares
-// the functions: recovery.cc decides, replay.cc encodes the messages.
+// the functions: recovery.cc decides, copies.cc asks other devices for their
+// values again, and replay.cc encodes the messages.
 //
 // The connection's lock guards it, unless a field says otherwise.
 #ifndef CLIENT_LIB_SESSION_DEVICE_REPLICA_RECOVERY_H_
@@ -12,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -21,6 +23,7 @@
 #include "client_lib/session/device/replica/recovery_reporter.h"
 #include "client_lib/session/lineage/lineage.h"
 #include "client_lib/session/model/thread_factory.h"
+#include "client_lib/session/transfer/kept_copy.h"
 #include "client_lib/session/transfer/work.h"
 #include "common/hash/hash.h"
 #include "common/trace/trace_context.h"
@@ -44,6 +47,28 @@ struct RecoveryState {
   absl::flat_hash_set<std::string> former_workers;
   // Workers lost since a replay was last executed in full.
   int losses = 0;
+  // Workers that were left for a source since then (kSourceLost). Two devices
+  // that fetch from each other might otherwise leave in turn for ever.
+  int leaves = 0;
+  // Workers that were lost or not reached, in all (CopySource::View).
+  uint64_t workers_lost = 0;
+  // How the device offers copies to other devices.
+  enum class Offers {
+    kQueued,    // like other work
+    kNone,      // it looks for a worker
+    kReplayed,  // it has a worker, to which it has yet to send the replay
+  };
+  Offers offers = Offers::kQueued;
+  // The storages that keep copies for other devices.
+  absl::flat_hash_map<uint64_t, CopyNeeded> kept_copies;
+  // Tickets of their offers: those that devices have asked for, until they are
+  // sent, and those that the replay had although no device had asked.
+  absl::flat_hash_map<uint64_t, std::string> asked_offers;
+  absl::flat_hash_map<uint64_t, std::string> spare_offers;
+  // What the worker has yet to fetch, by the number of the message.
+  std::deque<std::pair<uint64_t, std::shared_ptr<KeptCopy>>> fetches;
+  // A value diverged, of which other devices may have copies.
+  bool diverged = false;
   // Number of the last message of the replay, until it is executed.
   uint64_t last_replayed = 0;
   // Numbers of the runs that may have ended the last worker, ascending, until

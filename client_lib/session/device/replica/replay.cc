@@ -5,6 +5,7 @@
 // messages in between are left out, CreateStorage.version leaves their versions
 // out, too.
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <list>
 #include <memory>
@@ -35,7 +36,8 @@ KeptMessage* KeptOf(const Node& node) {
 class Replayer {
  public:
   explicit Replayer(State& r) ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu)
-      : encoder_(r.sender.encoder),
+      : state_(r),
+        encoder_(r.sender.encoder),
         lineage_(*r.connection.lineage),
         recovery_(r.connection.recovery),
         inline_bytes_(r.connection.limits.inline_bytes()),
@@ -112,6 +114,10 @@ class Replayer {
 
   absl::Status Encode(Node* node) {
     const KeptMessage& kept = *KeptOf(*node);
+    if (kept.extras().copy != nullptr && !node->error.ok()) {
+      LeaveOutFetch(node);
+      return absl::OkStatus();
+    }
     if (kept.run != nullptr && node->deaths >= RecoveryState::kMostDeaths) {
       LeaveOut(node);
       return absl::OkStatus();
@@ -160,6 +166,15 @@ class Replayer {
       (*wait)->changed.SignalAll();
       answered_.push_back(node->sequence);
     }
+  }
+
+  // Makes the version right without the value, which no other device has.
+  void LeaveOutFetch(Node* node) {
+    const Lineage::Use& use = node->uses.front();
+    const uint64_t version = use.base_version + use.writes;
+    const uint64_t now = versions_[use.storage];
+    if (now < version) SetVersion(use, now, version);
+    AddEmpty(node);
   }
 
   absl::Status EncodeRun(Node* node, const KeptRun& kept) {
@@ -237,6 +252,10 @@ class Replayer {
         }
         ResetRead(kept);
         break;
+      case v1::Ordered::kOffer:
+        // Nobody fetches it any more (CheckSources()).
+        AddEmpty(node);
+        return absl::OkStatus();
       default:
         break;
     }
@@ -253,6 +272,12 @@ class Replayer {
     // The message that produced the version is sent again, too.
     if (node->anchor && now == after) return absl::OkStatus();
     if (now > use.base_version) return Inconsistent(use);
+    if (install->has_copy()) {
+      const Lineage::Use& copied = node->uses[1];
+      if (versions_[copied.storage] != copied.base_version) {
+        return Inconsistent(copied);
+      }
+    }
     if (use.generator && now == 0 && !install->has_seed()) {
       return EncodeGenerator(node, std::move(request));
     }
@@ -279,6 +304,9 @@ class Replayer {
       install->mutable_transfer()->set_transfer_id(encoder_.NextTransferId());
     }
     AddFor(node, std::move(request));
+    if (kept.extras().copy != nullptr) {
+      recovery_.fetches.emplace_back(node->sequence, kept.extras().copy);
+    }
     EncodedMessage& message = replay_.messages.back();
     if (std::holds_alternative<InlinedUpload>(message.registration)) {
       message.registration = {};
@@ -290,7 +318,33 @@ class Replayer {
       replay_.uploads.emplace_back(std::move(wait), std::move(source));
     }
     if (now + 1 != after) SetVersion(use, now + 1, after);
+    const auto copy = recovery_.kept_copies.find(use.storage);
+    if (copy != recovery_.kept_copies.end()) {
+      OfferCopy(use.storage, after, *copy->second);
+    }
     return absl::OkStatus();
+  }
+
+  // Offers the copy to the devices that asked for it, or may ask. They may
+  // fetch it before what follows is executed, which may wait for them.
+  void OfferCopy(uint64_t storage, uint64_t version,
+                 const std::atomic<bool>& needed) {
+    if (auto asked = recovery_.asked_offers.extract(storage); !asked.empty()) {
+      return AddOffer(storage, version, asked.mapped());
+    }
+    if (!needed.load(std::memory_order_acquire)) return;
+    std::string ticket = NewOffer(state_).ticket;
+    AddOffer(storage, version, ticket);
+    recovery_.spare_offers[storage] = std::move(ticket);
+  }
+
+  void AddOffer(uint64_t storage, uint64_t version, const std::string& ticket) {
+    auto request = std::make_shared<v1::ControlRequest>();
+    v1::Offer* const offer = request->mutable_ordered()->mutable_offer();
+    offer->set_storage(storage);
+    offer->set_version(version);
+    offer->set_ticket(ticket);
+    Add(0, std::move(request));
   }
 
   // Makes an eager upload ask by hash whether the worker has the bytes on disk.
@@ -441,6 +495,7 @@ class Replayer {
                      versions_[use.storage], ", not ", use.base_version));
   }
 
+  State& state_;
   WorkEncoder& encoder_;
   Lineage& lineage_;
   RecoveryState& recovery_;

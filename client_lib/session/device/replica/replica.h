@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/functional/function_ref.h"
@@ -195,6 +196,42 @@ Deadline NextCheckpoint(const State& r);
 // FailedPrecondition (NO_CHECKPOINTS) if it has several workers;
 // ResourceExhausted (CHECKPOINT_MEMORY); DeadlineExceeded (CHECKPOINT_PENDING).
 absl::Status Checkpoint(State& r, const Deadline& deadline);
+
+// --- copies.cc: copies between virtual devices.
+
+// Returns an offer with a new ticket.
+OfferWork NewOffer(State& r);
+// Returns how another worker fetches what is offered now. Completes the offer.
+OfferedCopy Describe(const State& r, uint64_t size_bytes, OfferWork* offer)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu);
+// See CopySource.
+CopySource::View LookAt(State& r, const RemoteStorage& storage);
+absl::StatusOr<std::optional<OfferedCopy>> OfferAgain(State& r,
+                                                      RemoteStorage* storage);
+// Completes the kept messages that fetch copies, so that the next worker can
+// fetch them. Waits until their sources have workers, at most until the
+// deadline. Called by the device's own thread.
+absl::Status FetchAgain(State& r, const Deadline& end);
+// Gives an offer of the storage, which is about to be sent, the ticket that
+// another device asked for since the worker was lost, or withdraws it.
+void CheckOffer(State& r, uint64_t storage, OfferWork* offer)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu);
+// Notes that what was offered cannot be fetched any more, because the worker is
+// lost or was not reached, and that the next worker has everything to fetch.
+void WithdrawOffers(State& r) ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu);
+// Notes what the worker has fetched once it executed the messages up to
+// `sequence`.
+void NoteFetched(State& r, uint64_t sequence)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu);
+// Looks at the sources of copies after news of them (SourceLosses). Called by
+// the device's own thread.
+void CheckSources(State& r);
+// Leaves the worker because it waits for a value that does not come. Does
+// nothing if the device cannot recover.
+void LeaveForSource(State& r) ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu);
+// Handles the worker's report that it did not get a copy. Returns false if the
+// value fails with that error.
+bool TakeLostCopy(State& r, const v1::ErrorDetail& error);
 
 // --- replay.cc: the messages for the worker that takes the session over.
 

@@ -27,6 +27,7 @@ State::State(ReplicaRole role_of_replica,
       reader(index, context.get(), &recorder, &answers, this),
       uploader(&context->options, role.used_bytes, &recorder, &answers, this,
                &connection.moves) {
+  context->source_losses.Add(&sender.wakeup);
   // Replicas beside others are not replayed.
   if (!context->options.recovers || role.member > 0) return;
   MutexLock lock(&connection.mu);
@@ -40,6 +41,17 @@ State::State(ReplicaRole role_of_replica,
     return c.lineage != nullptr &&
            c.lineage->bytes() + bytes <= c.lineage->budget() / 2;
   });
+}
+
+State::~State() { context->source_losses.Remove(&sender.wakeup); }
+
+CopySource::View State::Look(const RemoteStorage& storage) {
+  return LookAt(*this, storage);
+}
+
+absl::StatusOr<std::optional<OfferedCopy>> State::OfferAgain(
+    RemoteStorage* storage) {
+  return replica::OfferAgain(*this, storage);
 }
 
 absl::Status State::AwaitWindow() { return replica::AwaitWindow(*this); }

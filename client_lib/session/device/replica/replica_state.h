@@ -34,6 +34,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "client_lib/session/device/answers/answer_receiver.h"
 #include "client_lib/session/device/answers/answers.h"
@@ -55,6 +56,7 @@
 #include "client_lib/session/stream/dead_list.h"
 #include "client_lib/session/stream/message_log.h"
 #include "client_lib/session/stream/reply_log.h"
+#include "client_lib/session/transfer/kept_copy.h"
 #include "client_lib/session/transfer/peer_links.h"
 #include "common/base/mutex.h"
 #include "common/transport/stream.h"
@@ -173,6 +175,8 @@ struct SenderState {
 
   WorkEncoder encoder;
   std::vector<uint64_t> admitted_now;  // graphs
+  // The news of other devices that this one has followed (SourceLosses).
+  uint64_t news = 0;
   // The end of the sender's patience while the worker makes no progress.
   std::optional<Deadline> stalled;
   uint64_t stalled_moves = 0;
@@ -184,11 +188,13 @@ struct SenderState {
 
 // Joins the parts of a replica. The stream, the recorder, the reader and the
 // uploader call back here.
-struct State final : private ClientStreamReceiver,
+struct State final : public CopySource,
+                     private ClientStreamReceiver,
                      private WindowWaiter,
                      private SenderSignal {
   State(ReplicaRole role_of_replica,
         std::shared_ptr<SessionContext> context_of_session);
+  ~State() override;
 
   const ReplicaRole role;
   const int index;
@@ -203,6 +209,10 @@ struct State final : private ClientStreamReceiver,
   Uploader uploader;
 
   ClientStreamReceiver* stream_receiver() { return this; }
+
+  View Look(const RemoteStorage& storage) override;
+  absl::StatusOr<std::optional<OfferedCopy>> OfferAgain(
+      RemoteStorage* storage) override;
 
  private:
   // These call the functions of replica.h.

@@ -9,6 +9,7 @@
 #include "client_lib/session/device/replica/replica.h"
 #include "client_lib/session/device/replica/replica_state.h"
 #include "client_lib/session/model/debug_flags.h"
+#include "client_lib/session/model/links.h"
 #include "client_lib/session/stream/worker_greeting.h"
 #include "common/base/error.h"
 #include "common/base/status_macros.h"
@@ -196,6 +197,10 @@ void OnMessage(State& r, v1::ControlResponse response) {
   if (ABSL_PREDICT_FALSE(response.has_timing())) {
     arrived = Arrival::Take(r.context->options.clock).value_or(Now(r));
   }
+  if (ABSL_PREDICT_FALSE(response.has_poisoned()) &&
+      TakeLostCopy(r, response.poisoned())) {
+    return r.sender.wakeup.Set();
+  }
   absl::Status violation;
   absl::Status root_error;
   if (response.has_poisoned()) {
@@ -213,17 +218,24 @@ void OnMessage(State& r, v1::ControlResponse response) {
   }
   bool wake = false;
   bool recovered = false;
+  bool diverged = false;
   std::string resumed_worker;
   ReadTable::Callbacks callbacks;
   {
     MutexLock lock(&c.mu);
     if (ABSL_PREDICT_FALSE(c.migration.going_over)) return;
+    // The device has left this worker, whose answers may be wrong.
+    if (ABSL_PREDICT_FALSE(c.recovery.due && c.stream.broken &&
+                           ErrorReason(c.recovery.cause) == kSourceLost)) {
+      return;
+    }
     MutexLock answers_lock(&r.answers.mu);
     const bool resumes = response.has_hello() && c.welcomed &&
                          !c.migration.gone_over && !c.recovery.due;
     violation = Take(r, &response, arrived);
     if (resumes && violation.ok()) resumed_worker = c.lease.worker_id();
     recovered = c.recovery.reporter.complete();
+    diverged = std::exchange(c.recovery.diverged, false);
     // Callbacks belong to the program. A leader must not run them, because they
     // may take locks that it holds.
     if (!r.receiver.led()) callbacks = r.answers.table.reads().TakeDue();
@@ -247,6 +259,7 @@ void OnMessage(State& r, v1::ControlResponse response) {
               {{"device", r.index}, {"worker", resumed_worker}});
   }
   if (ABSL_PREDICT_FALSE(recovered)) SendReport(r);
+  if (ABSL_PREDICT_FALSE(diverged)) r.context->source_losses.Tell();
   Notify(callbacks);
   if (!violation.ok()) {
     FailInCallback(r, violation);

@@ -287,6 +287,14 @@ void Process(State& r, Work work) {
   r.sender.encoder.NoteAdmitted(std::exchange(r.sender.admitted_now, {}));
   if (ABSL_PREDICT_FALSE(debug::Has(debug::kProfile)))
     ProfileSender(r, &messages);
+  bool stale = false;
+  if (auto* const offer = std::get_if<OfferWork>(&work.action)) {
+    MutexLock lock(&r.connection.mu);
+    CheckOffer(r, work.storage->id(), offer);
+  } else if (const auto* const pull = std::get_if<PullWork>(&work.action);
+             pull != nullptr && pull->kept != nullptr) {
+    stale = pull->kept->Look().losses != pull->offered.losses;
+  }
   const TraceContext trace = work.trace;
   r.sender.encoder.Encode(std::move(work), &messages);
   if (ABSL_PREDICT_FALSE(trace.valid())) {
@@ -297,6 +305,10 @@ void Process(State& r, Work work) {
   }
   EncodeForgottenModels(r, &messages);
   Append(r, std::move(messages));
+  if (ABSL_PREDICT_FALSE(stale)) {
+    MutexLock lock(&r.connection.mu);
+    LeaveForSource(r);
+  }
 }
 
 // Sends frees and ends a flush when nothing else is due. Returns true if there
@@ -399,6 +411,7 @@ void DropEverything(State& r) {
     if (c.lineage != nullptr) c.lineage->Clear();
     c.recovery.checks.clear();
     c.recovery.metadata_checks.clear();
+    c.recovery.fetches.clear();
     c.checkpoint.GiveUp();
   }
   for (const Work& work : r.queue.Drop()) {
@@ -479,6 +492,10 @@ void SenderLoop(State& r) {
     r.sender.wakeup.Wait(look);
     Notify(r.answers.TakeDue());
     r.sender.turn.Take();
+    const uint64_t news = r.context->source_losses.news();
+    if (ABSL_PREDICT_FALSE(std::exchange(r.sender.news, news) != news)) {
+      CheckSources(r);
+    }
     goes_on = Advance(r, /*own_thread=*/true);
     look = CheckProgress(r);
     const Deadline checkpoint = NextCheckpoint(r);
