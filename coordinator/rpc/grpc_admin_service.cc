@@ -418,6 +418,9 @@ class Service : public v1::Admin::CallbackService {
                   After after) {
     Reactor* const reactor = context->DefaultReactor();
     const absl::StatusOr<Operator> caller = Caller(*context, needed);
+    // The line also names an operator whose role does not suffice.
+    const absl::StatusOr<Operator> who =
+        caller.ok() ? caller : Caller(*context, Role::kViewer);
     absl::Status status = caller.status();
     std::string was = "-", is = "-";
     if (status.ok()) {
@@ -425,8 +428,8 @@ class Service : public v1::Admin::CallbackService {
       status = handle(*caller);
       if (status.ok()) is = after();
     }
-    log::Info("audit", {{"who", caller.ok() ? caller->name : "-"},
-                        {"role", caller.ok() ? RoleName(caller->role) : "-"},
+    log::Info("audit", {{"who", who.ok() ? who->name : "-"},
+                        {"role", who.ok() ? RoleName(who->role) : "-"},
                         {"peer", context->peer()},
                         {"what", what},
                         {"object", object},

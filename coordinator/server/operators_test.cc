@@ -201,11 +201,12 @@ TEST_F(OperatorsTest, EveryChangeHasAnAuditLine) {
                     HasSubstr("after=\"takes leases\"")));
   // Attempts, too, and never with the token.
   const std::string refused = lines([&] { Cordon("vera-token"); });
-  EXPECT_THAT(refused,
-              AllOf(HasSubstr("msg=audit"), HasSubstr("result=ROLE_REQUIRED"),
-                    Not(HasSubstr("vera-token"))));
+  EXPECT_THAT(refused, AllOf(HasSubstr("msg=audit who=vera role=viewer"),
+                             HasSubstr("result=ROLE_REQUIRED"),
+                             Not(HasSubstr("vera-token"))));
   const std::string unknown = lines([&] { Cordon("no-such-token"); });
-  EXPECT_THAT(unknown, AllOf(HasSubstr("result=TOKEN_UNKNOWN"),
+  EXPECT_THAT(unknown, AllOf(HasSubstr("who=- role=-"),
+                             HasSubstr("result=TOKEN_UNKNOWN"),
                              Not(HasSubstr("no-such-token"))));
   // A call that changes nothing leaves no audit line.
   EXPECT_THAT(lines([&] { List("vera-token"); }), Not(HasSubstr("audit")));
