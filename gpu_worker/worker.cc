@@ -44,9 +44,6 @@ std::unique_ptr<SharedMemoryPeers> MakeSharedMemoryPeers(
   return peers;
 }
 
-// Interval for files that are read once.
-constexpr unsigned kNeverAgain = 1U << 30;
-
 // Returns the state that does not change while the worker serves at `address`.
 v1::WorkerState StateOf(const WorkerConfig& config,
                         const std::string& address) {
@@ -186,7 +183,7 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::StartExecutor(
   server_options.address = config.listen;
   server_options.listener = seams.listener;
   server_options.tls = config.tls;
-  server_options.tls_refresh_seconds = kNeverAgain;
+  server_options.tls_refresh_seconds = kTlsReadOnce;
   server_options.insecure = config.insecure;
   server_options.services = {worker->service_.get()};
   server_options.health_services = {ExecutionService::kHealthName};

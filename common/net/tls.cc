@@ -9,6 +9,7 @@
 #include "common/base/status_macros.h"
 #include "common/hash/hash.h"
 #include "common/io/read_file.h"
+#include "common/net/checked_tls_copies.h"
 #include "grpcpp/security/auth_context.h"
 #include "grpcpp/security/tls_certificate_provider.h"
 #include "grpcpp/security/tls_certificate_verifier.h"
@@ -29,13 +30,33 @@ absl::Status CheckTogether(const std::string& file, bool insecure) {
                                 file, ": leave one of them out"));
 }
 
-std::shared_ptr<grpc::ChannelCredentials> MakeCredentials(
+// Interval at which gRPC looks at the copies of the files.
+constexpr unsigned kCopySeconds = 1;
+
+// Returns what gives gRPC the files, as long as they pass the check.
+template <typename Tls>
+absl::StatusOr<std::shared_ptr<FileWatcherCertificateProvider>> MakeProvider(
+    TlsPaths files, const Tls& tls, absl::Status (*check)(const Tls&),
+    const char* kind, unsigned refresh_seconds) {
+  if (refresh_seconds != kTlsReadOnce) {
+    DJINN_ASSIGN_OR_RETURN(files,
+                           CheckedTlsCopies(
+                               files, kind, [tls, check] { return check(tls); },
+                               absl::Seconds(refresh_seconds)));
+    refresh_seconds = kCopySeconds;
+  }
+  return std::make_shared<FileWatcherCertificateProvider>(
+      files.private_key, files.certificate, files.authorities, refresh_seconds);
+}
+
+absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MakeCredentials(
     const ChannelTls& tls, unsigned refresh_seconds) {
   grpc::experimental::TlsChannelCredentialsOptions options;
-  options.set_certificate_provider(
-      std::make_shared<FileWatcherCertificateProvider>(
-          tls.private_key_file, tls.certificate_file, tls.ca_file,
-          refresh_seconds));
+  DJINN_ASSIGN_OR_RETURN(
+      auto provider,
+      MakeProvider({tls.private_key_file, tls.certificate_file, tls.ca_file},
+                   tls, &CheckChannelTls, "channel", refresh_seconds));
+  options.set_certificate_provider(std::move(provider));
   options.watch_root_certs();
   if (!tls.certificate_file.empty()) options.watch_identity_key_cert_pairs();
   // The defaults verify the chain and the host name.
@@ -61,8 +82,8 @@ std::string DigestOf(const ChannelTls& tls) {
 // Thread-safe.
 class CredentialsMadeLast {
  public:
-  std::shared_ptr<grpc::ChannelCredentials> For(const ChannelTls& tls,
-                                                unsigned refresh_seconds) {
+  absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> For(
+      const ChannelTls& tls, unsigned refresh_seconds) {
     const std::string digest = DigestOf(tls);
     MutexLock lock(&mu_);
     absl::erase_if(made_, [](const auto& made) {
@@ -74,7 +95,7 @@ class CredentialsMadeLast {
         digest == made.digest && !digest.empty() ? made.credentials.lock()
                                                  : nullptr;
     if (credentials != nullptr) return credentials;
-    credentials = MakeCredentials(tls, refresh_seconds);
+    DJINN_ASSIGN_OR_RETURN(credentials, MakeCredentials(tls, refresh_seconds));
     made = {digest, credentials};
     return credentials;
   }
@@ -105,7 +126,8 @@ absl::StatusOr<ChannelSecurity> ChannelSecurity::Make(
   security.insecure_ = insecure;
   security.tls_ = tls;
   if (!tls.enabled()) return security;
-  security.credentials_ = MadeLast().For(tls, refresh_seconds);
+  DJINN_ASSIGN_OR_RETURN(security.credentials_,
+                         MadeLast().For(tls, refresh_seconds));
   return security;
 }
 
@@ -128,10 +150,12 @@ absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeServerCredentials(
   DJINN_RETURN_IF_ERROR(CheckTogether(tls.certificate_file, insecure));
   DJINN_RETURN_IF_ERROR(CheckServerTls(tls));
   if (!tls.enabled()) return grpc::InsecureServerCredentials();
-  grpc::experimental::TlsServerCredentialsOptions options(
-      std::make_shared<FileWatcherCertificateProvider>(
-          tls.private_key_file, tls.certificate_file, tls.client_ca_file,
-          refresh_seconds));
+  DJINN_ASSIGN_OR_RETURN(
+      auto provider,
+      MakeProvider(
+          {tls.private_key_file, tls.certificate_file, tls.client_ca_file}, tls,
+          &CheckServerTls, "server", refresh_seconds));
+  grpc::experimental::TlsServerCredentialsOptions options(std::move(provider));
   options.watch_identity_key_cert_pairs();
   // Clients may have any address, so only the signer of their certificate is
   // checked.

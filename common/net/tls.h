@@ -1,6 +1,6 @@
 // Encrypts connections. Credentials of channels and servers are made from PEM
 // files that are read again when they change, so that certificates can be
-// renewed while processes run.
+// renewed while processes run. What is unfit then is logged and not used.
 #ifndef COMMON_NET_TLS_H_
 #define COMMON_NET_TLS_H_
 
@@ -16,8 +16,11 @@
 
 namespace djinn {
 
-// Interval at which the files are checked for changes.
-inline constexpr unsigned kTlsRefreshSeconds = 10;
+// Interval at which the files are checked for changes. New connections use
+// changed files a second later.
+inline constexpr unsigned kTlsRefreshSeconds = 5;
+// Interval for files that are read once.
+inline constexpr unsigned kTlsReadOnce = 1U << 30;
 
 // The protection of channels to one kind of peer. Copies share a thread that
 // watches the files.

@@ -5,11 +5,14 @@
 #include <chrono>
 #include <fstream>
 #include <functional>
+#include <sstream>
+#include <string>
 
 #include "absl/time/clock.h"
 #include "common/base/error.h"
 #include "common/config/config_reader.h"
 #include "common/net/channel_options.h"
+#include "common/net/checked_tls_copies.h"
 #include "common/net/grpc_status.h"
 #include "common/net/server.h"
 #include "common/net/testing/authority.h"
@@ -178,6 +181,46 @@ TEST(TlsTest, RenewedCertificatesAreTakenUp) {
     status = Call(server, tls);
   }
   EXPECT_EQ(status, absl::AbortedError("encrypted"));
+}
+
+std::string ReadAll(const std::string& path) {
+  std::stringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+TEST(TlsTest, UnfitNewFilesAreLoggedOnceAndNotUsed) {
+  const ServerTls tls = Ours().Issue("watched");
+  const std::string first = ReadAll(tls.certificate_file);
+  const ServerTls expired = Ours().Issue(
+      "expired", {.begin = -absl::Hours(2), .end = -absl::Hours(1)});
+  const ServerTls other = Ours().Issue("other");
+  const auto take_up = [&] {
+    return CheckedTlsCopies(
+        {tls.private_key_file, tls.certificate_file, ""}, "server",
+        [&] { return CheckServerTls(tls); }, absl::Hours(1));
+  };
+  const TlsPaths copies = take_up().value();
+  EXPECT_EQ(ReadAll(copies.certificate), first);
+  EXPECT_EQ(ReadAll(copies.private_key), ReadAll(tls.private_key_file));
+  EXPECT_EQ(copies.authorities, "");
+  for (const std::string& unfit :
+       {std::string("hello"), ReadAll(expired.certificate_file),
+        ReadAll(other.certificate_file)}) {
+    std::ofstream(tls.certificate_file) << unfit;
+    for (const bool logged : {true, false}) {
+      testing::internal::CaptureStderr();
+      EXPECT_EQ(ErrorReason(take_up().status()), "TLS_FILES");
+      const std::string log = testing::internal::GetCapturedStderr();
+      EXPECT_EQ(log.find(tls.certificate_file) != std::string::npos, logged)
+          << log;
+      EXPECT_EQ(ReadAll(copies.certificate), first);
+    }
+  }
+  Ours().Issue("watched", {.names = "DNS:new.example.com"});
+  EXPECT_EQ(take_up()->certificate, copies.certificate);
+  EXPECT_EQ(ReadAll(copies.certificate), ReadAll(tls.certificate_file));
+  EXPECT_EQ(ReadAll(copies.private_key), ReadAll(tls.private_key_file));
 }
 
 TEST(TlsTest, OtherHostsNeedTlsOrInsecure) {
