@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/error.h"
 #include "common/base/proto_duration.h"
 #include "common/metrics/exposition.h"
@@ -83,6 +84,15 @@ TEST_F(ReportsTest, RecoveryIsCountedShownAndExplained) {
       *explain::ExplainSession(*cluster_, session_.owner);
   ASSERT_EQ(explanation.devices_size(), 1);
   EXPECT_EQ(explanation.devices(0).recovery().report().replayed_nodes(), 7u);
+}
+
+TEST_F(ReportsTest, FailuresAreShownBeforeTheFirstOne) {
+  for (const char* const kind :
+       {"device_rebound", "local_fallback", "fallback_ended"}) {
+    EXPECT_THAT(Metrics(),
+                HasSubstr(absl::StrCat("djinn_recoveries_total{kind=\"", kind,
+                                       "\",result=\"failed\"} 0\n")));
+  }
 }
 
 TEST_F(ReportsTest, FailedRecoveryHasNoDuration) {

@@ -4,6 +4,13 @@
 
 namespace djinn::coordinator {
 
+ClusterMetrics::ClusterMetrics() {
+  for (const char* const kind :
+       {"device_rebound", "local_fallback", "fallback_ended"}) {
+    recoveries.Add({kind, "failed"}, 0);
+  }
+}
+
 void ClusterMetrics::CountRejection(const std::string& tenant,
                                     const absl::Status& why) {
   const std::string reason = ErrorReason(why);

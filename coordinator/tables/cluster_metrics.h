@@ -15,6 +15,10 @@ namespace djinn::coordinator {
 
 // Thread-safe.
 struct ClusterMetrics {
+  // Shows the failures that an alert watches from the start: Prometheus sees no
+  // increase where a series begins.
+  ClusterMetrics();
+
   // Counts a refusal. `tenant` is empty when the tenant is not known.
   void CountRejection(const std::string& tenant, const absl::Status& why);
   // Adds all counters to a scrape.
