@@ -16,8 +16,6 @@
 namespace djinn::worker {
 namespace {
 
-// Ended leases that wait to be settled, as a worker without executors keeps.
-constexpr size_t kMaxEnded = 65536;
 // Contents in a report of the worker, of which each executor has an equal part.
 constexpr size_t kMaxContents = 65536;
 // How long executors have to tell their clients that the worker stops.
@@ -135,9 +133,10 @@ absl::StatusOr<std::shared_ptr<Supervisor::Executor>> Supervisor::ExecutorFor(
 void Supervisor::NoteEnd(const std::string& lease_id, v1::EndedLease ended) {
   ended.set_measuring(false);
   ended_[lease_id] = std::move(ended);
-  if (ended_.size() <= kMaxEnded) return;
+  if (ended_.size() <= options_.max_ended_leases) return;
+  ++unbilled_;
   log::Warning("what a lease used is not billed: too many wait to be settled",
-               {{"lease", ended_.begin()->first}});
+               {{"lease", ended_.begin()->first}, {"unbilled", unbilled_}});
   ended_.erase(ended_.begin());
 }
 
@@ -396,6 +395,13 @@ void Supervisor::CollectExecutors(Exposition* out) const {
       joined.Add(executor->metrics, tenant_labels_.For(executor->tenant));
     }
   }
+  // The executors count their own.
+  Exposition unbilled;
+  unbilled.Counter("djinn_worker_unbilled_leases_total",
+                   "Ended leases whose use was forgotten before the "
+                   "coordinator had it billed: too many waited.",
+                   static_cast<double>(unbilled_));
+  joined.Add(JoinedMetrics::Encode(unbilled), "");
   joined.AddTo(out);
 }
 

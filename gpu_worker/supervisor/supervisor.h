@@ -50,6 +50,9 @@ struct SupervisorOptions {
   uint64_t memory_bytes = 0;
   // Most tenants that have an executor at a time.
   size_t max_executors = 4;
+  // Most ended leases of executors that are gone that wait to be settled, as
+  // each executor keeps of its own.
+  size_t max_ended_leases = 65536;
   // The setup of every executor.
   v1::ExecutorSetup setup;
   // An executor that is not ready after this time is ended.
@@ -203,6 +206,8 @@ class Supervisor {
   StandingOrders orders_ ABSL_GUARDED_BY(mu_);
   // Ended leases of executors that are gone, until they are settled.
   std::map<std::string, v1::EndedLease> ended_ ABSL_GUARDED_BY(mu_);
+  // Those that were forgotten before.
+  uint64_t unbilled_ ABSL_GUARDED_BY(mu_) = 0;
   // What executors executed that are gone.
   v1::ExecutionUse executed_ ABSL_GUARDED_BY(mu_);
   uint64_t refused_calls_ ABSL_GUARDED_BY(mu_) = 0;

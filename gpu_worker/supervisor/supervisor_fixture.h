@@ -127,7 +127,11 @@ inline v1::WorkerState Holding(const std::string& tenant, const std::string& id,
 
 class SupervisorTest : public testing::Test {
  protected:
-  SupervisorTest() { clock_.Advance(absl::Hours(1)); }
+  explicit SupervisorTest(const SupervisorOptions& options = Options())
+      : supervisor_(options, &launcher_, &arbiter_, &clock_,
+                    [this] { ++changes_; }) {
+    clock_.Advance(absl::Hours(1));
+  }
 
   static SupervisorOptions Options() {
     SupervisorOptions options;
@@ -175,8 +179,7 @@ class SupervisorTest : public testing::Test {
   FakeLauncher launcher_;
   Arbiter arbiter_{Clock::Real()};
   int changes_ = 0;
-  Supervisor supervisor_{Options(), &launcher_, &arbiter_, &clock_,
-                         [this] { ++changes_; }};
+  Supervisor supervisor_;
   uint64_t revision_ = 0;
 };
 

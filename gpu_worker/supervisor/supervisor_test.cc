@@ -518,41 +518,6 @@ TEST_F(SupervisorTest, FetchesAreServedAsLongAsTheExecutorLives) {
   EXPECT_TRUE(served.begin()->second.expired());
 }
 
-TEST_F(SupervisorTest, MetricsOfExecutorsAreJoinedAndOutliveThem) {
-  Step();
-  Lease("a", "a1");
-  Lease("b", "b1");
-  Exposition counted;
-  counted.Counter("djinn_worker_runs_total", "Runs executed.", 2,
-                  {{"tenant", "somebody"}});
-  // The name of a family that is the supervisor's own.
-  counted.Counter("djinn_worker_device_handovers_total", "Hand-overs.", 77);
-  v1::FromExecutor message;
-  *message.mutable_metrics() = JoinedMetrics::Encode(counted);
-  executor(0).Send(message);
-  executor(1).Send(message);
-  Step();
-  executor(0).Die();
-  Step();
-  Exposition out;
-  supervisor_.Collect(&out);
-  supervisor_.CollectExecutors(&out);
-  const std::string text = out.Text();
-  EXPECT_THAT(text, HasSubstr("djinn_worker_runs_total{tenant=\"a\"} 2"));
-  EXPECT_THAT(text, HasSubstr("djinn_worker_runs_total{tenant=\"b\"} 2"));
-  EXPECT_THAT(text, HasSubstr("djinn_worker_device_handovers_total 0"));
-}
-
-TEST_F(SupervisorTest, MetricsThatBreakScrapesEndTheExecutor) {
-  Step();
-  Lease("a", "a1");
-  v1::FromExecutor message;
-  message.mutable_metrics()->add_families()->set_name("a\nb");
-  executor(0).Send(message);
-  Step();
-  EXPECT_THAT(Ended(), ElementsAre(std::pair("a1", "EXECUTOR_LOST")));
-}
-
 TEST(SupervisionLinkTest, RevisionOneBeginsTheNextStream) {
   int ends[2];
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
