@@ -1,8 +1,8 @@
 """Each fault makes its alert fire in a real Prometheus in time, and a sound cluster none.
 Panels of the dashboards have series there.
 
-The rules are those that the chart ships, with their own times, so this takes minutes. Other
-alerts need more time, or another build, and only promtool plays them. Needs root.
+The rules are those that the chart ships, with their own times, so this takes minutes. The
+alerts whose faults are loads are in load_alerts_fire_test. Needs root.
 """
 
 import os
@@ -12,16 +12,13 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 import unittest
 import urllib.error
 
 from tests.operating.cluster import PATIENCE, Cluster, eventually
-from tests.operating.prometheus import Prometheus, get
+from tests.operating.prometheus import Faults, Prometheus, get
 
 _ISOLATED = "DJINN_TEST_ISOLATED"
-# An alert may be later than its `for` by this, as the issue of the alerts has it.
-_MARGIN = 30
 _WORKER_TIMEOUT = 100
 _TENANTS = """
 cohorts: [{name: lab}]
@@ -91,7 +88,6 @@ class AlertsFireTest(unittest.TestCase):
             coordinator_extra=_PATIENT, tenants=_TENANTS, log=log,
             extra_of={"w0": "content_disk: {directory: contents, limit: 64MiB}\n"})
         self.addCleanup(self.cluster.stop)
-        self.fired, self.at = {}, {}
 
     def write(self, name, text):
         with open(os.path.join(self.folder, name), "w",
@@ -125,32 +121,6 @@ class AlertsFireTest(unittest.TestCase):
         except urllib.error.HTTPError:
             return False
 
-    def note(self):
-        """Notes which alerts fire for the first time."""
-        for name, state in self.prometheus.alerts():
-            if state == "firing":
-                self.fired.setdefault(name, time.monotonic())
-
-    def fault(self, *names):
-        """The condition of these alerts begins now."""
-        for name in names:
-            self.at[name] = time.monotonic()
-
-    def expect(self, *names):
-        """Waits until these fire, each within its time after its fault."""
-        def due(name):
-            return self.at[name] + _FIRST.get(name, 0) + self.prometheus.waits[name] + _MARGIN
-
-        while any(name not in self.fired and time.monotonic() < due(name) for name in names):
-            self.note()
-            time.sleep(0.5)
-        for name in names:
-            self.assertIn(name, self.fired, "in time")
-            print("%s fired %.0f s after its fault; its time is %d s" % (
-                name, self.fired[name] - self.at[name],
-                _FIRST.get(name, 0) + self.prometheus.waits[name]), flush=True)
-            self.assertLess(self.fired[name], due(name), name)
-
     def refuse_programs(self, stop):
         """Starts programs with a wrong token until `stop` is set."""
         while not stop.wait(5):
@@ -167,12 +137,8 @@ class AlertsFireTest(unittest.TestCase):
         self.addCleanup(self.prometheus.stop)
         eventually(lambda: len(self.prometheus.ask("query", query="djinn_build_info")["result"])
                    == len(self.cluster.monitoring), "all are scraped")
-        # The first evaluation may have come before the first scrape.
-        eventually(lambda: self.prometheus.alerts() == set(), "no alert is pending")
-        end = time.monotonic() + 15
-        while time.monotonic() < end:
-            self.assertEqual(self.prometheus.alerts(), set())
-            time.sleep(1)
+        faults = Faults(self, self.prometheus)
+        faults.assert_silent(15)
 
         # The disk of the state is smaller than the log of changes, so that what is written
         # next needs room.
@@ -188,20 +154,20 @@ class AlertsFireTest(unittest.TestCase):
         self.ctl("cordon", "worker", "w1")
         borrower = self.program("dev")
         self.assertEqual(borrower.stdout.readline(), "ready\n")
-        self.fault("DjinnContentDiskFails", "DjinnStateNotWritten")
+        faults.begin("DjinnContentDiskFails", "DjinnStateNotWritten")
         self.ctl("cordon", "worker", "w0")
         self.program("blue", "1800")
         eventually(lambda: [one for one in self.prometheus.ask(
             "query", query='djinn_oldest_pending_age_seconds{tenant="blue"} > 0')["result"]],
                    "a program waits")
-        self.fault("DjinnQuotaUnsatisfied", "DjinnWorkWaits")
+        faults.begin("DjinnQuotaUnsatisfied", "DjinnWorkWaits")
 
         stop = threading.Event()
         refused = threading.Thread(target=self.refuse_programs, args=(stop,))
         refused.start()
         self.addCleanup(refused.join)
         self.addCleanup(stop.set)
-        self.fault("DjinnRequestsRejected")
+        faults.begin("DjinnRequestsRejected")
 
         # A GPU of that size does not exist, nor a host.
         with open(self.cluster.path("w0.yaml"), encoding="utf-8") as file:
@@ -209,27 +175,28 @@ class AlertsFireTest(unittest.TestCase):
         self.cluster.write("w0.yaml", text.replace(
             "device: {", "device: {min_free: 4000GiB, "))
         self.cluster.process("w0").send_signal(signal.SIGHUP)
-        self.fault("DjinnNotReady")
+        faults.begin("DjinnNotReady")
 
         self.cluster.process("w1").send_signal(signal.SIGSTOP)
         self.addCleanup(self.cluster.process("w1").send_signal, signal.SIGCONT)
-        self.fault("DjinnWorkerSilent", "DjinnWorkerLost")
+        faults.begin("DjinnWorkerSilent", "DjinnWorkerLost")
 
         self.cluster.write("coordinator.yaml", "lissen: here\n")
         self.cluster.process("coordinator").send_signal(signal.SIGHUP)
-        self.fault("DjinnConfigReloadFailed")
+        faults.begin("DjinnConfigReloadFailed")
 
-        self.expect("DjinnWorkerSilent", "DjinnNotReady", "DjinnConfigReloadFailed",
-                    "DjinnStateNotWritten", "DjinnQuotaUnsatisfied", "DjinnWorkerLost")
-        for query in self.prometheus.empty_panels(self.note):
+        faults.expect("DjinnWorkerSilent", "DjinnNotReady", "DjinnConfigReloadFailed",
+                      "DjinnStateNotWritten", "DjinnQuotaUnsatisfied", "DjinnWorkerLost",
+                      first=_FIRST)
+        for query in self.prometheus.empty_panels():
             self.assertTrue(set(re.findall(r"djinn_\w+", query)) & _UNMOVED, query)
-        self.expect("DjinnContentDiskFails", "DjinnRequestsRejected", "DjinnWorkWaits")
-        self.assertNotIn("DjinnCoordinatorAbsent", self.fired)
+        faults.expect("DjinnContentDiskFails", "DjinnRequestsRejected", "DjinnWorkWaits",
+                      first=_FIRST)
+        faults.assert_no_others()
         self.cluster.end("coordinator", signal.SIGKILL)
-        self.fault("DjinnCoordinatorAbsent")
-        self.expect("DjinnCoordinatorAbsent")
-        # Nothing that has no fault fires.
-        self.assertEqual(set(self.fired), set(self.at))
+        faults.begin("DjinnCoordinatorAbsent")
+        faults.expect("DjinnCoordinatorAbsent")
+        faults.assert_no_others()
 
 
 if __name__ == "__main__":

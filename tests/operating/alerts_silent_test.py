@@ -102,6 +102,6 @@ class AlertsSilentTest(unittest.TestCase):
         steps = self.count_steps()
         for name, before in begun.items():
             self.assertGreater(steps[name], before, name)
-        for query in prometheus.empty_panels(lambda: None):
+        for query in prometheus.empty_panels():
             self.assertTrue(set(re.findall(r"djinn_\w+", query)) & _UNMOVED, query)
         print(f"{rounds} short programs in {_SECONDS:.0f} s, steps {steps}", flush=True)

@@ -104,8 +104,11 @@ device: {memory: 1GiB, threads: 1}
         self.write(name + ".yaml",
                    "listen: " + listen + "\n" + self._coordinator_text + tenants)
 
-    def start(self, name):
-        """Starts a coordinator or a worker; returns its address."""
+    def start(self, name, program=None, **more):
+        """Starts a coordinator or a worker, with `more` in its environment; returns its address.
+
+        `program` is the path of another build.
+        """
         role = "coordinator" if name in self._coordinators else "worker"
         address, monitoring = (self.path(name + suffix)
                                for suffix in (".address", ".monitoring"))
@@ -113,9 +116,10 @@ device: {memory: 1GiB, threads: 1}
             if os.path.exists(file):
                 os.remove(file)
         process = subprocess.Popen([
-            os.path.join(self._programs, _PROGRAMS[role]), "--config=" + self.path(name + ".yaml"),
-            "--address_file=" + address, "--monitoring_address_file=" + monitoring],
-            stderr=self._log)
+            program or os.path.join(self._programs, _PROGRAMS[role]),
+            "--config=" + self.path(name + ".yaml"), "--address_file=" + address,
+            "--monitoring_address_file=" + monitoring],
+            stderr=self._log, env={**os.environ, **more})
         self._processes[name] = process
 
         def read():
