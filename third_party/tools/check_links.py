@@ -1,6 +1,7 @@
 """Finds links between pages, and to their sections, that lead nowhere, names of files and
-folders that are not in the checkout, functions that are not in the file said to have them, and
-pages that a source file names and that are not there.
+folders that are not in the checkout, functions that are not in the file said to have them,
+pages that a source file names and that are not there, and commands of which a page does not say
+which test runs them.
 
 usage: check_links.py [ROOT]    the root of the checkout; the current folder without it
 """
@@ -91,6 +92,52 @@ def missing_functions(pages, root="."):
     return found
 
 
+def unclaimed_commands(pages, root="."):
+    """Of {path: text}, the commands of pages for operators and users whose section does not say
+    which test runs them.
+
+    The last comment above a block of commands, in its section or in the text before the first
+    one, has "run by TEST", for a file TEST that names the page, or "Not run by a test: REASON".
+    """
+    found = []
+    for path, text in sorted(pages.items()):
+        if not re.match("docs/(operator|user)/", path):
+            continue
+        claim = preamble = ""
+        for part in re.findall(r"^## [^\n]*$|^```sh\n.*?^```$|^```.*?^```$|<!--.*?-->", text,
+                               flags=re.MULTILINE | re.DOTALL):
+            if part.startswith("## "):
+                claim = preamble
+            elif part.startswith("<!--"):
+                claim = part
+                if not re.search("^## ", text[:text.index(part)], flags=re.MULTILINE):
+                    preamble = part
+            elif part.startswith("```sh\n"):
+                problem = _problem_of(claim, path, root)
+                if problem:
+                    found.append(f"{path}: {problem}: {part.splitlines()[1]}")
+    return found
+
+
+def _problem_of(claim, path, root):
+    """What is wrong with a comment that claims that a page's commands are run."""
+    if re.search(r"Not run by a test: \w", claim):
+        return ""
+    test = re.search(r"run by ([\w/]+_test)\b", claim, flags=re.IGNORECASE)
+    if not test:
+        return "no test is said to run"
+    for ending in (".py", ".sh"):
+        file = os.path.join(root, test[1] + ending)
+        if os.path.exists(file):
+            with open(file, encoding="utf-8") as source:
+                text = source.read()
+            # A test may read all pages of a folder.
+            if os.path.basename(path) in text or os.path.dirname(path) + "/*.md" in text:
+                return ""
+            return f"{test[1]} does not name this page"
+    return f"no test {test[1]}"
+
+
 def read_pages(root):
     """{path: text} of the README, of all pages of docs, and of other folders' READMEs."""
     pages = {}
@@ -123,7 +170,7 @@ def main(given):
     root = given[0] if given else "."
     pages = read_pages(root)
     found = (broken(pages) + missing_files(pages, root) + missing_functions(pages, root) +
-             missing_pages(read_sources(root), root))
+             missing_pages(read_sources(root), root) + unclaimed_commands(pages, root))
     for line in found:
         print(line)
     return 1 if found else 0

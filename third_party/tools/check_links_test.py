@@ -49,6 +49,24 @@ class CheckLinksTest(unittest.TestCase):
                        "b.py": "x = 'mydocs/b.md'"}
             self.assertEqual(check_links.missing_pages(sources, root), ["a.h: no page docs/a.md"])
 
+    def test_says_which_commands_no_test_runs(self):
+        with tempfile.TemporaryDirectory() as root:
+            with open(os.path.join(root, "a_test.py"), "w", encoding="utf-8") as file:
+                file.write("open('a.md')")
+            block = "```sh\nmake\n```\n"
+            pages = {
+                "docs/user/a.md": "<!-- Run by a_test. -->\n" + block + "## Next\n" + block +
+                                  "<!-- Not run by a test: it needs a GPU. -->\n" + block,
+                "docs/user/b.md": "<!-- Run by a_test. -->\n" + block,
+                "docs/user/c.md": "## One\n<!-- Not run by a test: no. -->\n## Two\n" + block +
+                                  "```yaml\na: b\n```\n",
+                "docs/user/d.md": "<!-- Run by b_test. -->\n" + block,
+                "docs/design/e.md": block}
+            self.assertEqual(check_links.unclaimed_commands(pages, root), [
+                "docs/user/b.md: a_test does not name this page: make",
+                "docs/user/c.md: no test is said to run: make",
+                "docs/user/d.md: no test b_test: make"])
+
     def test_the_projects_pages(self):
         # The checkout, from the folder of links to it that Bazel makes for a test.
         root = os.path.dirname(os.path.realpath("README.md"))
@@ -57,6 +75,7 @@ class CheckLinksTest(unittest.TestCase):
         self.assertEqual(check_links.broken(pages), [])
         self.assertEqual(check_links.missing_files(pages, root), [])
         self.assertEqual(check_links.missing_functions(pages, root), [])
+        self.assertEqual(check_links.unclaimed_commands(pages, root), [])
         sources = check_links.read_sources(root)
         self.assertGreater(len(sources), 1000)
         self.assertEqual(check_links.missing_pages(sources, root), [])
