@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <iterator>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
+#include "ATen/core/LegacyTypeDispatch.h"
 #include "ATen/core/boxing/OperatorKernel.h"
 #include "ATen/core/dispatch/Dispatcher.h"
 #include "ATen/core/stack.h"
@@ -16,6 +18,8 @@
 #include "ATen/ops/empty.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "c10/core/GradMode.h"
+#include "common/torch/sparse_checks.h"
 #include "torch/library.h"
 
 namespace djinn {
@@ -25,6 +29,9 @@ using torch::jit::Stack;
 
 enum class Kind { kAnyLayout, kStrided, kStridedPair, kInPlace };
 
+using sparse::Operands;
+using sparse::OtherArguments;
+
 struct SparseOperator {
   // PyTorch's operator, without "aten::".
   const char* name;
@@ -32,6 +39,7 @@ struct SparseOperator {
   Kind kind;
   // The arguments that are not tensors, as in a schema.
   const char* arguments;
+  sparse::Prepare prepare = nullptr;
 };
 
 constexpr char kProductNumbers[] = ", *, Scalar beta=1, Scalar alpha=1";
@@ -64,7 +72,16 @@ constexpr SparseOperator kOperators[] = {
     {"_to_sparse_csc", "", Kind::kAnyLayout, ", int? dense_dim=None"},
     {"_to_sparse_bsr", "", Kind::kAnyLayout, kBlocks},
     {"_to_sparse_bsc", "", Kind::kAnyLayout, kBlocks},
-    {"_sparse_mm_reduce_impl", "", Kind::kStridedPair, ", str reduce"},
+    {"sspaddmm", "", Kind::kAnyLayout, kProductNumbers},
+    {"_spdiags", "", Kind::kAnyLayout, ", int[] shape, int? result_layout=None",
+     sparse::CheckDiagonals},
+    {"triangular_solve", "", Kind::kAnyLayout,
+     ", bool upper=True, bool transpose=False, bool unitriangular=False",
+     sparse::CheckTriangular},
+    {"_sparse_mm_reduce_impl", "", Kind::kStridedPair,
+     ", str reduce, bool returns_sources=False", sparse::PrepareReducedProduct},
+    {"_sparse_mm_reduce_impl_backward", "", Kind::kStridedPair,
+     ", str reduce, bool[2] output_mask", sparse::CheckReducedProductGradient},
     {"addmm", "", Kind::kStrided, kProductNumbers},
     {"addmv", "out", Kind::kStrided, kProductNumbers},
     {"bmm", "", Kind::kStrided, ""},
@@ -72,12 +89,17 @@ constexpr SparseOperator kOperators[] = {
 };
 
 // The description of one tensor in `layout`: its layout, whether it is
-// coalesced, the number of its sizes, and its sizes.
+// coalesced, the number of its sizes, and its sizes. Instead of 0 and 1, the
+// second number of a tensor that is the same as an earlier operand is the
+// operand's position and kSame.
 struct Description {
   c10::Layout layout;
   bool coalesced;
+  std::optional<size_t> same_as;
   c10::IntArrayRef sizes;
 };
+
+constexpr int64_t kSame = 2;
 
 size_t PartCount(c10::Layout layout) {
   switch (layout) {
@@ -109,8 +131,11 @@ Description TakeDescription(c10::IntArrayRef* layout) {
                   static_cast<size_t>(dimensions) <= layout->size() - kHead,
               "a sparse operand has ", dimensions,
               " dimensions and fewer sizes");
+  const int64_t second = (*layout)[1];
+  std::optional<size_t> same_as;
+  if (second >= kSame) same_as = static_cast<size_t>(second - kSame);
   const Description description{
-      static_cast<c10::Layout>(number), (*layout)[1] != 0,
+      static_cast<c10::Layout>(number), second == 1, same_as,
       layout->slice(kHead, static_cast<size_t>(dimensions))};
   for (const int64_t size : description.sizes) {
     TORCH_CHECK(size >= 0, "a sparse operand has the negative size ", size);
@@ -197,6 +222,12 @@ std::vector<at::Tensor> JoinOperands(at::TensorList parts,
   while (!layout.empty()) {
     const Description description = TakeDescription(&layout);
     const at::TensorList own = TakeParts(PartCount(description.layout), &parts);
+    if (description.same_as.has_value()) {
+      TORCH_CHECK(*description.same_as < operands.size(),
+                  "a sparse operand is the same as one that is not there");
+      operands.push_back(operands[*description.same_as]);
+      continue;
+    }
     CheckParts(description, own);
     operands.push_back(Join(description, own));
   }
@@ -243,22 +274,25 @@ bool IsTensor(const c10::Argument& argument) {
 // Runs one of PyTorch's operators on tensors that it builds from parts.
 class PartsKernel final : public c10::OperatorKernel {
  public:
-  PartsKernel(c10::OperatorHandle op, Kind kind) : op_(op), kind_(kind) {}
+  PartsKernel(c10::OperatorHandle op, const SparseOperator& description)
+      : op_(op), kind_(description.kind), prepare_(description.prepare) {}
 
   void operator()(const c10::OperatorHandle& called, c10::DispatchKeySet,
                   Stack* stack) {
     const std::vector<c10::IValue> arguments =
         torch::jit::pop(*stack, called.schema().arguments().size());
     auto argument = arguments.begin();
-    std::vector<at::Tensor> operands;
+    Operands operands;
     if (kind_ == Kind::kInPlace) operands.push_back((argument++)->toTensor());
     const std::vector<at::Tensor> parts = (argument++)->toTensorVector();
     const std::vector<int64_t> layout = (argument++)->toIntVector();
     for (at::Tensor& operand : JoinOperands(parts, layout)) {
       operands.push_back(std::move(operand));
     }
-    Stack call = Arrange(operands, argument);
-    op_.callBoxed(call);
+    OtherArguments others(argument, arguments.end());
+    if (prepare_ != nullptr) prepare_(&operands, &others);
+    Stack call = Arrange(operands, others);
+    Execute(&call);
     const at::Tensor result = call.at(0).toTensor();
     switch (kind_) {
       case Kind::kAnyLayout:
@@ -271,7 +305,8 @@ class PartsKernel final : public c10::OperatorKernel {
         return;
       case Kind::kStridedPair:
         for (const c10::IValue& value : call) {
-          stack->emplace_back(WithOwnMemory(value.toTensor(), parts));
+          stack->emplace_back(
+              WithOwnMemory(Strided(value.toTensor(), parts), parts));
         }
         return;
       case Kind::kInPlace:
@@ -281,12 +316,30 @@ class PartsKernel final : public c10::OperatorKernel {
   }
 
  private:
+  // Calls the operator and records nothing of it, even if an operand requires
+  // gradients.
+  void Execute(Stack* call) const {
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    const at::AutoGradMode as_recorded(
+        std::any_of(call->begin(), call->end(), [](const c10::IValue& value) {
+          return value.isTensor() && value.toTensor().requires_grad();
+        }));
+    op_.callBoxed(*call);
+  }
+
+  // Returns the values of a sparse result, and no elements for an undefined
+  // one.
+  static at::Tensor Strided(const at::Tensor& result, at::TensorList parts) {
+    if (!result.defined()) return at::empty({0}, parts.back().options());
+    return result.layout() == c10::kStrided ? result : result.values();
+  }
+
   // Returns the arguments in the order of PyTorch's operator. An output is a
   // new tensor.
-  Stack Arrange(const std::vector<at::Tensor>& operands,
-                std::vector<c10::IValue>::const_iterator other) const {
+  Stack Arrange(const Operands& operands, const OtherArguments& others) const {
     Stack call;
     size_t next = 0;
+    auto other = others.begin();
     for (const c10::Argument& argument : op_.schema().arguments()) {
       if (argument.is_out()) {
         call.emplace_back(at::empty({0}, operands.at(0).options()));
@@ -295,6 +348,8 @@ class PartsKernel final : public c10::OperatorKernel {
                     " misses the operand ", argument.name());
         call.emplace_back(operands[next++]);
       } else {
+        TORCH_CHECK(other != others.end(), op_.schema().name(),
+                    " misses the argument ", argument.name());
         call.push_back(*other++);
       }
     }
@@ -305,6 +360,7 @@ class PartsKernel final : public c10::OperatorKernel {
 
   const c10::OperatorHandle op_;
   const Kind kind_;
+  const sparse::Prepare prepare_;
 };
 
 // Checks the operands of a product and returns the sizes of its result.
@@ -405,9 +461,8 @@ class Definitions {
         c10::Dispatcher::singleton().findSchemaOrThrow(
             absl::StrCat("aten::", op.name).c_str(), op.overload);
     for (torch::Library* library : {&cpu_, &cuda_}) {
-      library->impl(name.c_str(),
-                    torch::CppFunction::makeFromBoxedFunctor(
-                        std::make_unique<PartsKernel>(own, op.kind)));
+      library->impl(name.c_str(), torch::CppFunction::makeFromBoxedFunctor(
+                                      std::make_unique<PartsKernel>(own, op)));
     }
     if (op.kind == Kind::kStrided) {
       meta_.impl(name.c_str(),
@@ -444,11 +499,15 @@ void DefineSparseOperators() {
 }
 
 void AppendParts(const at::Tensor& tensor, std::vector<at::Tensor>* parts,
-                 std::vector<int64_t>* layout) {
+                 std::vector<int64_t>* layout, std::optional<size_t> same_as) {
   const c10::Layout kind = tensor.layout();
   (void)PartCount(kind);  // throws for other layouts
   layout->push_back(static_cast<int64_t>(kind));
-  layout->push_back(kind == c10::kSparse && tensor.is_coalesced() ? 1 : 0);
+  if (same_as.has_value()) {
+    layout->push_back(static_cast<int64_t>(*same_as) + kSame);
+  } else {
+    layout->push_back(kind == c10::kSparse && tensor.is_coalesced() ? 1 : 0);
+  }
   layout->push_back(tensor.dim());
   layout->insert(layout->end(), tensor.sizes().begin(), tensor.sizes().end());
   if (kind == c10::kStrided) {

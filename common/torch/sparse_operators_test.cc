@@ -155,6 +155,105 @@ TEST(SparseOperatorsTest, CompressedIndicesInAnyOrderAreChecked) {
   }
 }
 
+TEST(SparseOperatorsTest, OperandThatIsGivenTwiceStaysOneTensor) {
+  DefineSparseOperators();
+  // PyTorch adds a tensor of this layout to itself only.
+  const at::Tensor sparse = Repeating().coalesce().to_sparse_csc();
+  std::vector<at::Tensor> parts;
+  std::vector<int64_t> layout;
+  AppendParts(sparse, &parts, &layout);
+  AppendParts(sparse, &parts, &layout, 0);
+  const auto add = [&](const std::vector<int64_t>& described) {
+    Stack stack = {parts, described, 1};
+    c10::Dispatcher::singleton()
+        .findSchemaOrThrow("djinn_sparse::add", "")
+        .callBoxed(stack);
+    return JoinResult({stack.at(0).toTensor(), stack.at(1).toTensor(),
+                       stack.at(2).toTensor(), stack.at(3).toTensor()});
+  };
+  EXPECT_TRUE(at::equal(add(layout).values(), 2 * sparse.values()));
+  std::vector<int64_t> wrong = layout;
+  wrong[layout.size() / 2 + 1] += 1;
+  EXPECT_THAT(ErrorOf([&] { add(wrong); }), HasSubstr("not there"));
+}
+
+TEST(SparseOperatorsTest, ReducedProductReturnsItsSourcesOnRequest) {
+  const at::Tensor sparse = Repeating().coalesce().to_sparse_csr();
+  const at::Tensor dense = at::randn({4, 5}, at::kDouble);
+  const at::Tensor recorded = dense.clone().set_requires_grad(true);
+  const auto [product, sources] =
+      at::_sparse_mm_reduce_impl(sparse, recorded, "amax");
+  const std::vector<at::Tensor> with =
+      Call("_sparse_mm_reduce_impl", "", {sparse, dense}, {"amax", true});
+  EXPECT_TRUE(at::equal(with.at(0), product));
+  EXPECT_TRUE(at::equal(with.at(1), sources));
+  EXPECT_FALSE(with.at(0).requires_grad());
+  EXPECT_FALSE(dense.requires_grad());
+  const std::vector<at::Tensor> without =
+      Call("_sparse_mm_reduce_impl", "", {sparse, dense}, {"amax", false});
+  EXPECT_TRUE(at::equal(without.at(0), product));
+  EXPECT_EQ(without.at(1).numel(), 0);
+
+  const at::Tensor ones = at::ones_like(product);
+  const auto [of_sparse, of_dense] = at::_sparse_mm_reduce_impl_backward(
+      sparse, ones, dense, "amax", sources, {true, true});
+  const std::vector<at::Tensor> gradients = Call(
+      "_sparse_mm_reduce_impl_backward", "", {sparse, ones, dense, sources},
+      {"amax", c10::List<bool>({true, true})});
+  EXPECT_TRUE(at::equal(gradients.at(0), of_sparse.values()));
+  EXPECT_TRUE(at::equal(gradients.at(1), of_dense));
+}
+
+TEST(SparseOperatorsTest, SourceOutsideTheSparseOperandIsRefused) {
+  const at::Tensor sparse = Repeating().coalesce().to_sparse_csr();
+  const at::Tensor dense = at::ones({4, 5}, at::kDouble);
+  const at::Tensor gradient = at::ones({3, 5}, at::kDouble);
+  const at::Tensor sources = at::zeros({3, 5}, at::kLong);
+  const c10::List<bool> both({true, true});
+  const auto error_of = [&](const at::Tensor& of_product,
+                            const at::Tensor& of_sources) {
+    return ErrorOf([&] {
+      Call("_sparse_mm_reduce_impl_backward", "",
+           {sparse, of_product, dense, of_sources}, {"amin", both});
+    });
+  };
+  EXPECT_EQ(error_of(gradient, sources), "none");
+  for (const at::Tensor& wrong :
+       {sources + 99, sources - 1, sources.to(at::kInt), sources.slice(1, 1)}) {
+    EXPECT_THAT(error_of(gradient, wrong), HasSubstr("does not have"));
+  }
+  EXPECT_THAT(error_of(gradient.slice(1, 1), sources),
+              HasSubstr("does not fit"));
+}
+
+TEST(SparseOperatorsTest, DiagonalOutsideTheMatrixIsRefused) {
+  const at::Tensor diagonals = at::ones({3, 4}, at::kDouble);
+  const auto spdiags = [&](const std::vector<int64_t>& offsets) {
+    return Call("_spdiags", "", {diagonals, at::tensor(offsets, at::kLong)},
+                {std::vector<int64_t>{4, 5}, c10::IValue()});
+  };
+  EXPECT_TRUE(at::equal(
+      JoinResult(spdiags({-4, 0, 4})).to_dense(),
+      at::_spdiags(diagonals, at::tensor({-4, 0, 4}, at::kLong), {4, 5})
+          .to_dense()));
+  // PyTorch's kernel would write before the memory of the result.
+  EXPECT_THAT(ErrorOf([&] { spdiags({5, 0, 1}); }), HasSubstr("outside"));
+  EXPECT_THAT(ErrorOf([&] { spdiags({0, -5, 1}); }), HasSubstr("outside"));
+}
+
+TEST(SparseOperatorsTest, BatchOfTriangularSystemsIsRefused) {
+  const at::Tensor matrix = at::eye(3, at::kDouble).to_sparse_csr();
+  const Stack flags = {true, false, false};
+  const at::Tensor right = at::ones({3, 2}, at::kDouble);
+  EXPECT_TRUE(at::equal(
+      JoinResult(Call("triangular_solve", "", {right, matrix}, flags)), right));
+  EXPECT_THAT(ErrorOf([&] {
+                Call("triangular_solve", "", {right.expand({2, 3, 2}), matrix},
+                     flags);
+              }),
+              HasSubstr("batches"));
+}
+
 TEST(SparseOperatorsTest, MalformedDescriptionIsRefused) {
   DefineSparseOperators();
   const c10::OperatorHandle op = c10::Dispatcher::singleton().findSchemaOrThrow(

@@ -10,20 +10,22 @@
 #include <ATen/native/Resize.h>
 #include <ATen/native/SparseTensorUtils.h>
 #include <ATen/ops/_embedding_bag_sparse_backward.h>
-#include <ATen/ops/_validate_compressed_sparse_indices.h>
+#include <ATen/ops/_sparse_csr_tensor_unsafe.h>
 #include <ATen/ops/add.h>
-#include <ATen/ops/arange.h>
 #include <ATen/ops/mul.h>
-#include <ATen/ops/searchsorted.h>
-#include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/DeviceGuard.h>
+#include <c10/core/GradMode.h>
 
+#include <array>
 #include <memory>
 #include <optional>
+#include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/match.h"
@@ -31,6 +33,8 @@
 #include "client_lib/capture/device/backend.h"
 #include "client_lib/capture/device/lane.h"
 #include "client_lib/capture/device/remote_tensor.h"
+#include "client_lib/capture/registration/sparse_indices.h"
+#include "common/torch/sparse_checks.h"
 #include "common/torch/sparse_operators.h"
 
 namespace djinn::capture {
@@ -90,10 +94,13 @@ bool HasStandIn(const at::Tensor& operand) {
 }
 
 // Returns a tensor on the CPU with the operand's metadata: a sparse one without
-// elements, or a strided one that repeats a zero.
+// elements, indices with their values, or a strided one that repeats a zero.
 at::Tensor StandIn(const at::Tensor& operand) {
   const at::TensorOptions options = operand.options().device(c10::kCPU);
   if (operand.layout() == c10::kStrided) {
+    if (operand.scalar_type() == c10::kLong && operand.dim() <= 1) {
+      return operand.cpu();
+    }
     return at::zeros({}, options).expand(operand.sizes());
   }
   return at::zeros(operand.sizes(), options);
@@ -106,6 +113,13 @@ void ThrowAsCpu(const c10::OperatorHandle& op, Stack arguments) {
     if (!argument.isTensor()) continue;
     if (!HasStandIn(argument.toTensor())) return;
     argument = StandIn(argument.toTensor());
+  }
+  if (op.schema().name() == "aten::_spdiags") {
+    // The CPU's kernel would write outside its results.
+    sparse::Operands operands = {arguments[0].toTensor(),
+                                 arguments[1].toTensor()};
+    sparse::OtherArguments others = {arguments[2]};
+    sparse::CheckDiagonals(&operands, &others);
   }
   op.callBoxed(arguments);
 }
@@ -129,32 +143,44 @@ struct OnWorker {
   at::Tensor operator()(const Stack& arguments) const {
     const bool is_strided = strided.has_value() && ReturnsStrided(arguments);
     const std::vector<at::Tensor> results =
-        Call(is_strided ? *strided : any_layout.value(), arguments);
+        Call(is_strided ? *strided : any_layout.value(), arguments, {});
     return is_strided ? results.at(0) : JoinResult(results);
   }
 
   // Returns the results of a call of an operator that returns strided tensors.
-  std::vector<at::Tensor> Strided(const Stack& arguments) const {
-    return Call(any_layout.value(), arguments);
+  // `own` are the arguments that PyTorch's operator does not have.
+  std::vector<at::Tensor> Strided(const Stack& arguments,
+                                  const Stack& own = {}) const {
+    return Call(any_layout.value(), arguments, own);
   }
 
   c10::OperatorHandle original;
 
  private:
   std::vector<at::Tensor> Call(const c10::OperatorHandle& op,
-                               const Stack& arguments) const {
+                               const Stack& arguments, const Stack& own) const {
     std::vector<at::Tensor> parts;
     std::vector<int64_t> layout;
     Stack numbers;
+    std::vector<at::Tensor> operands;
     for (const c10::IValue& argument : arguments) {
       if (argument.isTensor()) {
-        AppendParts(argument.toTensor(), &parts, &layout);
+        const at::Tensor& operand = argument.toTensor();
+        const auto same = absl::c_find_if(operands, [&](const at::Tensor& one) {
+          return one.is_same(operand);
+        });
+        AppendParts(operand, &parts, &layout,
+                    same == operands.end()
+                        ? std::nullopt
+                        : std::optional<size_t>(same - operands.begin()));
+        operands.push_back(operand);
       } else {
         numbers.push_back(argument);
       }
     }
     Stack call = {parts, layout};
     call.insert(call.end(), numbers.begin(), numbers.end());
+    call.insert(call.end(), own.begin(), own.end());
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     try {
       op.callBoxed(call);
@@ -237,24 +263,82 @@ class WorkerKernel final : public c10::OperatorKernel {
   const OnWorker operation_;
 };
 
-// Runs an operator that returns strided tensors on the worker.
-class StridedResultsKernel final : public c10::OperatorKernel {
- public:
-  explicit StridedResultsKernel(OnWorker operation)
-      : operation_(std::move(operation)) {}
+// Multiplies a CSR matrix with a strided one and reduces. While gradients are
+// recorded, also returns which elements the results came from.
+std::tuple<at::Tensor, at::Tensor> ReducedProduct(const at::Tensor& self,
+                                                  const at::Tensor& other,
+                                                  c10::string_view reduce) {
+  static const auto* const product = new OnWorker("_sparse_mm_reduce_impl", "");
+  const bool returns_sources = at::GradMode::is_enabled() &&
+                               (self.requires_grad() || other.requires_grad());
+  const std::vector<at::Tensor> results =
+      product->Strided({self, other, std::string(reduce)}, {returns_sources});
+  return {results.at(0), results.at(1)};
+}
 
-  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet,
-                  Stack* stack) {
-    const Stack arguments =
-        torch::jit::pop(*stack, op.schema().arguments().size());
-    for (at::Tensor& result : operation_.Strided(arguments)) {
-      stack->emplace_back(std::move(result));
+std::tuple<at::Tensor, at::Tensor> ReducedProductGradient(
+    const at::Tensor& self, const at::Tensor& grad_out,
+    const at::Tensor& weight, c10::string_view reduce,
+    const at::Tensor& arg_out, std::array<bool, 2> output_mask) {
+  static const auto* const gradient =
+      new OnWorker("_sparse_mm_reduce_impl_backward", "");
+  const std::vector<at::Tensor> results =
+      gradient->Strided({self, grad_out, weight, std::string(reduce), arg_out,
+                         c10::List<bool>({output_mask[0], output_mask[1]})});
+  at::Tensor of_self;
+  if (output_mask[0]) {
+    of_self = at::_sparse_csr_tensor_unsafe(
+        self.crow_indices().clone(), self.col_indices().clone(), results.at(0),
+        self.sizes(), results[0].options().layout(c10::kSparseCsr));
+  }
+  return {of_self, output_mask[1] ? results.at(1) : at::Tensor()};
+}
+
+// Converts a compressed tensor to a layout. PyTorch's kernel reads the memory
+// itself for a compressed layout, but not the operators for each of these.
+at::Tensor ConvertCompressed(const at::Tensor& self,
+                             std::optional<c10::Layout> layout,
+                             at::OptionalIntArrayRef blocksize,
+                             std::optional<int64_t> dense_dim) {
+  const bool whole = !blocksize.has_value();
+  const c10::Layout target = layout.value_or(c10::kSparse);
+  if (target != self.layout()) {
+    if (target == c10::kSparseCsr && whole) {
+      return self.to_sparse_csr(dense_dim);
+    }
+    if (target == c10::kSparseCsc && whole) {
+      return self.to_sparse_csc(dense_dim);
+    }
+    if (target == c10::kSparseBsr && !whole) {
+      return self.to_sparse_bsr(*blocksize, dense_dim);
+    }
+    if (target == c10::kSparseBsc && !whole) {
+      return self.to_sparse_bsc(*blocksize, dense_dim);
     }
   }
+  // PyTorch's kernel refuses the other cases.
+  static const auto op =
+      Find("aten::_to_sparse", "")
+          .typed<at::Tensor(const at::Tensor&, std::optional<c10::Layout>,
+                            at::OptionalIntArrayRef, std::optional<int64_t>)>();
+  return op.redispatch(c10::DispatchKeySet(DispatchKey::SparseCsrCPU), self,
+                       layout, blocksize, dense_dim);
+}
 
- private:
-  const OnWorker operation_;
-};
+// Solves with a sparse matrix. PyTorch leaves the second output as it is.
+std::tuple<at::Tensor&, at::Tensor&> TriangularSolveOut(
+    const at::Tensor& self, const at::Tensor& matrix, bool upper,
+    bool transpose, bool unitriangular, at::Tensor& solution,
+    at::Tensor& cloned_coefficient) {
+  static const auto* const solve = new OnWorker("triangular_solve", "");
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      self.dim() == 2 && matrix.dim() == 2,
+      "triangular_solve: sparse tensors on ", DeviceName(),
+      " are not solved in batches, for which PyTorch leaves results without "
+      "values: solve one after the other");
+  Store((*solve)({self, matrix, upper, transpose, unitriangular}), solution);
+  return {solution, cloned_coefficient};
+}
 
 // Runs an operator on the worker if its first two operands are sparse. Its
 // other cases only call operators on the operands' parts.
@@ -326,56 +410,6 @@ at::Tensor& AddOut(const at::Tensor& self, const at::Tensor& other,
   return out;
 }
 
-// Returns the first position of each row, and the end, from sorted row numbers.
-// PyTorch's own kernel trusts its operand.
-at::Tensor CompressIndices(const at::Tensor& self, int64_t size,
-                           bool out_int32) {
-  const at::TensorOptions options =
-      self.options().dtype(out_int32 ? c10::kInt : c10::kLong);
-  if (self.numel() == 0) return at::zeros({size + 1}, options);
-  return at::searchsorted(self.contiguous(),
-                          at::arange(size + 1, self.options()), out_int32);
-}
-
-// Returns the coordinates of the elements of a compressed tensor, one row for
-// each dimension. PyTorch's own kernel trusts its operands.
-at::Tensor UncompressIndices(const at::Tensor& compressed,
-                             const at::Tensor& plain, bool out_int32,
-                             bool transpose) {
-  const c10::ScalarType type = out_int32 ? c10::kInt : c10::kLong;
-  const at::TensorOptions options = plain.options().dtype(type);
-  const int64_t batch_dimensions = plain.dim() - 1;
-  if (plain.numel() == 0) return at::zeros({batch_dimensions + 2, 0}, options);
-  std::vector<at::Tensor> rows;
-  for (int64_t i = 0; i < batch_dimensions; ++i) {
-    std::vector<int64_t> view(plain.dim(), 1);
-    view[i] = plain.size(i);
-    rows.push_back(at::arange(plain.size(i), options)
-                       .view(view)
-                       .expand(plain.sizes())
-                       .reshape({-1}));
-  }
-  const at::Tensor ends = compressed.slice(-1, 1).contiguous();
-  const at::Tensor numbers = at::arange(plain.size(-1), compressed.options())
-                                 .expand(plain.sizes())
-                                 .contiguous();
-  const at::Tensor outer =
-      at::searchsorted(ends, numbers, out_int32, /*right=*/true).reshape({-1});
-  const at::Tensor inner = plain.reshape({-1}).to(type);
-  rows.push_back(transpose ? inner : outer);
-  rows.push_back(transpose ? outer : inner);
-  return at::stack(rows);
-}
-
-// Checks indices in this process, which waits for them. PyTorch calls this only
-// if the program asks for checks.
-void ValidateCompressedIndices(bool is_crow, const at::Tensor& compressed,
-                               const at::Tensor& plain, int64_t size,
-                               int64_t plain_size, int64_t count) {
-  at::_validate_compressed_sparse_indices(is_crow, compressed.cpu(),
-                                          plain.cpu(), size, plain_size, count);
-}
-
 void RefuseSparse(const c10::OperatorHandle& op, Stack*) {
   TORCH_CHECK_NOT_IMPLEMENTED(
       false, op.schema().name(), ": sparse tensors on ", DeviceName(),
@@ -410,6 +444,7 @@ constexpr Listed kCooOnWorker[] = {
     {"addmm", "out"},
     {"bmm", ""},
     {"bmm", "out"},
+    {"sspaddmm", "out"},
 };
 constexpr Listed kIntersections[] = {
     {"mul", "out"}, {"sparse_mask", ""}, {"_sparse_mask_projection", ""}};
@@ -425,13 +460,6 @@ constexpr Listed kCompressedOnWorker[] = {
     {"_to_sparse_csc", ""},
     {"_to_sparse_bsr", ""},
     {"_to_sparse_bsc", ""},
-};
-constexpr Listed kStridedResults[] = {{"_sparse_mm_reduce_impl", ""}};
-// The operators that read memory and that no worker runs on sparse tensors.
-constexpr Listed kCooRefused[] = {{"sspaddmm", "out"}};
-constexpr Listed kCompressedRefused[] = {
-    {"_sparse_mm_reduce_impl_backward", ""},
-    {"triangular_solve", "X"},
 };
 
 std::string NameOf(const Listed& listed) {
@@ -463,10 +491,6 @@ class KeyRegistrar {
     for (const Listed& listed : list) {
       Add(NameOf(listed), MakeKernel<Kernel>(OperationOf(listed)));
     }
-  }
-
-  void Skip(c10::ArrayRef<Listed> list) {
-    for (const Listed& listed : list) names_.insert(NameOf(listed));
   }
 
   void Add(const std::string& name, torch::CppFunction kernel) {
@@ -508,6 +532,7 @@ class KeyRegistrar {
 }  // namespace
 
 std::set<std::string> RegisterSparseConversions(torch::Library* backend) {
+  DefineSparseOperators();
   std::set<std::string> names;
   const auto add = [&](const std::string& name, auto&& kernel) {
     backend->impl(name.c_str(), std::forward<decltype(kernel)>(kernel));
@@ -518,6 +543,7 @@ std::set<std::string> RegisterSparseConversions(torch::Library* backend) {
         "_to_sparse_csc", "_to_sparse_bsr", "_to_sparse_bsc"}) {
     add(name, MakeKernel<SharedKernel>(DispatchKey::CPU));
   }
+  add("_spdiags", MakeKernel<WorkerKernel>(OnWorker("_spdiags", "")));
   add("_convert_indices_from_coo_to_csr", TORCH_FN(CompressIndices));
   add("_convert_indices_from_csr_to_coo", TORCH_FN(UncompressIndices));
   add("_validate_compressed_sparse_indices",
@@ -531,14 +557,18 @@ void RegisterSparseTensors() {
   coo.AddAll<WorkerKernel>(kCooOnWorker);
   coo.AddAll<IntersectionKernel>(kIntersections);
   coo.Add("add.out", torch::CppFunction(TORCH_FN(AddOut)));
-  coo.Skip(kCooRefused);
   coo.Finish();
   KeyRegistrar compressed(DispatchKey::SparseCsrPrivateUse1,
                           DispatchKey::SparseCsrCPU);
   compressed.AddAll<WorkerKernel>(kCompressedOnWorker);
-  compressed.AddAll<StridedResultsKernel>(kStridedResults);
   compressed.Add("add.out", torch::CppFunction(TORCH_FN(AddOut)));
-  compressed.Skip(kCompressedRefused);
+  compressed.Add("_sparse_mm_reduce_impl",
+                 torch::CppFunction(TORCH_FN(ReducedProduct)));
+  compressed.Add("_sparse_mm_reduce_impl_backward",
+                 torch::CppFunction(TORCH_FN(ReducedProductGradient)));
+  compressed.Add("_to_sparse", torch::CppFunction(TORCH_FN(ConvertCompressed)));
+  compressed.Add("triangular_solve.X",
+                 torch::CppFunction(TORCH_FN(TriangularSolveOut)));
   compressed.Finish();
   KeyRegistrar::RegisterFallback(
       DispatchKey::QuantizedPrivateUse1,
