@@ -24,6 +24,7 @@
 #include "coordinator/cluster/placement/moves.h"
 #include "coordinator/cluster/placement/phases.h"
 #include "coordinator/cluster/placement/placement.h"
+#include "coordinator/cluster/quota/away.h"
 #include "coordinator/config/credit_ledger.h"
 #include "coordinator/config/tenants.h"
 #include "coordinator/tables/errors.h"
@@ -110,13 +111,19 @@ absl::Status CheckOpen(const v1::OpenSession& open) {
 // ResourceExhausted (TOO_MANY_SESSIONS) or PermissionDenied
 // (PRIORITY_NOT_ALLOWED).
 absl::StatusOr<Session*> AddSession(ClusterState& state, const Tenant& tenant,
-                                    const v1::OpenSession& open)
+                                    const v1::OpenSession& open, Wakes* wakes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
   const std::string& resume = open.resume_session_id();
   if (state.sessions.Ended(tenant.name, resume)) {
     return MakeError(absl::StatusCode::kFailedPrecondition, "SESSION_EXPIRED",
                      "the session has ended and its storages are gone; open a "
                      "new one");
+  }
+  if (state.sessions.CountOfTenant(tenant.name) == tenant.max_sessions) {
+    if (Session* const session = away::Longest(state, tenant.name)) {
+      End(state, session, "its client is away and its tenant needs its place",
+          wakes);
+    }
   }
   const size_t count = state.sessions.CountOfTenant(tenant.name);
   if (count >= tenant.max_sessions) {
@@ -129,8 +136,8 @@ absl::StatusOr<Session*> AddSession(ClusterState& state, const Tenant& tenant,
         tenant.name);
     // More than one session may have to end before there is room for another.
     if (count > tenant.max_sessions) return refused;
-    return WithRetryAfter(refused, state.sessions.NextTimeout(tenant.name) -
-                                       state.clock->Monotonic());
+    return WithRetryAfter(
+        refused, away::NextTime(state, tenant.name) - state.clock->Monotonic());
   }
   const v1::PriorityClass asked = open.urgency().priority_class();
   if (resume.empty() && asked > tenant.max_priority_class) {
@@ -176,7 +183,7 @@ absl::StatusOr<StreamId> Attach(ClusterState& state, const Tenant& owner,
     session = nullptr;
   }
   if (session == nullptr) {
-    DJINN_ASSIGN_OR_RETURN(session, AddSession(state, *tenant, open));
+    DJINN_ASSIGN_OR_RETURN(session, AddSession(state, *tenant, open, &wakes));
   } else if (session->tenant != tenant->name) {
     return MakeError(absl::StatusCode::kPermissionDenied,
                      "SESSION_OF_OTHER_TENANT",

@@ -76,14 +76,15 @@ size_t SessionTable::CountOfTenant(const std::string& tenant) const {
   return found == of_tenant_.end() ? 0 : found->second.size();
 }
 
-absl::Duration SessionTable::NextTimeout(const std::string& tenant) const {
-  absl::Duration next = absl::InfiniteDuration();
+std::vector<Session*> SessionTable::WithoutStream(
+    const std::string& tenant) const {
+  std::vector<Session*> result;
   const auto found = of_tenant_.find(tenant);
-  if (found == of_tenant_.end()) return next;
-  for (const Session* session : found->second) {
-    if (session->link.number == 0) next = std::min(next, session->deadline);
+  if (found == of_tenant_.end()) return result;
+  for (Session* session : found->second) {
+    if (session->link.number == 0) result.push_back(session);
   }
-  return next;
+  return result;
 }
 
 std::vector<Session*> SessionTable::TimedOut(absl::Duration now) const {

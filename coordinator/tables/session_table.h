@@ -44,9 +44,8 @@ class SessionTable {
   // or several.
   Session* FindByPrefix(absl::string_view prefix);
   size_t CountOfTenant(const std::string& tenant) const;
-  // Returns the monotonic time at which the first of the tenant's sessions
-  // without a stream times out; infinity when all have one.
-  absl::Duration NextTimeout(const std::string& tenant) const;
+  // Returns the tenant's sessions without a stream, in no order.
+  std::vector<Session*> WithoutStream(const std::string& tenant) const;
   // Returns the sessions without a stream whose deadline has passed.
   std::vector<Session*> TimedOut(absl::Duration now) const;
   const std::map<std::string, std::unique_ptr<Session>>& all() const {
@@ -64,7 +63,7 @@ class SessionTable {
   std::map<std::string, std::unique_ptr<Session>> sessions_;
   std::map<std::string, Session*> in_order_;
   uint64_t last_place_ = 0;
-  std::map<std::string, absl::flat_hash_set<const Session*>> of_tenant_;
+  std::map<std::string, absl::flat_hash_set<Session*>> of_tenant_;
   std::map<std::string, EndedIds> ended_of_tenant_;
 };
 

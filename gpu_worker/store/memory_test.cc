@@ -1,7 +1,10 @@
+#include <cstdint>
 #include <limits>
+#include <vector>
 
 #include "common/base/error.h"
 #include "common/base/retry_after.h"
+#include "gmock/gmock.h"
 #include "gpu_worker/device/fake/fake_device.h"
 #include "gpu_worker/store/device_memory.h"
 #include "gpu_worker/store/ledger.h"
@@ -275,6 +278,29 @@ TEST(SessionQuotaTest, TheTenantsCapsHoldForAllItsSessions) {
   weight.Release();
   other.Release();
   EXPECT_EQ(tenant.used(), 0u);
+}
+
+TEST(SessionQuotaTest, LostSessionsEndForWhatTheTenantsCapsLack) {
+  QuotaShare gone;
+  std::vector<uint64_t> asked;
+  TenantQuota tenant({.all = 100, .contents = 30}, [&](uint64_t missing) {
+    asked.push_back(missing);
+    if (gone.bytes() < missing) return false;
+    gone.Release();
+    return true;
+  });
+  SessionQuota lost({}, &tenant), quota({}, &tenant);
+  QuotaShare own, weight;
+  EXPECT_TRUE(lost.Resize(&gone, 25, kContent).ok());
+  EXPECT_TRUE(quota.Resize(&own, 70, kOwn).ok());
+  EXPECT_THAT(asked, testing::IsEmpty());
+  EXPECT_EQ(ErrorReason(quota.Resize(&weight, 60, kContent)), "TENANT_MEMORY");
+  EXPECT_EQ(gone.bytes(), 25u);
+  EXPECT_TRUE(quota.Resize(&weight, 10, kContent).ok());
+  EXPECT_TRUE(quota.Resize(&own, 80, kOwn).ok());
+  EXPECT_EQ(ErrorReason(quota.Resize(&own, 95, kOwn)), "TENANT_MEMORY");
+  EXPECT_THAT(asked, testing::ElementsAre(55, 5, 5));
+  EXPECT_EQ(tenant.used(), 90u);
 }
 
 TEST(SessionQuotaTest, RoomForContentsIsTheLeastOfWhatEachCapLeaves) {

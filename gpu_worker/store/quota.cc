@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/error.h"
+#include "common/base/saturating.h"
 #include "common/base/status_macros.h"
 
 namespace djinn::worker {
@@ -107,11 +108,39 @@ absl::Status CappedMemory::Change(Amount from, Amount to) {
   return fits;
 }
 
+uint64_t CappedMemory::Missing(Amount from, Amount to) const {
+  const auto above = [](uint64_t used, uint64_t limit) {
+    return used - std::min(used, limit);
+  };
+  MutexLock lock(&mu_);
+  std::array<uint64_t, 3> after = used_;
+  after[static_cast<size_t>(PartOf(from.storage_class))] -= from.bytes;
+  uint64_t& changed = after[static_cast<size_t>(PartOf(to.storage_class))];
+  changed = SaturatingSum(changed, to.bytes);
+  const auto [contents, storages, caches] = after;
+  const uint64_t own =
+      caches_apart() ? storages : SaturatingSum(storages, caches);
+  return std::max(
+      {above(SaturatingSum(SaturatingSum(contents, storages), caches),
+             limits_.all),
+       above(contents, limits_.contents), above(own, limits_.storages),
+       caches_apart() ? above(caches, limits_.caches) : 0});
+}
+
 void CappedMemory::Count(Amount from, Amount to) {
   MutexLock lock(&mu_);
   UsedOf(to.storage_class) += to.bytes;
   UsedOf(from.storage_class) -= from.bytes;
   PublishRoom();
+}
+
+absl::Status TenantQuota::ChangeOrMakeRoom(Amount from, Amount to) {
+  absl::Status changed = Change(from, to);
+  while (!changed.ok() && end_lost_ != nullptr &&
+         end_lost_(Missing(from, to))) {
+    changed = Change(from, to);
+  }
+  return changed;
 }
 
 QuotaShare& QuotaShare::operator=(QuotaShare&& other) noexcept {
@@ -172,7 +201,8 @@ absl::Status SessionQuota::Resize(QuotaShare* share, uint64_t bytes,
   const CappedMemory::Amount to{storage_class, bytes};
   DJINN_RETURN_IF_ERROR(memory_.Change(from, to));
   if (tenant_ != nullptr) {
-    if (absl::Status changed = tenant_->Change(from, to); !changed.ok()) {
+    if (absl::Status changed = tenant_->ChangeOrMakeRoom(from, to);
+        !changed.ok()) {
       memory_.Count(to, from);
       return changed;
     }

@@ -14,6 +14,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <utility>
 
@@ -88,6 +89,9 @@ class CappedMemory {
 
   uint64_t limit() const;
   uint64_t used() const;
+  // Returns how many bytes others would have to give back before Change() could
+  // succeed; 0 if it could succeed now.
+  uint64_t Missing(Amount from, Amount to) const;
   // Returns how much a new storage that shares a content could take.
   uint64_t RoomForContents() const;
   // Returns how much a new storage with memory of its own could take, as of the
@@ -128,8 +132,21 @@ class CappedMemory {
 // counts. Its errors have the reason TENANT_MEMORY.
 class TenantQuota : public CappedMemory {
  public:
-  explicit TenantQuota(MemoryLimits limits = {})
-      : CappedMemory("TENANT_MEMORY", "the tenant's sessions", limits) {}
+  // Ends one of the tenant's sessions whose client is away. Returns false, and
+  // ends none, if there is none, or if all of them together hold less than
+  // `missing` bytes.
+  using EndLost = std::function<bool(uint64_t missing)>;
+
+  explicit TenantQuota(MemoryLimits limits = {}, EndLost end_lost = nullptr)
+      : CappedMemory("TENANT_MEMORY", "the tenant's sessions", limits),
+        end_lost_(std::move(end_lost)) {}
+
+  // Does as Change(), and ends sessions whose client is away if the caps demand
+  // that. Call it without locks.
+  absl::Status ChangeOrMakeRoom(Amount from, Amount to);
+
+ private:
+  const EndLost end_lost_;
 };
 
 class SessionQuota;

@@ -268,6 +268,38 @@ TEST_F(WorkerCoreTest, ALostSessionThatResumesIsLostNoMore) {
   EXPECT_TRUE(back->WaitCompleted(back->Free({1})));
 }
 
+TEST_F(WorkerCoreTest, LostSessionGivesUpItsPartOfTheTenantsCap) {
+  constexpr uint64_t kCap = kHalf / 2;
+  const auto open = [&](const std::string& session) {
+    v1::LeaseClaims lease = Lease(session, "t1");
+    lease.mutable_tenant_limits()->set_memory_bytes(kCap);
+    lease.mutable_tenant_limits()->set_max_outstanding(256);
+    lease.mutable_tenant_limits()->set_max_outstanding_bytes(1 << 20);
+    Grant(lease);
+    return Connect(HelloFor(session));
+  };
+  std::unique_ptr<TestClient> gone = open("gone");
+  EXPECT_TRUE(gone->WaitCompleted(gone->Create(1, kCap - 4096)));
+  std::unique_ptr<TestClient> asking = open("asking");
+  std::unique_ptr<TestClient> other = Open("other", "t2");
+  EXPECT_TRUE(other->WaitCompleted(other->Create(1, 4096)));
+  Break(gone.get());
+  Break(other.get());
+  clock_.Advance(absl::Milliseconds(900));
+  asking->Create(1, 8192);
+  EXPECT_EQ(asking->ReadError(1).reason(), "TENANT_MEMORY");
+  clock_.Advance(absl::Milliseconds(200));
+  EXPECT_TRUE(WaitUntil(
+      [this] { return core_->Snapshot().free_bytes() == 2 * kHalf; }));
+  // More than the end of the session would free.
+  asking->Create(2, kCap + 1);
+  EXPECT_EQ(asking->ReadError(2).reason(), "TENANT_MEMORY");
+  EXPECT_EQ(core_->detached_sessions(), 2u);
+  asking->Create(3, 8192);
+  EXPECT_EQ(asking->ReadError(3).reason(), "");
+  EXPECT_EQ(core_->detached_sessions(), 1u) << "the other tenant's stays";
+}
+
 TEST_F(WorkerCoreTest, ALostSessionThatNeedsMemoryDoesNotEndItself) {
   std::unique_ptr<TestClient> first = Open("first");
   std::unique_ptr<TestClient> second = Open("second");

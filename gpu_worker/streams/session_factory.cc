@@ -45,7 +45,10 @@ std::shared_ptr<TenantAccount> SessionFactory::AccountOf(
   if (account == nullptr) {
     absl::erase_if(accounts_,
                    [](const auto& entry) { return entry.second.expired(); });
-    account = std::make_shared<TenantAccount>();
+    account = std::make_shared<TenantAccount>(
+        [this, tenant = lease.tenant()](uint64_t missing) {
+          return end_lost_(tenant, missing);
+        });
     accounts_[lease.tenant()] = account;
   }
   if (lease.has_tenant_limits()) account->SetLimits(lease.tenant_limits());

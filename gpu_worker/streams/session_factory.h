@@ -23,9 +23,14 @@ namespace djinn::worker {
 
 class SessionFactory {
  public:
-  // Both must outlive the factory and its sessions.
-  SessionFactory(const SessionEnvironment* environment, TurnQueue* queue)
-      : environment_(environment), queue_(queue) {}
+  // Both must outlive the factory and its sessions. `end_lost` ends a session
+  // of the tenant whose client is away, as TenantQuota::EndLost says.
+  SessionFactory(
+      const SessionEnvironment* environment, TurnQueue* queue,
+      std::function<bool(const std::string& tenant, uint64_t missing)> end_lost)
+      : environment_(environment),
+        queue_(queue),
+        end_lost_(std::move(end_lost)) {}
 
   // Makes a session that has joined the queue under the key, which no other
   // session has. The session calls `fail` once, without locks, if its client
@@ -43,6 +48,7 @@ class SessionFactory {
 
   const SessionEnvironment* const environment_;
   TurnQueue* const queue_;
+  const std::function<bool(const std::string&, uint64_t)> end_lost_;
   Mutex mu_;
   // The accounts by tenant. An account that no session uses is forgotten.
   absl::flat_hash_map<std::string, std::weak_ptr<TenantAccount>> accounts_

@@ -35,7 +35,10 @@ StreamTable::StreamTable(Options options, const SessionEnvironment* environment,
       queue_(*queue),
       session_metrics_(*environment->metrics),
       changed_(std::move(changed)),
-      factory_(environment, queue) {}
+      factory_(environment, queue,
+               [this](const std::string& tenant, uint64_t missing) {
+                 return EndLostOf(tenant, missing);
+               }) {}
 
 StreamTable::~StreamTable() = default;
 
@@ -137,18 +140,33 @@ bool StreamTable::CheckDeadlines() {
 }
 
 bool StreamTable::EndLost(uint64_t missing) {
-  std::shared_ptr<Session> session;
-  // At most what the end of all lost sessions frees. Any of the memory that is
-  // not storages' may be theirs.
-  uint64_t most =
+  // Any of the memory that is not storages' may be theirs.
+  const uint64_t transfers =
       ledger_.usage().by_class[static_cast<size_t>(MemoryClass::kTransfers)];
+  return EndOldestLost(missing, transfers, [](const Session&) { return true; });
+}
+
+bool StreamTable::EndLostOf(const std::string& tenant, uint64_t missing) {
+  return EndOldestLost(missing, /*besides=*/0, [&](const Session& session) {
+    return session.who().tenant == tenant;
+  });
+}
+
+bool StreamTable::EndOldestLost(
+    uint64_t missing, uint64_t besides,
+    absl::FunctionRef<bool(const Session&)> may_end) {
+  std::shared_ptr<Session> session;
+  // At most what the end of all of them frees.
+  uint64_t most = besides;
   {
     MutexLock lock(&mu_);
     const std::string* oldest = nullptr;
     absl::Duration since = absl::InfiniteDuration();
     for (const auto& [lease_id, held] : sessions_) {
       // A session that executes a message may be the one that needs memory.
-      if (!held.lost || held.session->executing()) continue;
+      if (!held.lost || held.session->executing() || !may_end(*held.session)) {
+        continue;
+      }
       most += held.session->quota().used();
       if (held.detached_since >= since) continue;
       oldest = &lease_id;

@@ -6,8 +6,9 @@
 // executes what it received and waits for a Hello with `resume`, for
 // resume_timeout at most, or for a second at most if the transport saw the
 // client's process end (CLIENT_GONE). After a second it is lost: it goes on
-// waiting, but another session that needs its memory ends it (EndLost). Any
-// other end of its stream, and the end of its lease, end the session: its
+// waiting, but another session that needs its memory ends it (EndLost), and so
+// does one of its tenant that needs its part of the tenant's limits. Any other
+// end of its stream, and the end of its lease, end the session: its
 // storages are freed at once.
 //
 // The thread that calls CloseAndReap() closes and destroys streams; their own
@@ -29,6 +30,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -105,6 +107,8 @@ class StreamTable {
   // and returns false when all of them together cannot free `missing` bytes.
   // Call it without locks; a thread that executes a session may call it.
   bool EndLost(uint64_t missing);
+  // Does the same among the tenant's sessions, for the tenant's limits.
+  bool EndLostOf(const std::string& tenant, uint64_t missing);
   // Closes and destroys streams. Returns false when there was nothing to do.
   bool CloseAndReap();
   // Waits until CloseAndReap() has something to do, for `timeout` at most.
@@ -164,6 +168,10 @@ class StreamTable {
   // Has CloseAndReap() close the connection. Only the first status counts.
   void RequestCloseLocked(uint64_t key, absl::Status status)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Ends one of the lost sessions that the caller may end. They free at most
+  // what they hold, and `besides`.
+  bool EndOldestLost(uint64_t missing, uint64_t besides,
+                     absl::FunctionRef<bool(const Session&)> may_end);
   // Takes the session out of the table and stops it. The caller releases it
   // without the lock.
   std::shared_ptr<Session> TakeSessionLocked(const std::string& lease_id,

@@ -13,6 +13,7 @@
 #include "common/base/status_macros.h"
 #include "coordinator/cluster/leases/line.h"
 #include "coordinator/cluster/leases/notices.h"
+#include "coordinator/cluster/quota/away.h"
 #include "coordinator/config/quota_trial.h"
 #include "coordinator/config/tenants.h"
 #include "coordinator/tables/errors.h"
@@ -25,16 +26,12 @@ using scheduler::RateBudget;
 
 namespace {
 
-// Returns how long it takes at most until some of the tenant's quota is free,
-// because a session without a stream times out, or restored leases are given
-// up. Returns infinity when that is not known.
+// Returns how long it takes at most until some of the tenant's quota may be
+// free, because a session without a stream counts as away or times out, or
+// restored leases are given up. Returns infinity when that is not known.
 absl::Duration UntilFree(ClusterState& state, const std::string& tenant)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
-  absl::Duration next = absl::InfiniteDuration();
-  for (const Lease* lease : state.leases.OfTenant(tenant)) {
-    const Session* const session = state.sessions.Find(lease->session_id);
-    if (session->link.number == 0) next = std::min(next, session->deadline);
-  }
+  absl::Duration next = away::NextTime(state, tenant);
   for (const auto& [id, restored] : state.earlier.leases) {
     if (restored.tenant == tenant) next = std::min(next, state.earlier.until);
   }
@@ -93,6 +90,7 @@ bool AdmitOrRefuse(ClusterState& state, MemberId device, const Tenant& tenant,
   absl::Status why = LimitObstacle(tenant, pending.needed_bytes);
   bool may_wait = false;
   if (why.ok()) {
+    if (session->link.number != 0) away::MakeRoom(state, tenant, wakes);
     const auto breach = BreachOf(state, tenant);
     if (!breach.has_value()) return true;
     why = Exceeded(tenant, *breach);

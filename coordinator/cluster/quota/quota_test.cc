@@ -97,6 +97,9 @@ TEST_F(ClusterQuotaTest, WhoIsAwaySaysWhenThereIsQuotaAgain) {
   const StreamId first = Leased("red");
   EXPECT_FALSE(Ask(Open("red"))->refused().has_retry_after());
   sessions::Detach(*cluster_, first);
+  // The client still has its stream to the worker.
+  w0_.mutable_sessions(0)->set_attached(true);
+  ASSERT_TRUE(workers::Report(*cluster_, worker_, w0_).ok());
   clock_.Advance(absl::Seconds(10));
   const v1::LeaseRefused refused = Ask(Open("red"))->refused();
   EXPECT_EQ(FromProtoDuration(refused.retry_after()),

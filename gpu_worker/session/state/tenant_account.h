@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstdint>
 #include <limits>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "common/base/mutex.h"
@@ -22,6 +23,11 @@ struct WindowWidth;
 
 class TenantAccount {
  public:
+  // `end_lost` ends a session of the tenant whose client is away, where the
+  // cap of its memory demands that; see TenantQuota.
+  explicit TenantAccount(TenantQuota::EndLost end_lost = nullptr)
+      : memory_({}, std::move(end_lost)) {}
+
   // Sets the limits. What is taken already stays.
   void SetLimits(const v1::TenantLimits& limits);
 
