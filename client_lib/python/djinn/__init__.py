@@ -35,7 +35,7 @@ from djinn._debug import (  # noqa: E402
     set_call_sites,
     set_debug_level,
 )
-from djinn._dynamo import automatic, higher_order, inductor  # noqa: E402
+from djinn._dynamo import automatic, fakes, higher_order, inductor  # noqa: E402
 from djinn._dynamo.automatic import registered_modules, set_automatic_registration  # noqa: E402
 from djinn._errors import Error, OutOfMemoryError  # noqa: E402
 from djinn._profile import get_profiler, profile  # noqa: E402
@@ -67,6 +67,7 @@ from djinn._trace import configure_tracing, trace  # noqa: E402
 from djinn._transfers import AsyncRead, on_upload_progress, read_async  # noqa: E402
 
 _device_module.register()
+fakes.teach()
 higher_order.teach()
 _processors.leave_alone()
 _safetensors.teach()

@@ -10,6 +10,7 @@ _SILENT = ("it calls nothing on the device", "DJINN_EAGER")
 # Parts of refusals that the next call may not meet.
 _PASSING = ("is the first to draw", "another thread did so")
 _ADVICE = {
+    "src_key_padding_mask": "Make the encoder with enable_nested_tensor=False.",
     "reads a value": "Return the tensor, and read it outside.",
     "tensor of this process": "Move the tensors to the device before the call.",
     " as well": "Compile what each device computes by itself.",

@@ -6,7 +6,9 @@ replays later ones: one message for all operators. AOTAutograd makes two graphs,
 backward, of a graph that needs gradients.
 """
 
+import logging
 import operator
+import os
 import re
 import threading
 import types
@@ -59,6 +61,19 @@ class _Thread(threading.local):
 
 
 thread = _Thread()
+
+
+def _note_untraced(record):
+    """Notes why Dynamo calls a function of a traced call as it is, instead of a long log line."""
+    if thread.call is None or not record.exc_info:
+        return True
+    text = str(record.exc_info[1])
+    cause = re.search(r"got \w+\(['\"](.*)['\"]\)", text)
+    thread.call.untraced = (cause[1] if cause else text.strip().partition("\n")[0])[:200]
+    return bool(os.environ.get("TORCH_LOGS"))
+
+
+logging.getLogger("torch._dynamo.convert_frame").addFilter(_note_untraced)
 
 
 class Captures:

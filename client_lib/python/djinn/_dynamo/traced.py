@@ -46,6 +46,8 @@ class TracedCalls:
         self._replays = 0
         self._captured = 0
         self._refusal = ""
+        # Why Dynamo calls a function as it is, behind a colon.
+        self._untraced = ""
         self._calls_in_vain = 0
 
     def call(self, function, args, kwargs):
@@ -54,7 +56,7 @@ class TracedCalls:
             return function(*args, **kwargs)
         from djinn._dynamo.backend import thread
 
-        call, outer = _Call(self), thread.call
+        call, outer = _Call(self, _called(function, args)), thread.call
         config = torch._dynamo.config
         # Code that Dynamo cannot trace is called as it is.
         raises = not config.suppress_errors
@@ -132,12 +134,14 @@ class TracedCalls:
             if call.graphs:
                 self._calls_in_vain = 0
                 return
-            self._refusal = _NO_GRAPH
+            if call.untraced:
+                self._untraced = f": {call.untraced}"
+            self._refusal = refusal = _NO_GRAPH + self._untraced
             self._calls_in_vain += 1
             if self._calls_in_vain != _CALLS_BEFORE_WARNING:
                 return
         advice = 'TORCH_LOGS="graph_breaks" says where it stops.'
-        warn(describe(_called(function, args)), _NO_GRAPH, advice)
+        warn(describe(_called(function, args)), refusal, advice)
 
 
 class TracedModule:
@@ -183,8 +187,9 @@ def _called(function, args):
 class _Call:
     """Counts what the graphs of one call do."""
 
-    def __init__(self, calls):
+    def __init__(self, calls, called):
         self.captures_of = calls.captures_of
+        self.called = called
         # The numbers of graphs that were executed, and of those replayed and captured.
         self.graphs = 0
         self.replayed = 0
@@ -193,6 +198,8 @@ class _Call:
         self.refusal = ""
         # The code objects of graphs that were traced.
         self.codes = set()
+        # The reason why Dynamo calls a function as it is, or an empty string.
+        self.untraced = ""
 
 
 def _run(function, /, *args, **kwargs):
