@@ -45,6 +45,10 @@ _OPTIMIZERS = {
     "Adamax": lambda params: torch.optim.Adamax(params, lr=0.01),
     "Adadelta": lambda params: torch.optim.Adadelta(params, lr=0.5),
     "Adagrad": lambda params: torch.optim.Adagrad(params, lr=0.05, lr_decay=0.01),
+    "NAdam": lambda params: torch.optim.NAdam(params, lr=0.01, momentum_decay=0.02),
+    "NAdam, as lists": lambda params: torch.optim.NAdam(
+        params, lr=0.01, weight_decay=0.1, decoupled_weight_decay=True, foreach=True
+    ),
     "RAdam": lambda params: torch.optim.RAdam(params, lr=0.01),
     "RMSprop": lambda params: torch.optim.RMSprop(params, lr=0.01, momentum=0.5, centered=True),
 }
@@ -75,8 +79,8 @@ class NumbersTest(RemoteCase):
             between(optimizer, number)
             between(remote_optimizer, number)
         for one, other in zip(remote_optimizer.state.values(), optimizer.state.values()):
-            if "step" in one:
-                self.assertEqual(one["step"], other["step"])
+            for key in {"step", "mu_product"} & one.keys():
+                self.assertEqual(one[key], other[key])
         return remote_step.statistics()["replays"] - before
 
     def test_optimizers_that_count(self):
@@ -102,6 +106,20 @@ class NumbersTest(RemoteCase):
                     for _, optimizer, _ in pair:
                         made[id(optimizer)] = schedule(optimizer)
                     self.assertGreaterEqual(self.check(pair, 24, advance), 10)
+
+    def test_products_that_change_between_calls(self):
+        def change(optimizer, number):
+            if number % 5 == 3:
+                for state in optimizer.state.values():
+                    state["mu_product"].mul_(0.5)
+            if number % 7 == 6:
+                first = next(iter(optimizer.state.values()))
+                first["mu_product"].data.fill_(0.25)
+            if number == 20:
+                optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+
+        pair = self.pair(lambda params: torch.optim.NAdam(params, lr=0.01))
+        self.assertGreaterEqual(self.check(pair, 40, change), 10)
 
     def test_every_float_of_a_group_may_change(self):
         def make(params):

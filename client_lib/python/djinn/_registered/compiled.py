@@ -232,7 +232,7 @@ class CompiledCallable:
 
         found = self._callable.replay(*call, values)
         if found is not None:
-            environment.optimizers.count(program.increments)
+            environment.optimizers.count(program.increments, program.products)
             for scheduler in program.schedulers:
                 scheduler.step()
         return found
@@ -243,7 +243,9 @@ class CompiledCallable:
         The caller holds the lock.
         """
         bits, predecessor = self._callable.numbers_of(captured_graph)
-        program = Program(tracing.tape, tracing.increments, bits, tracing.stepped)
+        program = Program(
+            tracing.tape, tracing.increments, bits, tracing.stepped, tracing.products
+        )
         before = self._programs.get(predecessor)
         is_like = before is not None and program.is_like(before)
         self._other_programs += before is not None and not is_like

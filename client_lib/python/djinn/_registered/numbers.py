@@ -23,6 +23,7 @@ after the captured graph. The call must not use the floats that the scheduler ha
 """
 
 import copy
+import ctypes
 import functools
 import operator
 import struct
@@ -35,13 +36,14 @@ from torch.utils import _pytree
 from djinn._registered.tape import Number, Spent, Tape, plain_of
 from djinn._stable import is_stable_class
 
-# NAdam and ASGD also keep values in tensors of this process, and LBFGS and Adafactor read values.
+# ASGD keeps its counts on the device, and LBFGS and Adafactor read values there.
 _OPTIMIZERS = (
     torch.optim.Adadelta,
     torch.optim.Adagrad,
     torch.optim.Adam,
     torch.optim.Adamax,
     torch.optim.AdamW,
+    torch.optim.NAdam,
     torch.optim.RAdam,
     torch.optim.RMSprop,
     torch.optim.SGD,
@@ -60,14 +62,23 @@ _COUNTING = frozenset(
         torch._foreach_add_,
     )
 )
+# The functions by which NAdam multiplies its products.
+_MULTIPLYING = frozenset((torch.Tensor.mul_, torch.Tensor.__imul__, torch._foreach_mul_))
 # Float32 counts exactly up to here.
 _MAX_COUNT = 1 << 24
+
+
+def multiply(product, factor):
+    """Multiplies as a tensor of type float32 does."""
+    # The product of two float32 is exact in float64.
+    return ctypes.c_float(product * ctypes.c_float(factor).value).value
 
 
 class Optimizers:
     """The floats and counts of the optimizers that a function refers to, and its schedulers.
 
-    Not thread-safe, as optimizers are not.
+    The products that NAdam keeps are counts that are multiplied. Not thread-safe, as optimizers are
+    not.
     """
 
     def __init__(self, optimizers, schedulers=()):
@@ -83,10 +94,11 @@ class Optimizers:
                         self._tuples.append((group, key, len(value)))
         self._number_of_floats = len(self._floats) + sum(length for _, _, length in self._tuples)
         counters = [
-            state["step"]
+            state[key]
+            for key in ("step", "mu_product")
             for optimizer in optimizers
             for state in optimizer.state.values()
-            if _is_counter(state.get("step"))
+            if _is_counter(state.get(key))
         ]
         self.counters = list({id(one): one for one in counters}.values())
         self._positions = {id(one): i for i, one in enumerate(self.counters)}
@@ -117,12 +129,14 @@ class Optimizers:
             self._read_counters()
         return (*floats, *self._counts), self._kinds
 
-    def count(self, increments):
-        """Adds to each counter what a captured call added to it."""
+    def count(self, increments, products):
+        """Adds to each counter what a captured call added to it, and sets products by counter."""
         counted = [one for one, increment in zip(self.counters, increments) if increment]
-        if not counted:
-            return
         with torch.no_grad():
+            for position, product in products:
+                self.counters[position].fill_(product)
+            if not counted:
+                return
             torch._foreach_add_(counted, 1.0)
         if all(increments):
             self._versions = [one._version for one in self.counters]
@@ -131,6 +145,10 @@ class Optimizers:
     def trace(self, leaves):
         """Returns a context in which the floats and counts are Numbers of a new Tape."""
         return _Tracing(self, Tape(leaves))
+
+    def position_of(self, counter):
+        """Returns the index of a counter, or None for other tensors."""
+        return self._positions.get(id(counter))
 
     def leaf_of(self, counter):
         """Returns the index of the leaf that is a counter's count, or None for other tensors."""
@@ -238,8 +256,12 @@ class _Tracing(TorchFunctionMode):
         self._states = {}
         # (group, key, what was put there, what a scheduler or the program had put there).
         self._put = []
-        # The increment of each counter within the block, once it has ended.
+        # The Number of each counter that was multiplied, by position.
+        self._products = {}
+        # Once the block has ended, the increment of each counter, and for each that was multiplied
+        # its position and the index of its product on the tape.
         self.increments = ()
+        self.products = ()
 
     def __enter__(self):
         optimizers = self._optimizers
@@ -267,6 +289,10 @@ class _Tracing(TorchFunctionMode):
             self.tape.is_lost |= state is not None and state != _state_of(scheduler)
         self._take_back(self._put)
         after = [one.item() for one in self._optimizers.counters]
+        for position, product in self._products.items():
+            self.tape.is_lost |= after[position] != plain_of(product)
+            after[position] = self._before[position]
+        self.products = tuple((one, product.index) for one, product in self._products.items())
         self.increments = tuple(now - before for now, before in zip(after, self._before))
         self.tape.is_lost |= not set(self.increments) <= {0.0, 1.0} or any(
             count >= _MAX_COUNT for count in after
@@ -274,7 +300,9 @@ class _Tracing(TorchFunctionMode):
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         self.tape.is_lost |= self._is_stepping
-        if func is not torch.Tensor.item:
+        if func in _MULTIPLYING and self._note_products(*args, **(kwargs or {})):
+            pass
+        elif func is not torch.Tensor.item:
             leaves = _pytree.tree_leaves((args, kwargs))
             if func not in _COUNTING and any(map(self._is_counter, leaves)):
                 self.tape.is_lost = True
@@ -282,6 +310,9 @@ class _Tracing(TorchFunctionMode):
                 self.tape.is_lost = True
         elif (leaf := self._optimizers.leaf_of(args[0])) is not None:
             count, now = self.tape.leaves[leaf], func(*args)
+            product = self._products.get(self._optimizers.position_of(args[0]))
+            if product is not None and now == plain_of(product):
+                return product
             if now == count:
                 return self.tape.leaf(leaf)
             if now == count + 1:
@@ -292,6 +323,24 @@ class _Tracing(TorchFunctionMode):
 
     def _is_counter(self, thing):
         return self._optimizers.leaf_of(thing) is not None
+
+    def _note_products(self, counters, factors=None, /, **others):
+        """Notes that counters are about to be multiplied; returns False if it cannot."""
+        if not isinstance(counters, (list, tuple)):
+            counters, factors = [counters], [factors]
+        if others or not isinstance(factors, (list, tuple)) or len(factors) != len(counters):
+            return False
+        if not all(type(one) is Number and one.tape is self.tape for one in factors):
+            return False
+        if not all(map(self._is_counter, counters)):
+            return False
+        for counter, factor in zip(counters, factors):
+            position = self._optimizers.position_of(counter)
+            product = self._products.get(position)
+            if product is None:
+                product = self.tape.leaf(self._optimizers.leaf_of(counter))
+            self._products[position] = self.tape.calculate(multiply, product, factor)
+        return True
 
     def _put_in(self, group, key, numbers):
         self._put.append((group, key, numbers, group[key]))
@@ -344,9 +393,13 @@ class _Tracing(TorchFunctionMode):
 class Program:
     """Calculates the numbers of a captured graph, as a capture and those before it had them."""
 
-    def __init__(self, tape, increments, bits, schedulers=()):
+    def __init__(self, tape, increments, bits, schedulers=(), products=()):
         self._tape = tape
         self.increments = increments
+        # For each counter that is multiplied, its position and the calculation that is its product.
+        self._products = products
+        # The counters' positions with their products, as last calculated.
+        self.products = ()
         # The schedulers that a replay steps, in order.
         self.schedulers = schedulers
         self._bits = bits
@@ -364,6 +417,7 @@ class Program:
         """Returns whether an earlier capture calculated and counted the same."""
         return (
             self.increments == before.increments
+            and self._products == before._products
             and list(map(id, self.schedulers)) == list(map(id, before.schedulers))
             and len(self._bits) == len(before._bits)
             and self._tape.is_like(before._tape)
@@ -411,6 +465,7 @@ class Program:
             if any(bits[other] != number for other in calculations[1:]):
                 return None
             numbers.append(number)
+        self.products = [(position, values[index]) for position, index in self._products]
         return numbers
 
 
