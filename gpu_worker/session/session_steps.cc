@@ -48,6 +48,9 @@ absl::Status StepItem(SessionState& s, Inbox::Item item,
   if (accounts && s.offers.pins()) s.offers.ForgetFetched();
   absl::Status status = Handle(s, item.message);
   if (accounts && s.offers.pins()) s.offers.Account(s.storages);
+  if (accounts && s.copies.any()) {
+    s.copies.Account(s.storages, &s.quota, &s.errors);
+  }
   s.graphs.ForgetSupplied();
   if (s.message.lacks_room) {
     if (s.flow.PutBack(std::move(item), {.room = true}).has_value()) {

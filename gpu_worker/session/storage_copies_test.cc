@@ -61,13 +61,34 @@ TEST_F(StorageCopiesTest, ACopyOfAPoisonedStorageHasTheSameError) {
   EXPECT_NE(error.message().find("no such value"), std::string::npos);
 }
 
-TEST_F(StorageCopiesTest, ACopyCountsAgainstTheSessionsMemory) {
+TEST_F(StorageCopiesTest, ACopyCountsOnceItHasBytesOfItsOwn) {
   const std::unique_ptr<TestClient> client = Open();
+  client->Define(1, Fill());
   // The session may have 8 MiB.
+  client->Create(1, 3 << 20);
+  client->InstallCopy(2, 1);
+  client->Create(3, 4 << 20);
+  EXPECT_EQ(client->Read(3, 1), (Floats{0}));
+  client->Free({3});
+  client->Run(1, {1}, {7});
+  client->Create(4, 4 << 20);
+  EXPECT_EQ(client->ReadError(4).reason(), "SESSION_MEMORY");
+  // Only the copy is left.
+  client->Free({1});
+  client->Create(5, 4 << 20);
+  EXPECT_EQ(client->Read(5, 1), (Floats{0}));
+  client->Create(6, 2 << 20);
+  EXPECT_EQ(client->ReadError(6).reason(), "SESSION_MEMORY");
+}
+
+TEST_F(StorageCopiesTest, ACopyWithoutRoomForBytesOfItsOwnLosesThem) {
+  const std::unique_ptr<TestClient> client = Open();
+  client->Define(1, Fill());
   client->Create(1, 5 << 20);
   client->InstallCopy(2, 1);
+  client->Run(1, {1}, {7});
+  EXPECT_EQ(client->Read(1, 1), (Floats{7}));
   EXPECT_EQ(client->ReadError(2).reason(), "SESSION_MEMORY");
-  EXPECT_EQ(client->Read(1, 2), (Floats{0, 0}));
 }
 
 TEST_F(StorageCopiesTest, CopiesOfWhatIsNotThereAreViolations) {

@@ -212,7 +212,8 @@ absl::StatusOr<PullWork> RemoteDevice::Offer(uint32_t lane,
   StoragePtr copy;
   CopyNeeded needed;
   if (keeps) {
-    copy = state_.role.owner->NewStorage(size);
+    copy = StoragePtr(new RemoteStorage(
+        /*id=*/0, state_.role.owner->shared_from_this(), size));
     pull.kept = std::make_shared<KeptCopy>(copy, &state_);
     needed = pull.kept->needed();
   }

@@ -503,7 +503,7 @@ Registration WorkEncoder::Fill(const Work& work, PullWork& pull,
   *message->mutable_pull() = std::move(pull.offered.pull);
   // The bytes stay at the source's worker, and count here.
   if (pull.kept != nullptr && keeps_.load(std::memory_order_relaxed) &&
-      has_room_(size)) {
+      size <= context_->options.replay_memory / 2) {
     keepsake_ = std::make_unique<Keepsake>();
     keepsake_->message = std::make_unique<KeptMessage>();
     pull.kept->losses = pull.offered.losses;

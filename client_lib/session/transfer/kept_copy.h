@@ -47,6 +47,9 @@ class CopySource {
   };
 
   virtual ~CopySource() = default;
+  // Frees the storage, which does not count among the program's. Any thread may
+  // call it, with any lock held.
+  virtual void Release(RemoteStorage* storage) = 0;
   // Returns the view of the bytes in `storage`.
   virtual View Look(const RemoteStorage& storage) = 0;
   // Offers the bytes in `storage` once more, and returns how another worker
@@ -69,7 +72,7 @@ class KeptCopy {
       : storage_(std::move(storage)), source_(*source) {}
   ~KeptCopy() {
     SetNeeded(false);
-    storage_->device()->MarkDead(storage_.get());
+    source_.Release(storage_.get());
   }
   KeptCopy(const KeptCopy&) = delete;
   KeptCopy& operator=(const KeptCopy&) = delete;

@@ -44,29 +44,20 @@ absl::Status InstallContent(SessionState& s, const std::string& bytes,
   return absl::OkStatus();
 }
 
-absl::Status InstallCopy(SessionState& s, Storage* source, Storage* storage) {
+absl::Status InstallCopy(SessionState& s, const v1::Install& install,
+                         Storage* source, Storage* storage) {
   if (source->poison == nullptr && source->buffer == nullptr) {
     absl::StatusOr<std::shared_ptr<Buffer>> zeros =
         s.storage_memory.Allocate(source, source->size_bytes);
     DJINN_RETURN_IF_ERROR(zeros.status());
     source->buffer = *std::move(zeros);
   }
-  if (source->poison != nullptr) {
-    storage->quota.Release();
-    storage->buffer.reset();
-    storage->poison = source->poison;
-  } else {
-    // As long as the source shares a content, so does the copy.
-    const StorageClass shared = source->quota.storage_class();
-    DJINN_RETURN_IF_ERROR(s.quota.Resize(&storage->quota, source->size_bytes,
-                                         shared == StorageClass::kContent
-                                             ? shared
-                                             : storage->quota.own_class()));
-    storage->buffer = source->buffer;
-    storage->poison = nullptr;
-  }
+  storage->quota.Release();
+  storage->buffer = source->buffer;
+  storage->poison = source->poison;
   storage->size_bytes = source->size_bytes;
   storage->size_known = source->size_known;
+  s.copies.Add(install.storage(), install.copy().storage());
   return absl::OkStatus();
 }
 
@@ -236,7 +227,7 @@ absl::Status HandleInstall(SessionState& s, uint64_t sequence,
   const absl::Status status =
       seeds ? s.storage_memory.Seed(install.seed().value(), storage)
       : install.has_pull() ? InstallPull(s, sequence, install, storage)
-      : copied != nullptr  ? InstallCopy(s, copied, storage)
+      : copied != nullptr  ? InstallCopy(s, install, copied, storage)
       : install.has_content()
           ? InstallContent(s, install.content(), storage)
           : s.storage_memory.Install(install.inline_value(), storage);

@@ -238,10 +238,10 @@ absl::StatusOr<bool> BeginBatchRun(
   auto begun = std::make_unique<SessionRuns::Begun>();
   begun->item = std::move(*item);
   s.message.bytes = begun->item.bytes;
-  // Migration, profiles and offers need work around every message, so such a
-  // run executes alone.
-  const bool alone =
-      s.leaving || s.profiling.profile != nullptr || s.offers.pins();
+  // Migration, profiles, offers and copies need work around every message, so
+  // such a run executes alone.
+  const bool alone = s.leaving || s.profiling.profile != nullptr ||
+                     s.offers.pins() || s.copies.any();
   if (alone || !Suits(s, suits, own_turn, begun.get())) {
     *item = std::move(begun->item);
     return false;

@@ -36,6 +36,7 @@
 #include "gpu_worker/session/state/outbox.h"
 #include "gpu_worker/session/state/pulls.h"
 #include "gpu_worker/session/state/session_identity.h"
+#include "gpu_worker/session/state/shared_copies.h"
 #include "gpu_worker/session/state/state_arrival.h"
 #include "gpu_worker/session/uploads/uploads.h"
 #include "gpu_worker/store/quota.h"
@@ -135,6 +136,7 @@ struct SessionState {
   RootErrors errors;
   UsedIds transfer_ids;
   Offers offers;
+  SharedCopies copies;
   Pulls pulls;      // thread-safe, see pulls.h
   Uploads uploads;  // thread-safe
   // True when everything is offered to another worker: nothing may change.

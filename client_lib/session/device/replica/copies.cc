@@ -16,8 +16,10 @@
 #include <vector>
 
 #include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
 #include "client_lib/session/device/replica/replica.h"
 #include "client_lib/session/device/replica/replica_state.h"
+#include "client_lib/session/model/fork_guard.h"
 #include "client_lib/session/model/links.h"
 #include "common/base/error.h"
 #include "common/base/random.h"
@@ -34,6 +36,9 @@ constexpr size_t kTicketBytes = 16;
 // How often the destination recovers because its worker did not get a value
 // that the source's worker offered.
 constexpr int kMostFailures = 3;
+// Time that a source may take to find a worker, or its worker to execute an
+// offer, beyond what a device has for its own recovery.
+constexpr absl::Duration kSourcePatience = absl::Minutes(1);
 // The interval at which a source is asked again that is looking for a worker,
 // or whose worker has not executed an offer.
 constexpr absl::Duration kLook = absl::Milliseconds(100);
@@ -79,8 +84,10 @@ std::vector<Fetch> HoldFetches(State& r)
 // not get the value, also waits until the source's worker has executed the
 // offer, or the source notices a loss. A worker that is gone, which the source
 // does not know yet, never executes it.
-absl::StatusOr<OfferedCopy> AwaitOffer(State& r, const Fetch& fetch,
-                                       const Deadline& end) {
+absl::StatusOr<OfferedCopy> AwaitOffer(State& r, const Fetch& fetch) {
+  const absl::Duration patience =
+      kSourcePatience + r.context->options.connect_timeout;
+  const Deadline end(patience, r.context->options.clock);
   std::optional<OfferedCopy> offered;
   for (;;) {
     const uint64_t seen = r.context->source_losses.news();
@@ -94,11 +101,18 @@ absl::StatusOr<OfferedCopy> AwaitOffer(State& r, const Fetch& fetch,
       return *std::move(offered);
     }
     if (end.passed()) {
-      return SourceLost("the device that the copy comes from has no worker");
+      return MakeError(
+          absl::StatusCode::kUnavailable, "PULL_FAILED",
+          absl::StrCat("the device that the value was copied from did not "
+                       "offer it again within ",
+                       absl::FormatDuration(patience)));
     }
     {
       MutexLock lock(&r.connection.mu);
       if (!r.connection.end.wanted()) return absl::CancelledError("given up");
+      MutexLock answers_lock(&r.answers.mu);
+      // The program's waits go on.
+      r.answers.NoteReplayed();
     }
     r.context->source_losses.Await(
         seen, Deadline(std::min(kLook, end.left()), r.context->options.clock));
@@ -125,6 +139,12 @@ OfferedCopy Describe(const State& r, uint64_t size_bytes, OfferWork* offer) {
   return offered;
 }
 
+void ReleaseCopy(State& r, RemoteStorage* storage) {
+  if (IsForkedChild() || !r.sender.dead.Add(storage)) return;
+  r.sender.free_due.store(true, std::memory_order_relaxed);
+  r.sender.wakeup.Set();
+}
+
 CopySource::View LookAt(State& r, const RemoteStorage& storage) {
   const ConnectionState& c = r.connection;
   MutexLock lock(&c.mu);
@@ -140,22 +160,26 @@ CopySource::View LookAt(State& r, const RemoteStorage& storage) {
 
 namespace {
 
-// Returns whether an offer of the copy will be sent where the program made it:
-// in the replay, or in the place of a queued one that was withdrawn. What
-// follows there may wait for those who fetch the copy.
-bool HasPlaceForOffer(State& r, const RemoteStorage& copy)
+// If an offer of the copy will be sent where the program made it, returns its
+// number among the pieces of work: 0 in the replay, or that of a queued offer.
+// What follows there may wait for those who fetch the copy.
+std::optional<uint64_t> PlaceForOffer(State& r, const RemoteStorage& copy)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu) {
   const RecoveryState& recovery = r.connection.recovery;
   if (recovery.offers == RecoveryState::Offers::kReplayed &&
       r.connection.lineage->IsLive(copy.id())) {
-    return true;
+    return 0;
   }
-  bool queued = false;
+  std::optional<uint64_t> place;
+  uint64_t number = r.queue.popped();
   r.queue.Visit([&](const Work& work) {
-    queued |= work.storage.get() == &copy &&
-              std::holds_alternative<OfferWork>(work.action);
+    ++number;
+    if (work.storage.get() == &copy &&
+        std::holds_alternative<OfferWork>(work.action)) {
+      place = number;
+    }
   });
-  return queued;
+  return place;
 }
 
 }  // namespace
@@ -185,8 +209,9 @@ absl::StatusOr<std::optional<OfferedCopy>> OfferAgain(State& r,
         if (!spare.empty()) offer.ticket = std::move(spare.mapped());
         offered = Describe(r, size, &offer);
         if (!spare.empty()) return;
-        if (HasPlaceForOffer(r, *storage)) {
+        if (const auto place = PlaceForOffer(r, *storage)) {
           c.recovery.asked_offers[storage->id()] = offer.ticket;
+          offered->work = *place;
           return;
         }
         push();
@@ -197,7 +222,7 @@ absl::StatusOr<std::optional<OfferedCopy>> OfferAgain(State& r,
   return offered;
 }
 
-absl::Status FetchAgain(State& r, const Deadline& end) {
+absl::Status FetchAgain(State& r) {
   ConnectionState& c = r.connection;
   std::vector<Fetch> fetches;
   {
@@ -206,7 +231,7 @@ absl::Status FetchAgain(State& r, const Deadline& end) {
   }
   std::vector<absl::StatusOr<OfferedCopy>> offers;
   for (const Fetch& fetch : fetches) {
-    offers.push_back(AwaitOffer(r, fetch, end));
+    offers.push_back(AwaitOffer(r, fetch));
   }
   absl::Status status;
   MutexLock lock(&c.mu);
@@ -223,9 +248,7 @@ absl::Status FetchAgain(State& r, const Deadline& end) {
       *request->mutable_ordered()->mutable_install()->mutable_pull() =
           std::move(offers[i]->pull);
       KeptOf(*node)->request = std::move(request);
-    } else if (ErrorReason(offers[i].status()) == kSourceLost ||
-               absl::IsCancelled(offers[i].status())) {
-      // The next attempt asks again.
+    } else if (absl::IsCancelled(offers[i].status())) {
       status.Update(offers[i].status());
     } else {
       c.lineage->Taint(node, offers[i].status());
@@ -237,10 +260,11 @@ absl::Status FetchAgain(State& r, const Deadline& end) {
 
 void CheckOffer(State& r, uint64_t storage, OfferWork* offer) {
   RecoveryState& recovery = r.connection.recovery;
-  if (offer->losses == recovery.workers_lost) return;
-  auto asked = recovery.asked_offers.extract(storage);
-  offer->withdrawn = asked.empty();
-  if (!asked.empty()) offer->ticket = std::move(asked.mapped());
+  if (auto asked = recovery.asked_offers.extract(storage); !asked.empty()) {
+    offer->ticket = std::move(asked.mapped());
+    return;
+  }
+  offer->withdrawn = offer->losses != recovery.workers_lost;
 }
 
 void WithdrawOffers(State& r) {
@@ -250,14 +274,19 @@ void WithdrawOffers(State& r) {
   recovery.asked_offers.clear();
   recovery.spare_offers.clear();
   for (const Node& node : r.connection.lineage->nodes()) {
-    if (Fetches(node)) KeptOf(node)->extras().copy->SetNeeded(true);
+    if (Fetches(node) && node.error.ok()) {
+      KeptOf(node)->extras().copy->SetNeeded(true);
+    }
   }
 }
 
 void NoteFetched(State& r, uint64_t sequence) {
   auto& fetches = r.connection.recovery.fetches;
   while (!fetches.empty() && fetches.front().first <= sequence) {
-    fetches.front().second->SetNeeded(false);
+    KeptCopy& fetched = *fetches.front().second;
+    fetched.SetNeeded(false);
+    // A fetch that failed has left the worker (TakeLostCopy()).
+    fetched.failures = 0;
     fetches.pop_front();
   }
 }
@@ -304,11 +333,13 @@ bool TakeLostCopy(State& r, const v1::ErrorDetail& error) {
   ConnectionState& c = r.connection;
   MutexLock lock(&c.mu);
   if (c.lineage == nullptr || c.recovery.due) return false;
-  const auto fetch = absl::c_find_if(c.recovery.fetches, [&](const auto& one) {
-    return one.first == error.sequence();
-  });
-  if (fetch == c.recovery.fetches.end() ||
-      ++fetch->second->failures > kMostFailures) {
+  // After a resume, the worker may say first that it executed the message.
+  const auto node =
+      absl::c_find_if(c.lineage->nodes(), [&](const Node& candidate) {
+        return candidate.sequence == error.sequence() && Fetches(candidate);
+      });
+  if (node == c.lineage->nodes().end() ||
+      ++KeptOf(*node)->extras().copy->failures > kMostFailures) {
     return false;
   }
   LeaveForSource(r);

@@ -262,9 +262,7 @@ absl::Status TryRecover(State& r, const Deadline& end) {
     c.recovery.unsuitable = absl::OkStatus();
     r.answers.NoteReplayed();
     PrepareAnew(r);
-    c.recovery.offers = RecoveryState::Offers::kReplayed;
   }
-  r.context->source_losses.Tell();
   const absl::Duration leased_at = Now(r);
   const absl::Status opened =
       TryOpen(r, std::max(end.left() / kAttemptShare, kMinAttempt));
@@ -273,7 +271,12 @@ absl::Status TryRecover(State& r, const Deadline& end) {
     c.recovery.reporter.Connected(Now(r) - leased_at);
   }
   DJINN_RETURN_IF_ERROR(opened);
-  DJINN_RETURN_IF_ERROR(FetchAgain(r, end));
+  {
+    MutexLock lock(&c.mu);
+    c.recovery.offers = RecoveryState::Offers::kReplayed;
+  }
+  r.context->source_losses.Tell();
+  DJINN_RETURN_IF_ERROR(FetchAgain(r));
   return SendAgain(r);
 }
 
@@ -425,6 +428,8 @@ void KeepMessage(State& r, EncodedMessage* message) {
     c.lineage->Free(ordered.free().storages());
     for (const uint64_t storage : ordered.free().storages()) {
       c.recovery.kept_copies.erase(storage);
+      c.recovery.asked_offers.erase(storage);
+      c.recovery.spare_offers.erase(storage);
     }
   }
   if (ordered.has_register_model()) {

@@ -205,15 +205,18 @@ OfferWork NewOffer(State& r);
 OfferedCopy Describe(const State& r, uint64_t size_bytes, OfferWork* offer)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu);
 // See CopySource.
+void ReleaseCopy(State& r, RemoteStorage* storage);
 CopySource::View LookAt(State& r, const RemoteStorage& storage);
 absl::StatusOr<std::optional<OfferedCopy>> OfferAgain(State& r,
                                                       RemoteStorage* storage);
 // Completes the kept messages that fetch copies, so that the next worker can
-// fetch them. Waits until their sources have workers, at most until the
-// deadline. Called by the device's own thread.
-absl::Status FetchAgain(State& r, const Deadline& end);
+// fetch them. Waits until their sources have workers. A copy whose source finds
+// none within kSourcePatience fails with that error. Returns an error if the
+// device is not wanted any more. Called by the device's own thread.
+absl::Status FetchAgain(State& r);
 // Gives an offer of the storage, which is about to be sent, the ticket that
-// another device asked for since the worker was lost, or withdraws it.
+// another device has asked for since. Otherwise withdraws it if the worker was
+// lost since.
 void CheckOffer(State& r, uint64_t storage, OfferWork* offer)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu);
 // Notes that what was offered cannot be fetched any more, because the worker is

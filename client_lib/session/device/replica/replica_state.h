@@ -210,6 +210,7 @@ struct State final : public CopySource,
 
   ClientStreamReceiver* stream_receiver() { return this; }
 
+  void Release(RemoteStorage* storage) override;
   View Look(const RemoteStorage& storage) override;
   absl::StatusOr<std::optional<OfferedCopy>> OfferAgain(
       RemoteStorage* storage) override;

@@ -291,9 +291,13 @@ void Process(State& r, Work work) {
   if (auto* const offer = std::get_if<OfferWork>(&work.action)) {
     MutexLock lock(&r.connection.mu);
     CheckOffer(r, work.storage->id(), offer);
-  } else if (const auto* const pull = std::get_if<PullWork>(&work.action);
-             pull != nullptr && pull->kept != nullptr) {
-    stale = pull->kept->Look().losses != pull->offered.losses;
+  } else if (auto* const pull = std::get_if<PullWork>(&work.action);
+             pull != nullptr && pull->kept != nullptr &&
+             pull->kept->Look().losses != pull->offered.losses) {
+    // The source lost its worker since.
+    absl::StatusOr<std::optional<OfferedCopy>> again = pull->kept->OfferAgain();
+    stale = !again.ok() || !again->has_value();
+    if (!stale) pull->offered = **std::move(again);
   }
   const TraceContext trace = work.trace;
   r.sender.encoder.Encode(std::move(work), &messages);
