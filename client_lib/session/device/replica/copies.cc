@@ -264,7 +264,13 @@ void CheckOffer(State& r, uint64_t storage, OfferWork* offer) {
     offer->ticket = std::move(asked.mapped());
     return;
   }
-  offer->withdrawn = offer->losses != recovery.workers_lost;
+  if (offer->losses == recovery.workers_lost) return;
+  const auto kept = recovery.kept_copies.find(storage);
+  offer->withdrawn = kept == recovery.kept_copies.end() ||
+                     !kept->second->load(std::memory_order_acquire);
+  if (offer->withdrawn) return;
+  offer->ticket = NewOffer(r).ticket;
+  recovery.spare_offers[storage] = offer->ticket;
 }
 
 void WithdrawOffers(State& r) {

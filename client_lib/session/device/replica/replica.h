@@ -215,8 +215,9 @@ absl::StatusOr<std::optional<OfferedCopy>> OfferAgain(State& r,
 // device is not wanted any more. Called by the device's own thread.
 absl::Status FetchAgain(State& r);
 // Gives an offer of the storage, which is about to be sent, the ticket that
-// another device has asked for since. Otherwise withdraws it if the worker was
-// lost since.
+// another device has asked for since. If the worker was lost since and nobody
+// has asked, whoever needs the copy may ask for the offer later; an offer that
+// nobody needs is withdrawn.
 void CheckOffer(State& r, uint64_t storage, OfferWork* offer)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu);
 // Notes that what was offered cannot be fetched any more, because the worker is
