@@ -249,13 +249,18 @@ absl::Status CallRecorder::Offer(uint32_t lane, RemoteStorage* storage,
   work_.SealUsers(storage, /*writers_only=*/true);
   admit([&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
     work_.Create(lane, storage, /*needs_lease=*/true);
-    if (kept == nullptr) return QueueOffer(lane, storage, *offer);
+    if (kept == nullptr) {
+      return queue_->Push(
+          {lane, StoragePtr(storage), 0, CompleteOffer(storage, *offer)},
+          /*needs_lease=*/true);
+    }
     storage->unsent_uses_.fetch_add(1, std::memory_order_relaxed);
     queue_->Push({lane, StoragePtr(kept), 0,
                   CopyWork{work_.segments().StampWrite(kept),
                            StoragePtr(storage), storage->version_, needed}},
                  /*needs_lease=*/true);
-    QueueOffer(lane, kept, *offer);
+    queue_->Push({lane, StoragePtr(kept), 0, CompleteOffer(kept, *offer)},
+                 /*needs_lease=*/true);
   });
   return absl::OkStatus();
 }
@@ -265,17 +270,16 @@ absl::Status CallRecorder::OfferAgain(RemoteStorage* kept,
   MutexLock lock(&mu_);
   DJINN_RETURN_IF_ERROR(closed_);
   admit([&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
-    QueueOffer(/*lane=*/0, kept, *offer);
+    queue_->PushFirst(
+        {/*lane=*/0, StoragePtr(kept), 0, CompleteOffer(kept, *offer)});
   });
   return absl::OkStatus();
 }
 
-void CallRecorder::QueueOffer(uint32_t lane, RemoteStorage* storage,
-                              OfferWork offer) {
+OfferWork CallRecorder::CompleteOffer(RemoteStorage* storage, OfferWork offer) {
   storage->unsent_uses_.fetch_add(1, std::memory_order_relaxed);
   offer.version = storage->version_;
-  queue_->Push({lane, StoragePtr(storage), 0, std::move(offer)},
-               /*needs_lease=*/true);
+  return offer;
 }
 
 void CallRecorder::Prefetch(uint32_t lane, RemoteStorage* storage,

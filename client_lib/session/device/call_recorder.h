@@ -110,7 +110,8 @@ class CallRecorder {
   absl::Status Offer(uint32_t lane, RemoteStorage* storage, RemoteStorage* kept,
                      const CopyNeeded& needed, const OfferWork* offer,
                      Admit admit);
-  // Queues an offer of a storage that Offer() made. Does not wait for room in
+  // Queues an offer of a storage that Offer() made, ahead of all other work: a
+  // device that waits for it may have to come first. Does not wait for room in
   // the window.
   absl::Status OfferAgain(RemoteStorage* kept, const OfferWork* offer,
                           Admit admit);
@@ -171,8 +172,8 @@ class CallRecorder {
   absl::Status WriteWith(uint32_t lane, RemoteStorage* storage,
                          uint64_t* base_version, bool needs_lease,
                          absl::FunctionRef<Work::Action()> action);
-  void QueueOffer(uint32_t lane, RemoteStorage* storage, OfferWork offer)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Returns the offer of the storage's present version, about to be queued.
+  static OfferWork CompleteOffer(RemoteStorage* storage, OfferWork offer);
   // Prefetches the value, if the storage is large enough for the view.
   void Prefetch(uint32_t lane, RemoteStorage* storage,
                 const ReadPredictor::Prediction& prediction)

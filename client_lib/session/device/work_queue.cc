@@ -27,6 +27,14 @@ void WorkQueue::Push(Work work, bool needs_lease) {
   SetFull();
 }
 
+void WorkQueue::PushFirst(Work offer) {
+  NeedLease();
+  MutexLock lock(&mu_);
+  ++pushed_;
+  works_.push_front(std::move(offer));
+  SetFull();
+}
+
 std::vector<Segment*> WorkQueue::TakeCleared() {
   MutexLock lock(&mu_);
   return std::exchange(cleared_, {});

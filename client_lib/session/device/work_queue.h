@@ -33,6 +33,8 @@ class WorkQueue {
   // Queues the work. `needs_lease` says that the work justifies a lease if the
   // device has none yet.
   void Push(Work work, bool needs_lease);
+  // Queues an offer ahead of all other work.
+  void PushFirst(Work offer);
   // Returns whether the window has no room for another piece of work.
   bool full() const { return full_.load(std::memory_order_relaxed); }
   // Returns segments that the sender has cleared, each once.

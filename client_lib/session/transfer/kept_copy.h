@@ -53,10 +53,12 @@ class CopySource {
   // Returns the view of the bytes in `storage`.
   virtual View Look(const RemoteStorage& storage) = 0;
   // Offers the bytes in `storage` once more, and returns how another worker
-  // fetches them. Returns nothing while the source looks for a worker; and the
-  // error of a source, or of bytes, that are gone for good. Does not block.
+  // fetches them. Returns nothing while the source looks for a worker, nor,
+  // unless the caller `recovers` as well, until the source has asked for its
+  // own copies; and the error of a source, or of bytes, that are gone for good.
+  // Does not block.
   virtual absl::StatusOr<std::optional<OfferedCopy>> OfferAgain(
-      RemoteStorage* storage) = 0;
+      RemoteStorage* storage, bool recovers) = 0;
 };
 
 // Whether the destination's present worker has the bytes still to fetch. The
@@ -78,8 +80,8 @@ class KeptCopy {
   KeptCopy& operator=(const KeptCopy&) = delete;
 
   CopySource::View Look() const { return source_.Look(*storage_.get()); }
-  absl::StatusOr<std::optional<OfferedCopy>> OfferAgain() const {
-    return source_.OfferAgain(storage_.get());
+  absl::StatusOr<std::optional<OfferedCopy>> OfferAgain(bool recovers) const {
+    return source_.OfferAgain(storage_.get(), recovers);
   }
 
   const CopyNeeded& needed() const { return needed_; }

@@ -93,7 +93,8 @@ absl::StatusOr<OfferedCopy> AwaitOffer(State& r, const Fetch& fetch) {
     const uint64_t seen = r.context->source_losses.news();
     const CopySource::View view = fetch.copy->Look();
     if (!offered.has_value() || offered->losses != view.losses) {
-      DJINN_ASSIGN_OR_RETURN(offered, fetch.copy->OfferAgain());
+      DJINN_ASSIGN_OR_RETURN(offered,
+                             fetch.copy->OfferAgain(/*recovers=*/true));
     }
     if (offered.has_value() &&
         (!fetch.failed || offered->losses != fetch.losses ||
@@ -185,7 +186,8 @@ std::optional<uint64_t> PlaceForOffer(State& r, const RemoteStorage& copy)
 }  // namespace
 
 absl::StatusOr<std::optional<OfferedCopy>> OfferAgain(State& r,
-                                                      RemoteStorage* storage) {
+                                                      RemoteStorage* storage,
+                                                      bool recovers) {
   const CopySource::View view = LookAt(r, *storage);
   DJINN_RETURN_IF_ERROR(view.error);
   ConnectionState& c = r.connection;
@@ -202,7 +204,8 @@ absl::StatusOr<std::optional<OfferedCopy>> OfferAgain(State& r,
         }
         using Offers = RecoveryState::Offers;
         if (!c.welcomed || c.migration.current != nullptr ||
-            c.recovery.offers == Offers::kNone) {
+            c.recovery.offers == Offers::kNone ||
+            (c.recovery.offers == Offers::kReplayed && !recovers)) {
           return;
         }
         auto spare = c.recovery.spare_offers.extract(storage->id());
@@ -215,7 +218,7 @@ absl::StatusOr<std::optional<OfferedCopy>> OfferAgain(State& r,
           return;
         }
         push();
-        offered->work = r.queue.pushed();
+        offered->work = r.queue.popped() + 1;
       }));
   DJINN_RETURN_IF_ERROR(failed);
   if (offered.has_value()) r.sender.wakeup.Set();

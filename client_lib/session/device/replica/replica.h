@@ -208,7 +208,8 @@ OfferedCopy Describe(const State& r, uint64_t size_bytes, OfferWork* offer)
 void ReleaseCopy(State& r, RemoteStorage* storage);
 CopySource::View LookAt(State& r, const RemoteStorage& storage);
 absl::StatusOr<std::optional<OfferedCopy>> OfferAgain(State& r,
-                                                      RemoteStorage* storage);
+                                                      RemoteStorage* storage,
+                                                      bool recovers);
 // Completes the kept messages that fetch copies, so that the next worker can
 // fetch them. Waits until their sources have workers. A copy whose source finds
 // none within kSourcePatience fails with that error. Returns an error if the

@@ -52,8 +52,8 @@ CopySource::View State::Look(const RemoteStorage& storage) {
 }
 
 absl::StatusOr<std::optional<OfferedCopy>> State::OfferAgain(
-    RemoteStorage* storage) {
-  return replica::OfferAgain(*this, storage);
+    RemoteStorage* storage, bool recovers) {
+  return replica::OfferAgain(*this, storage, recovers);
 }
 
 absl::Status State::AwaitWindow() { return replica::AwaitWindow(*this); }

@@ -212,8 +212,8 @@ struct State final : public CopySource,
 
   void Release(RemoteStorage* storage) override;
   View Look(const RemoteStorage& storage) override;
-  absl::StatusOr<std::optional<OfferedCopy>> OfferAgain(
-      RemoteStorage* storage) override;
+  absl::StatusOr<std::optional<OfferedCopy>> OfferAgain(RemoteStorage* storage,
+                                                        bool recovers) override;
 
  private:
   // These call the functions of replica.h.

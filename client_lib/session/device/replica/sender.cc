@@ -295,7 +295,8 @@ void Process(State& r, Work work) {
              pull != nullptr && pull->kept != nullptr &&
              pull->kept->Look().losses != pull->offered.losses) {
     // The source lost its worker since.
-    absl::StatusOr<std::optional<OfferedCopy>> again = pull->kept->OfferAgain();
+    absl::StatusOr<std::optional<OfferedCopy>> again =
+        pull->kept->OfferAgain(/*recovers=*/false);
     stale = !again.ok() || !again->has_value();
     if (!stale) pull->offered = **std::move(again);
   }
