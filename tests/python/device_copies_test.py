@@ -131,30 +131,47 @@ class OneWorkerTest(unittest.TestCase):
 
 
 class LostWorkerTest(unittest.TestCase):
-    def test_a_killed_source_is_a_typed_error(self):
-        with self.assertRaises(djinn.Error), djinn.local(workers=2, worker_threads=1) as cluster:
-            here, there = djinn.device(0), djinn.device(1)
-            value = torch.ones(1000)
-            source = value.to(here)
-            there_already = value.to(there)
-            djinn.synchronize(0)
-            djinn.synchronize(1)
-            # The worker is suspended, so that it accepts this offer but does
-            # not answer the other worker.
-            name = djinn.where_is(0).worker_id
-            victim = cluster.worker_pids[int(name.rpartition("-")[2])]
-            os.kill(victim, signal.SIGSTOP)
-            copy = source.to(there)
-            os.kill(victim, signal.SIGKILL)
+    def copy_from_killed_worker(self, cluster):
+        """Returns the source, its copy, and a value that was on the other device before."""
+        here, there = djinn.device(0), djinn.device(1)
+        value = torch.ones(1000)
+        source = value.to(here)
+        there_already = value.to(there)
+        djinn.synchronize(0)
+        djinn.synchronize(1)
+        # The worker is suspended, so that it accepts this offer but does
+        # not answer the other worker.
+        self.name = djinn.where_is(0).worker_id
+        victim = cluster.worker_pids[int(self.name.rpartition("-")[2])]
+        os.kill(victim, signal.SIGSTOP)
+        copy = source.to(there)
+        os.kill(victim, signal.SIGKILL)
+        return source, copy, there_already
+
+    def test_a_killed_source_is_a_pause(self):
+        with djinn.local(workers=2, worker_threads=1) as cluster:
+            source, copy, there_already = self.copy_from_killed_worker(cluster)
+            for tensor in (copy, there_already, source, source.to(djinn.device(1))):
+                self.assertEqual(tensor.sum().item(), 1000)
+            self.assertGreaterEqual(djinn.statistics()["recoveries"], 1)
+
+    def test_without_recovery_a_killed_source_is_a_typed_error(self):
+        with djinn.local(workers=2, worker_threads=1) as cluster:
+            djinn.close()
+            djinn.connect(cluster.coordinator, token_file=cluster.token_file, recovery="off")
+            source, copy, there_already = self.copy_from_killed_worker(cluster)
             with self.assertRaises(djinn.Error) as raised:
                 copy.cpu()
             self.assertEqual(raised.exception.reason, "PULL_FAILED")
-            self.assertIn(name, str(raised.exception))
+            self.assertIn(self.name, str(raised.exception))
             self.assertIn(djinn.where_is(1).worker_id, str(raised.exception))
             self.assertEqual(there_already.sum().item(), 1000)
             with self.assertRaises(djinn.Error) as lost:
                 source.cpu()
             self.assertEqual(lost.exception.reason, "WORKER_LOST")
+            # Errors of calls since the last read are reported by close().
+            with self.assertRaises(djinn.Error):
+                djinn.close()
 
 
 class StrictTest(unittest.TestCase):
