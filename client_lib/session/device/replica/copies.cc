@@ -341,7 +341,9 @@ bool TakeLostCopy(State& r, const v1::ErrorDetail& error) {
   if (error.reason() != "PULL_FAILED") return false;
   ConnectionState& c = r.connection;
   MutexLock lock(&c.mu);
-  if (c.lineage == nullptr || c.recovery.due) return false;
+  if (c.lineage == nullptr) return false;
+  // The device has left this worker, and fetches the value again.
+  if (c.recovery.due) return c.stream.broken;
   // After a resume, the worker may say first that it executed the message.
   const auto node =
       absl::c_find_if(c.lineage->nodes(), [&](const Node& candidate) {
