@@ -20,7 +20,6 @@
 #include "client_lib/session/stream/worker_greeting.h"
 #include "common/base/error.h"
 #include "common/base/status_macros.h"
-#include "common/hash/hash.h"
 #include "common/log/log.h"
 
 namespace djinn::replica {
@@ -34,10 +33,6 @@ constexpr int kAttemptShare = 3;
 constexpr absl::Duration kMinAttempt = absl::Seconds(1);
 // Number of workers left in succession from which on the pauses grow no more.
 constexpr int kMostLeaves = 6;
-// Values that are compared after a replay, for each message that wrote them.
-constexpr size_t kMostSeen = 64;
-// Roughly the bytes that the note of such a value takes.
-constexpr uint64_t kSeenBytes = 256;
 
 KeptMessage* KeptOf(const Node& node) {
   return static_cast<KeptMessage*>(node.payload.get());
@@ -50,27 +45,6 @@ absl::Status WithText(const absl::Status& status, absl::string_view more) {
     longer.SetPayload(url, payload);
   });
   return longer;
-}
-
-absl::Status Diverged(const ConnectionState& c, absl::string_view what)
-    ABSL_EXCLUSIVE_LOCKS_REQUIRED(c.mu) {
-  return MakeError(
-      absl::StatusCode::kDataLoss, "REPLAY_DIVERGED",
-      absl::StrCat(
-          "worker ", c.lease.worker_id(), " computed ", what,
-          " than the lost worker did, and the program has used the earlier "
-          "value"),
-      {{"worker", c.lease.worker_id()}});
-}
-
-// Returns a hash of what the metadata says, whatever message it answers.
-ContentHash HashOf(const v1::RunMetadata& metadata) {
-  std::string text;
-  for (int i = 0; i < metadata.results_size(); ++i) {
-    absl::StrAppend(&text, metadata.storage_bytes(i), ":",
-                    metadata.results(i).SerializeAsString(), ";");
-  }
-  return HashContent(text.data(), text.size());
 }
 
 }  // namespace
@@ -522,79 +496,6 @@ void SendReport(State& r) {
     *request.mutable_recovered() = std::move(report);
     r.context->link->Report(std::move(request));
   }
-}
-
-bool TakeKept(State& r, v1::ReadReply* reply) {
-  ConnectionState& c = r.connection;
-  const uint64_t sequence = reply->sequence();
-  if (auto found = c.recovery.checks.extract(sequence); !found.empty()) {
-    const RecoveryState::Check& check = found.mapped();
-    if (c.lineage == nullptr || check.node == nullptr) return true;
-    const std::string& value = reply->value();
-    if (reply->has_value() &&
-        (value.size() != check.bytes ||
-         !(HashContent(value.data(), value.size()) == check.hash))) {
-      c.lineage->Taint(check.node, Diverged(c, "another value"));
-      c.recovery.diverged = true;
-    }
-    c.lineage->Release(check.node);
-    return true;
-  }
-  if (c.lineage == nullptr) return false;
-  const Node* const read = c.lineage->FindPending(sequence);
-  if (read != nullptr && !read->error.ok()) {
-    FillDetail(read->error, reply->mutable_error());
-  } else if (Node* const producer = c.lineage->ReadFrom(sequence);
-             producer != nullptr && !producer->anchor && reply->has_value() &&
-             KeptOf(*producer) != nullptr && KeptOf(*read) != nullptr &&
-             KeptOf(*read)->request != nullptr) {
-    const v1::Read& asked = KeptOf(*read)->request->ordered().read();
-    const bool grows = !KeptOf(*producer)->has_extras();
-    std::vector<KeptMessage::Seen>& seen =
-        KeptOf(*producer)->mutable_extras().seen;
-    const bool known =
-        std::any_of(seen.begin(), seen.end(), [&](const auto& before) {
-          return before.read.storage() == asked.storage() &&
-                 before.read.view().SerializeAsString() ==
-                     asked.view().SerializeAsString();
-        });
-    if (!known && seen.size() < kMostSeen) {
-      seen.push_back(
-          {asked, reply->value().size(),
-           HashContent(reply->value().data(), reply->value().size())});
-      seen.back().read.clear_transfer_id();
-      c.lineage->Charge(producer,
-                        kSeenBytes + (grows ? sizeof(KeptMessage::Extras) : 0));
-    }
-  }
-  return false;
-}
-
-void TakeKept(State& r, v1::RunMetadata* reply) {
-  ConnectionState& c = r.connection;
-  if (c.lineage == nullptr) return;
-  if (const auto found = c.recovery.metadata_checks.extract(reply->sequence());
-      !found.empty()) {
-    Node* const again = found.mapped();
-    if (!reply->has_error() &&
-        KeptOf(*again)->extras().metadata != HashOf(*reply)) {
-      c.lineage->Taint(again, Diverged(c, "results of another size"));
-      c.recovery.diverged = true;
-    }
-    c.lineage->Release(again);
-    return;
-  }
-  Node* const run = c.lineage->FindPending(reply->sequence());
-  if (run != nullptr && !run->error.ok()) {
-    reply->clear_results();
-    reply->clear_storage_bytes();
-    FillDetail(run->error, reply->mutable_error());
-  } else if (run != nullptr && KeptOf(*run) != nullptr && !reply->has_error()) {
-    const bool grows = !KeptOf(*run)->has_extras();
-    KeptOf(*run)->mutable_extras().metadata = HashOf(*reply);
-    if (grows) c.lineage->Charge(run, sizeof(KeptMessage::Extras));
-  }
-  c.lineage->Answered(reply->sequence());
 }
 
 void NoteRefused(State& r, uint64_t transfer_id) {

@@ -144,13 +144,6 @@ void WarnIfIncomplete(State& r);
 // Notes that the worker executed the messages up to `sequence`.
 void NoteExecuted(State& r, uint64_t sequence)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu, r.answers.mu);
-// Takes the answer to a read first. Returns true if no thread waits for it. May
-// replace the value by an error.
-bool TakeKept(State& r, v1::ReadReply* reply)
-    ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu);
-// May replace the metadata by an error.
-void TakeKept(State& r, v1::RunMetadata* reply)
-    ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu);
 // Notes that the worker refused an upload, so that its storage keeps its
 // contents.
 void NoteRefused(State& r, uint64_t transfer_id)
@@ -161,6 +154,17 @@ void EndUploads(State& r);
 void SendReport(State& r);
 // Returns why the device could not recover now, or an empty string.
 std::string Obstacle(State& r) ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu);
+
+// --- seen_values.cc: compares what a replay computes with what the program has
+// seen.
+
+// Takes the answer to a read first. Returns true if no thread waits for it. May
+// replace the value by an error.
+bool TakeKept(State& r, v1::ReadReply* reply)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu);
+// May replace the metadata by an error.
+void TakeKept(State& r, v1::RunMetadata* reply)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu);
 
 // --- describe_lineage.cc: what operators see of the kept messages.
 
