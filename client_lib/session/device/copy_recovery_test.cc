@@ -16,12 +16,6 @@ namespace {
 
 using testing::HasSubstr;
 
-SessionOptions Recovering() {
-  SessionOptions options;
-  options.recovers = true;
-  return options;
-}
-
 // Device 0 copies to device 1.
 class CopyRecoveryTest : public DeviceTest {
  protected:

@@ -21,12 +21,6 @@ namespace {
 
 using testing::HasSubstr;
 
-SessionOptions Recovering() {
-  SessionOptions options;
-  options.recovers = true;
-  return options;
-}
-
 class RecoveryTest : public DeviceTest {
  protected:
   explicit RecoveryTest(SessionOptions options = Recovering())

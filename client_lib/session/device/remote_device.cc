@@ -50,9 +50,7 @@ RemoteDevice::~RemoteDevice() {
 }
 
 void RemoteDevice::MarkDead(RemoteStorage* storage) {
-  if (IsForkedChild() || !state_.sender.dead.Add(storage)) return;
-  state_.sender.free_due.store(true, std::memory_order_relaxed);
-  state_.sender.wakeup.Set();
+  replica::Release(state_, storage);
 }
 
 absl::Status RemoteDevice::Record(uint32_t lane, Call* call) {

@@ -101,6 +101,11 @@ struct KeptMessage : Lineage::Payload {
   std::unique_ptr<Extras> extras_;
 };
 
+// Returns the message of a node; null if the node is incomplete.
+inline KeptMessage* KeptOf(const Lineage::Node& node) {
+  return static_cast<KeptMessage*>(node.payload.get());
+}
+
 // A message for the lineage.
 struct Keepsake {
   // Null if the message cannot be sent again.

@@ -88,6 +88,12 @@ class DeviceTest : public testing::Test {
   }
 };
 
+inline SessionOptions Recovering() {
+  SessionOptions options;
+  options.recovers = true;
+  return options;
+}
+
 // Runs `work`, which blocks, while the fake clock advances about a hundred
 // times as fast as real time.
 template <typename Work>

@@ -61,9 +61,9 @@ class CopySource {
       RemoteStorage* storage, bool recovers) = 0;
 };
 
-// Whether the destination's present worker has the bytes still to fetch. The
-// source's lineage holds it, too, and offers the bytes again to whoever needs
-// them while it computes them again.
+// Says whether the destination's present worker still has to fetch the bytes.
+// The source's device holds it, too: while it replays, it offers the bytes
+// again if the destination needs them.
 using CopyNeeded = std::shared_ptr<std::atomic<bool>>;
 
 // Any thread may destroy it, with any lock held.

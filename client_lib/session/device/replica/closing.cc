@@ -54,7 +54,7 @@ struct Loss {
 
   void Add(const Lineage::Node& node) {
     if (node.executed || node.payload == nullptr) return;
-    const auto& kept = static_cast<const KeptMessage&>(*node.payload);
+    const KeptMessage& kept = *KeptOf(node);
     if (kept.run != nullptr) {
       ++runs;
     } else if (kept.request->ordered().has_install()) {

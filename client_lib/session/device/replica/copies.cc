@@ -43,10 +43,6 @@ constexpr absl::Duration kSourcePatience = absl::Minutes(1);
 // or whose worker has not executed an offer.
 constexpr absl::Duration kLook = absl::Milliseconds(100);
 
-KeptMessage* KeptOf(const Node& node) {
-  return static_cast<KeptMessage*>(node.payload.get());
-}
-
 // Returns whether the message fetches a copy that can be offered again.
 bool Fetches(const Node& node) {
   return node.payload != nullptr && KeptOf(node)->extras().copy != nullptr;
@@ -60,9 +56,9 @@ absl::Status SourceLost(absl::string_view what) {
 struct Fetch {
   Node* node = nullptr;
   std::shared_ptr<KeptCopy> copy;
-  // Of the last offer: see CopySource::View, and whether the lost worker did
-  // not get the value.
+  // KeptCopy::losses.
   uint64_t losses = 0;
+  // The lost worker did not get the value.
   bool failed = false;
 };
 
@@ -84,10 +80,8 @@ std::vector<Fetch> HoldFetches(State& r)
 // not get the value, also waits until the source's worker has executed the
 // offer, or the source notices a loss. A worker that is gone, which the source
 // does not know yet, never executes it.
-absl::StatusOr<OfferedCopy> AwaitOffer(State& r, const Fetch& fetch) {
-  const absl::Duration patience =
-      kSourcePatience + r.context->options.connect_timeout;
-  const Deadline end(patience, r.context->options.clock);
+absl::StatusOr<OfferedCopy> AwaitOffer(State& r, const Fetch& fetch,
+                                       const Deadline& end) {
   std::optional<OfferedCopy> offered;
   for (;;) {
     const uint64_t seen = r.context->source_losses.news();
@@ -102,11 +96,9 @@ absl::StatusOr<OfferedCopy> AwaitOffer(State& r, const Fetch& fetch) {
       return *std::move(offered);
     }
     if (end.passed()) {
-      return MakeError(
-          absl::StatusCode::kUnavailable, "PULL_FAILED",
-          absl::StrCat("the device that the value was copied from did not "
-                       "offer it again within ",
-                       absl::FormatDuration(patience)));
+      return MakeError(absl::StatusCode::kUnavailable, "PULL_FAILED",
+                       "the device that the value was copied from did not "
+                       "offer it again in time");
     }
     {
       MutexLock lock(&r.connection.mu);
@@ -140,7 +132,7 @@ OfferedCopy Describe(const State& r, uint64_t size_bytes, OfferWork* offer) {
   return offered;
 }
 
-void ReleaseCopy(State& r, RemoteStorage* storage) {
+void Release(State& r, RemoteStorage* storage) {
   if (IsForkedChild() || !r.sender.dead.Add(storage)) return;
   r.sender.free_due.store(true, std::memory_order_relaxed);
   r.sender.wakeup.Set();
@@ -163,7 +155,7 @@ namespace {
 
 // If an offer of the copy will be sent where the program made it, returns its
 // number among the pieces of work: 0 in the replay, or that of a queued offer.
-// What follows there may wait for those who fetch the copy.
+// Work that follows it may wait for the device that fetches the copy.
 std::optional<uint64_t> PlaceForOffer(State& r, const RemoteStorage& copy)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu) {
   const RecoveryState& recovery = r.connection.recovery;
@@ -232,9 +224,12 @@ absl::Status FetchAgain(State& r) {
     MutexLock lock(&c.mu);
     fetches = HoldFetches(r);
   }
+  // All sources look for workers at the same time.
+  const Deadline end(kSourcePatience + r.context->options.connect_timeout,
+                     r.context->options.clock);
   std::vector<absl::StatusOr<OfferedCopy>> offers;
   for (const Fetch& fetch : fetches) {
-    offers.push_back(AwaitOffer(r, fetch));
+    offers.push_back(AwaitOffer(r, fetch, end));
   }
   absl::Status status;
   MutexLock lock(&c.mu);

@@ -31,10 +31,6 @@ constexpr size_t kMaxParsedInAll = size_t{2} << 20;
 constexpr size_t kMaxAnswer = size_t{48} << 10;
 constexpr size_t kMaxText = 200;
 
-const KeptMessage* KeptOf(const Node& node) {
-  return static_cast<const KeptMessage*>(node.payload.get());
-}
-
 // Returns whether the message brings the bytes of an upload.
 bool IsUpload(const Node& node) {
   const KeptMessage* const kept = KeptOf(node);

@@ -29,8 +29,7 @@ namespace {
 // depend on. It may have dropped some, and only the worker may have them.
 bool HasUploads(Lineage& lineage) {
   return absl::c_none_of(lineage.nodes(), [](const Lineage::Node& node) {
-    const auto* const kept =
-        static_cast<const KeptMessage*>(node.payload.get());
+    const KeptMessage* const kept = KeptOf(node);
     return node.executed && kept != nullptr && kept->request != nullptr &&
            kept->request->ordered().install().has_transfer() &&
            kept->extras().source.owner == nullptr;

@@ -34,10 +34,6 @@ constexpr absl::Duration kMinAttempt = absl::Seconds(1);
 // Number of workers left in succession from which on the pauses grow no more.
 constexpr int kMostLeaves = 6;
 
-KeptMessage* KeptOf(const Node& node) {
-  return static_cast<KeptMessage*>(node.payload.get());
-}
-
 // Returns the status with more text and the same payload.
 absl::Status WithText(const absl::Status& status, absl::string_view more) {
   absl::Status longer(status.code(), absl::StrCat(status.message(), more));
@@ -394,17 +390,28 @@ void StopKeeping(State& r) {
   c.lineage = nullptr;
 }
 
+namespace {
+
+// Forgets the copies among the storages that are freed.
+void ForgetCopies(RecoveryState* recovery, const v1::Free& freed) {
+  for (const uint64_t storage : freed.storages()) {
+    // Most devices keep none.
+    if (recovery->kept_copies.empty()) return;
+    if (recovery->kept_copies.erase(storage) == 0) continue;
+    recovery->asked_offers.erase(storage);
+    recovery->spare_offers.erase(storage);
+  }
+}
+
+}  // namespace
+
 void KeepMessage(State& r, EncodedMessage* message) {
   ConnectionState& c = r.connection;
   if (c.lineage == nullptr) return;
   const v1::Ordered& ordered = message->request->ordered();
   if (ordered.has_free() && c.recovery.last_replayed < ordered.sequence()) {
     c.lineage->Free(ordered.free().storages());
-    for (const uint64_t storage : ordered.free().storages()) {
-      c.recovery.kept_copies.erase(storage);
-      c.recovery.asked_offers.erase(storage);
-      c.recovery.spare_offers.erase(storage);
-    }
+    ForgetCopies(&c.recovery, ordered.free());
   }
   if (ordered.has_register_model()) {
     const v1::RegisterModel& model = ordered.register_model();

@@ -65,7 +65,8 @@ struct RecoveryState {
   // sent, and those that the replay had although no device had asked.
   absl::flat_hash_map<uint64_t, std::string> asked_offers;
   absl::flat_hash_map<uint64_t, std::string> spare_offers;
-  // What the worker has yet to fetch, by the number of the message.
+  // The copies that the worker still has to fetch, in the order of the numbers
+  // of their messages, which stand beside them.
   std::deque<std::pair<uint64_t, std::shared_ptr<KeptCopy>>> fetches;
   // A value diverged, of which other devices may have copies.
   bool diverged = false;

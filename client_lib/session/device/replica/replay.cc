@@ -29,10 +29,6 @@ namespace {
 
 using Node = Lineage::Node;
 
-KeptMessage* KeptOf(const Node& node) {
-  return static_cast<KeptMessage*>(node.payload.get());
-}
-
 class Replayer {
  public:
   explicit Replayer(State& r) ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu)
@@ -253,7 +249,8 @@ class Replayer {
         ResetRead(kept);
         break;
       case v1::Ordered::kOffer:
-        // Nobody fetches it any more (CheckSources()).
+        // The device that was to fetch it asks for another offer
+        // (CheckSources()).
         AddEmpty(node);
         return absl::OkStatus();
       default:

@@ -208,8 +208,10 @@ OfferWork NewOffer(State& r);
 // Returns how another worker fetches what is offered now. Completes the offer.
 OfferedCopy Describe(const State& r, uint64_t size_bytes, OfferWork* offer)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu);
+// Frees a storage that the program released, or a kept copy. Any thread may
+// call it, with any lock held.
+void Release(State& r, RemoteStorage* storage);
 // See CopySource.
-void ReleaseCopy(State& r, RemoteStorage* storage);
 CopySource::View LookAt(State& r, const RemoteStorage& storage);
 absl::StatusOr<std::optional<OfferedCopy>> OfferAgain(State& r,
                                                       RemoteStorage* storage,
@@ -219,10 +221,10 @@ absl::StatusOr<std::optional<OfferedCopy>> OfferAgain(State& r,
 // none within kSourcePatience fails with that error. Returns an error if the
 // device is not wanted any more. Called by the device's own thread.
 absl::Status FetchAgain(State& r);
-// Gives an offer of the storage, which is about to be sent, the ticket that
-// another device has asked for since. If the worker was lost since and nobody
-// has asked, whoever needs the copy may ask for the offer later; an offer that
-// nobody needs is withdrawn.
+// Decides about an offer of the storage that is about to be sent. If a device
+// has asked for another ticket since, the offer gets that ticket. If the worker
+// was lost since, the offer gets a new ticket for the device that still needs
+// the copy, or is withdrawn if none does.
 void CheckOffer(State& r, uint64_t storage, OfferWork* offer)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu);
 // Notes that what was offered cannot be fetched any more, because the worker is

@@ -45,7 +45,9 @@ State::State(ReplicaRole role_of_replica,
 
 State::~State() { context->source_losses.Remove(&sender.wakeup); }
 
-void State::Release(RemoteStorage* storage) { ReleaseCopy(*this, storage); }
+void State::Release(RemoteStorage* storage) {
+  replica::Release(*this, storage);
+}
 
 CopySource::View State::Look(const RemoteStorage& storage) {
   return LookAt(*this, storage);

@@ -20,10 +20,6 @@ constexpr size_t kMostSeen = 64;
 // Roughly the bytes that the note of such a value takes.
 constexpr uint64_t kSeenBytes = 256;
 
-KeptMessage* KeptOf(const Node& node) {
-  return static_cast<KeptMessage*>(node.payload.get());
-}
-
 absl::Status Diverged(const ConnectionState& c, absl::string_view what)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(c.mu) {
   return MakeError(

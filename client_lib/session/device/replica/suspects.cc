@@ -14,10 +14,6 @@ namespace {
 
 using Node = Lineage::Node;
 
-KeptMessage* KeptOf(const Node& node) {
-  return static_cast<KeptMessage*>(node.payload.get());
-}
-
 // Returns the runs that may have ended the worker: those on their way to it
 // that no worker has executed, or else the first one on its way. Clears those
 // that a worker survived.
