@@ -141,7 +141,10 @@ class Copies {
       } else if (copies_[i] < 0) {
         copies_[i] = made[i];
       } else {
-        dup3(made[i], copies_[i], O_CLOEXEC);
+        // Closes the copy before, and keeps its number.
+        if (dup3(made[i], copies_[i], O_CLOEXEC) < 0) {
+          status = CannotCopy("dup3");
+        }
         close(made[i]);
       }
     }
