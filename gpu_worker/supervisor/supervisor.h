@@ -206,7 +206,7 @@ class Supervisor {
   StandingOrders orders_ ABSL_GUARDED_BY(mu_);
   // Ended leases of executors that are gone, until they are settled.
   std::map<std::string, v1::EndedLease> ended_ ABSL_GUARDED_BY(mu_);
-  // Those that were forgotten before.
+  // Ended leases that were forgotten before they were settled.
   uint64_t unbilled_ ABSL_GUARDED_BY(mu_) = 0;
   // What executors executed that are gone.
   v1::ExecutionUse executed_ ABSL_GUARDED_BY(mu_);

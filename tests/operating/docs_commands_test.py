@@ -23,15 +23,15 @@ tenants:
     quota: {memory_bytes: {nominalQuota: 64GiB}}
 """
 _EXTRA = "monitoring: {listen: '127.0.0.1:0'}\n"
-# What calls lack that a page names without their arguments.
+# The arguments of calls that a page names without them.
 _ARGUMENTS = {
     "--insecure": "version", "explain placement": "TENANT", "explain tenant": "TENANT",
     "get worker": "WORKER", "lineage session": "SESSION", "resume queue": "TENANT",
     "quota set": "TENANT memory_bytes=96GiB"}
-# What ends the effect of a call.
+# The calls that end the effects of others.
 _UNDO = {"cordon worker": "uncordon worker WORKER", "drain worker": "uncordon worker WORKER",
          "stop queue": "resume queue TENANT", "quota set": None}
-# What a call needs to have happened.
+# The calls that must precede others.
 _FIRST = {"quota unset": "quota set vision memory_bytes=96GiB"}
 # tests/console/console_test runs it: it does not end by itself.
 _ELSEWHERE = ("console",)

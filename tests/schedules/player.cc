@@ -306,7 +306,7 @@ absl::Status Player::CarryLoss(const Step& step) {
 
 void Player::AwaitReplays(int thread) {
   for (const std::shared_ptr<VirtualDevice>& device : devices_) {
-    // What was recorded is on its way before the read is.
+    // Sends everything that was recorded before the read.
     device->Synchronize().IgnoreError();
     // Synchronize() does not wait for what was executed once. The worker
     // answers this read after all that came before.
