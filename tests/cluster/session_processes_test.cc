@@ -21,6 +21,7 @@
 #include "common/base/error.h"
 #include "gtest/gtest.h"
 #include "tests/cluster/session_calls.h"
+#include "tests/e2e/admin_client.h"
 
 namespace djinn {
 namespace {
@@ -165,6 +166,11 @@ TEST_F(SessionProcessesTest, ASecondSessionFindsTheContentWhereItIs) {
     worker = device->Placement()->worker_id;
     EXPECT_TRUE(session->Close(kPatience).ok());
   }
+  // The coordinator learns of the content from the worker's next report.
+  const AdminClient admin(cluster_->coordinator_address(),
+                          cluster_->admin_token_file());
+  ASSERT_TRUE(Eventually(
+      [&] { return admin.Worker(worker).content_cache().entries() > 0; }));
   for (int i = 0; i < 3; ++i) {
     const auto session = Open();
     const auto device = *session->Device(0);
