@@ -91,6 +91,26 @@ TEST_F(StorageCopiesTest, ACopyWithoutRoomForBytesOfItsOwnLosesThem) {
   EXPECT_EQ(client->ReadError(2).reason(), "SESSION_MEMORY");
 }
 
+TEST_F(StorageCopiesTest, CopiesGiveTheirBytesUpToOthersTheOldestFirst) {
+  const std::unique_ptr<TestClient> client = Open();
+  client->Define(1, Fill());
+  // The session may have 8 MiB.
+  for (const uint64_t source : {1, 3}) {
+    client->Create(source, 2 << 20);
+    client->InstallCopy(source + 1, source);
+  }
+  client->Free({1, 3});
+  client->Create(5, 5 << 20);
+  EXPECT_EQ(client->Read(5, 1), (Floats{0}));
+  EXPECT_EQ(client->ReadError(2).reason(), "COPY_GIVEN_UP");
+  EXPECT_EQ(client->Read(4, 1), (Floats{0}));
+  // Nothing else gives up anything.
+  client->Create(6, 4 << 20);
+  EXPECT_EQ(client->ReadError(6).reason(), "SESSION_MEMORY");
+  EXPECT_EQ(client->ReadError(4).reason(), "COPY_GIVEN_UP");
+  EXPECT_EQ(client->Read(5, 1), (Floats{0}));
+}
+
 TEST_F(StorageCopiesTest, CopiesOfWhatIsNotThereAreViolations) {
   const auto violates = [&](auto send) {
     const std::unique_ptr<TestClient> client = Open();

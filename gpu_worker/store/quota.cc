@@ -199,14 +199,11 @@ absl::Status SessionQuota::Resize(QuotaShare* share, uint64_t bytes,
                                   StorageClass storage_class) {
   const CappedMemory::Amount from{share->class_, share->bytes_};
   const CappedMemory::Amount to{storage_class, bytes};
-  DJINN_RETURN_IF_ERROR(memory_.Change(from, to));
-  if (tenant_ != nullptr) {
-    if (absl::Status changed = tenant_->ChangeOrMakeRoom(from, to);
-        !changed.ok()) {
-      memory_.Count(to, from);
-      return changed;
-    }
+  absl::Status changed = Change(from, to);
+  while (!changed.ok() && give_up_ != nullptr && give_up_()) {
+    changed = Change(from, to);
   }
+  DJINN_RETURN_IF_ERROR(changed);
   if (share->quota_ != nullptr) --Of(from.storage_class).count;
   Of(from.storage_class).bytes -= from.bytes;
   ++Of(to.storage_class).count;
@@ -215,6 +212,15 @@ absl::Status SessionQuota::Resize(QuotaShare* share, uint64_t bytes,
   share->class_ = storage_class;
   share->bytes_ = bytes;
   return absl::OkStatus();
+}
+
+absl::Status SessionQuota::Change(CappedMemory::Amount from,
+                                  CappedMemory::Amount to) {
+  DJINN_RETURN_IF_ERROR(memory_.Change(from, to));
+  if (tenant_ == nullptr) return absl::OkStatus();
+  absl::Status changed = tenant_->ChangeOrMakeRoom(from, to);
+  if (!changed.ok()) memory_.Count(to, from);
+  return changed;
 }
 
 void SessionQuota::Count(CappedMemory::Amount from, CappedMemory::Amount to) {

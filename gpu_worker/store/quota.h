@@ -196,6 +196,13 @@ class SessionQuota {
   explicit SessionQuota(MemoryLimits limits, TenantQuota* tenant = nullptr)
       : memory_("SESSION_MEMORY", "the session", limits), tenant_(tenant) {}
 
+  // Called when a cap refuses memory. It releases a share that can be spared,
+  // or returns false if there is none.
+  using GiveUp = std::function<bool()>;
+  // Sets that function once, before the first share. `this` must not outlive
+  // what it uses.
+  void SetGiveUp(GiveUp give_up) { give_up_ = std::move(give_up); }
+
   // Reserves a share for a storage with memory of its own, or a cache. Returns
   // RESOURCE_EXHAUSTED (SESSION_MEMORY or TENANT_MEMORY), which names the bytes
   // allowed, used and requested, when it exceeds a cap.
@@ -223,6 +230,8 @@ class SessionQuota {
  private:
   friend class QuotaShare;
   friend class QuotaChange;
+  // Changes what a share has, unless a cap refuses it.
+  absl::Status Change(CappedMemory::Amount from, CappedMemory::Amount to);
   // Counts a change of a share without a check of the caps.
   void Count(CappedMemory::Amount from, CappedMemory::Amount to);
   struct ClassCounters {
@@ -235,6 +244,7 @@ class SessionQuota {
 
   CappedMemory memory_;
   TenantQuota* const tenant_;
+  GiveUp give_up_;
   std::array<ClassCounters, kStorageClasses> by_class_;
 };
 

@@ -67,7 +67,9 @@ SessionState::SessionState(SessionIdentity identity)
       flow(who.limits, who.environment.clock, &log, &who.traffic(), &uploads,
            &pulls),
       replies(who.environment.outbox_bytes, &who.traffic(),
-              who.environment.clock, SettledCallback(*this)) {}
+              who.environment.clock, SettledCallback(*this)) {
+  quota.SetGiveUp([this] { return copies.GiveUpOne(storages, &errors); });
+}
 
 std::function<void()> SettledCallback(const SessionState& s) {
   return [mark = s.log.mark(), clock = s.who.environment.clock,

@@ -1,12 +1,14 @@
-// The storages of a session that share their memory with the storage that they
-// were copied from (v1::StorageCopy). They take none of the session's quota
-// until the two have different bytes, or only the copy is left.
+// The storages of a session that were copied from another one (v1::StorageCopy).
+// They take none of the session's quota until the two have different bytes, or
+// only the copy is left. What they take then is spare: they give their bytes up
+// when the quota has no room for something else.
 //
 // Not thread-safe: the thread that executes the session owns it.
 #ifndef GPU_WORKER_SESSION_STATE_SHARED_COPIES_H_
 #define GPU_WORKER_SESSION_STATE_SHARED_COPIES_H_
 
 #include <cstdint>
+#include <deque>
 #include <utility>
 #include <vector>
 
@@ -20,16 +22,22 @@ class SharedCopies {
  public:
   // Notes a copy that has no share of the quota yet.
   void Add(uint64_t copy, uint64_t source) {
-    copies_.emplace_back(copy, source);
+    sharing_.emplace_back(copy, source);
   }
-  bool any() const { return !copies_.empty(); }
+  bool any() const { return !sharing_.empty() || !charged_.empty(); }
   // Charges the copies that no longer share their memory. A copy for which the
   // quota has no room loses its bytes, and has that error.
   void Account(const StorageTable& storages, SessionQuota* quota,
                RootErrors* errors);
+  // Makes the oldest copy that has bytes of its own lose them. The copy has the
+  // error COPY_GIVEN_UP from then on. Returns false if there is none.
+  bool GiveUpOne(const StorageTable& storages, RootErrors* errors);
 
  private:
-  std::vector<std::pair<uint64_t, uint64_t>> copies_;  // with their sources
+  // With their sources.
+  std::vector<std::pair<uint64_t, uint64_t>> sharing_;
+  // Those that had to be charged. Some may have been freed or given up since.
+  std::deque<uint64_t> charged_;
 };
 
 }  // namespace djinn::worker
