@@ -31,14 +31,15 @@ class ClusterMembersTest : public ClusterTest {
 
   // Returns the response after both workers applied their desired states.
   v1::SessionResponse Ask(uint32_t device, uint32_t member,
-                          uint64_t needed_bytes = 0) {
+                          uint64_t needed_bytes = 0, bool recovers = false) {
     v1::LeaseRequest request = TestLeaseRequest(device);
     request.set_member(member);
     request.set_needed_bytes(needed_bytes);
+    request.set_recovers(recovers);
     EXPECT_EQ(requests::Request(*cluster_, session_, request),
               absl::OkStatus());
     Execute(one_, &w0_);
-    Execute(two_, &w1_);
+    if (!two_left_) Execute(two_, &w1_);
     return Next(session_).value_or(v1::SessionResponse());
   }
 
@@ -50,8 +51,18 @@ class ClusterMembersTest : public ClusterTest {
               absl::OkStatus());
   }
 
+  // Gives replica 1 a worker, which is then lost.
+  void LoseSecond() {
+    const v1::Lease lease = Ask(0, 1).granted().lease();
+    ASSERT_EQ(lease.worker_id(), "w1");
+    Return(lease.lease_id(), /*unreachable=*/true);
+    workers::Leave(*cluster_, two_);
+    two_left_ = true;
+  }
+
   v1::WorkerState w1_ = TestWorker("w1");
   StreamId session_, one_, two_;
+  bool two_left_ = false;
   v1::SessionResponse first_;
 };
 
@@ -197,6 +208,36 @@ TEST_F(ClusterMembersTest, WithoutAWorkerItIsRefusedAtOnce) {
   EXPECT_EQ(views::GetSession(*cluster_, session_.owner)
                 ->pending_virtual_devices_size(),
             0);
+}
+
+TEST_F(ClusterMembersTest, OneThatLostItsWorkerPrefersAWorkerOfItsOwn) {
+  LoseSecond();
+  v1::WorkerState w2 = TestWorker("w2");
+  const StreamId three = Join(w2);
+  Ask(0, 1, 0, /*recovers=*/true);
+  Execute(three, &w2);
+  EXPECT_EQ(Next(session_)->granted().lease().worker_id(), "w2");
+}
+
+TEST_F(ClusterMembersTest, OneThatLostItsWorkerSharesTheLastOne) {
+  LoseSecond();
+  const v1::SessionResponse again = Ask(0, 1, 0, /*recovers=*/true);
+  ASSERT_TRUE(again.has_granted());
+  EXPECT_EQ(again.granted().member(), 1u);
+  EXPECT_EQ(again.granted().lease().worker_id(),
+            first_.granted().lease().worker_id());
+}
+
+TEST_F(ClusterMembersTest, OneThatLostItsWorkerWaitsForAnother) {
+  LoseSecond();
+  ASSERT_TRUE(operations::Cordon(
+                  *cluster_, first_.granted().lease().worker_id(), true, false)
+                  .ok());
+  EXPECT_FALSE(Ask(0, 1, 0, /*recovers=*/true).has_refused());
+  v1::WorkerState w2 = TestWorker("w2");
+  const StreamId three = Join(w2);
+  Execute(three, &w2);
+  EXPECT_EQ(Next(session_)->granted().lease().worker_id(), "w2");
 }
 
 TEST_F(ClusterMembersTest, RoomIsNeededThere) {

@@ -38,6 +38,7 @@ PendingLease PendingFrom(const v1::LeaseRequest& request) {
   PendingLease pending;
   pending.policy = request.placement_policy();
   pending.numerics = request.numerics();
+  pending.recovers = request.recovers();
   const auto add = [&pending](uint64_t bytes) {
     pending.asked_bytes = SaturatingSum(pending.asked_bytes, bytes);
   };

@@ -51,8 +51,9 @@ struct PendingLease {
   scheduler::WaitQueue::Ticket ticket = 0;
   // The policy of LeaseRequest.placement_policy.
   std::string policy;
-  // As LeaseRequest.numerics.
+  // As LeaseRequest.numerics and LeaseRequest.recovers.
   std::string numerics;
+  bool recovers = false;
   // The last placement decision.
   KeptDecision decision;
   // Monotonic time of the request.

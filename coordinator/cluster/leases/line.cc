@@ -53,12 +53,13 @@ void Leave(ClusterState& state, PendingLease* pending) {
 void LeaveUnplaced(ClusterState& state, MemberId device,
                    const absl::Status& obstacle, Session* session,
                    Wakes* wakes) {
-  if (device.member == 0) {
-    session->devices.pending.at(device).obstacle = obstacle;
+  PendingLease& pending = session->devices.pending.at(device);
+  if (device.member == 0 || pending.recovers) {
+    pending.obstacle = obstacle;
     Join(state, device, session);
     return;
   }
-  Leave(state, &session->devices.pending.at(device));
+  Leave(state, &pending);
   session->devices.pending.erase(device);
   notices::Refuse(state, obstacle, device, session, wakes);
 }

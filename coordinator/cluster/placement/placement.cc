@@ -4,9 +4,11 @@
 #include <cstddef>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
@@ -174,22 +176,25 @@ scheduler::Request DecideFor(ClusterState& state, MemberId device,
       PolicyFor(state.config, pending.policy, session->policy, tenant);
   scheduler::Request request =
       RequestFor(state, *session, pending, tenant, work);
-  if (device.member > 0) {
-    // A further worker of a virtual device must be one that has no part of it.
-    request.barred =
-        [&state, device, session,
-         busy = std::move(request.barred)](const std::string& worker_id)
-            ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) -> std::string {
-      for (const Lease* lease : state.leases.OfSession(session->id)) {
-        if (lease->worker_id == worker_id &&
-            lease->device.virtual_device == device.virtual_device) {
-          return "has a part of the virtual device";
-        }
-      }
-      return busy(worker_id);
-    };
+  // Two replicas of a virtual device are on one worker only if one of them has
+  // lost its worker, and there is no other.
+  const auto busy = request.barred;
+  absl::flat_hash_set<std::string> taken;
+  for (const Lease* lease : state.leases.OfSession(session->id)) {
+    if (lease->device.virtual_device == device.virtual_device) {
+      taken.insert(lease->worker_id);
+    }
   }
+  request.barred = [&](const std::string& worker_id) {
+    return taken.contains(worker_id) ? "has a part of the virtual device"
+                                     : busy(worker_id);
+  };
   pending.decision = Decide(state, request, choice);
+  request.barred = busy;
+  if (pending.decision.decision->worker_id.empty() && pending.recovers &&
+      !taken.empty()) {
+    pending.decision = Decide(state, request, choice);
+  }
   return request;
 }
 

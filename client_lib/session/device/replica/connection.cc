@@ -89,6 +89,7 @@ absl::Status RequestLease(State& r, absl::Duration timeout) {
       *request.mutable_trace() = ToProto(c.recovery.trace);
     }
     request.set_numerics(NeededNumerics(c));
+    request.set_recovers(c.recovery.due);
   }
   absl::StatusOr<v1::LeaseGranted> granted =
       r.context->link->RequestLease(request, timeout);
