@@ -50,7 +50,9 @@ worker::WorkerCoreOptions CoreOptions(const Setup& setup) {
 }  // namespace
 
 Cluster::Cluster(const Setup& setup)
-    : setup_(setup), device_(uint64_t{1} << 32), network_(setup.faults) {
+    : setup_(setup),
+      device_(uint64_t{1} << 32),
+      network_(setup.faults, setup.told_memory_bytes) {
   if (setup_.slow_every > 0) {
     device_.SetExecuteHook([this](const std::string&) {
       if (nodes_.fetch_add(1) % setup_.slow_every == 0) {
@@ -86,6 +88,11 @@ std::unique_ptr<Session> Cluster::Open(int index) {
   options.operation_timeout = 12 * kPatience;
   options.clock = &client_clock_;
   options.recovers = setup_.recovers;
+  for (size_t device = 0; device < setup_.sessions.size(); ++device) {
+    if (setup_.sessions[device] == index && setup_.workers > 1) {
+      options.device_workers[static_cast<int>(device)] = setup_.workers;
+    }
+  }
   if (setup_.checkpoint_micros >= 0) {
     options.checkpoints = true;
     options.replay_time = absl::Microseconds(setup_.checkpoint_micros);

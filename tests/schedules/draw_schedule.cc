@@ -80,6 +80,11 @@ class Drawer {
     // its result would not be determined.
     if (losses_) setup().memory = Memory::kAmple;
     setup().recovers = losses_;
+    if (losses_ && spans_) {
+      setup().told_memory_bytes =
+          Pick<uint64_t>({64, 200, 500, 1000, 3000, 10'000, 30'000});
+      setup().workers = Between(2, 3);
+    }
     if (losses_ && schedule_.seed % 2 == 0) {
       setup().checkpoint_micros = Pick({0, 0, 100, 2000, 10'000'000});
       setup().checkpoint_memory =
@@ -135,6 +140,7 @@ class Drawer {
     step.action = OneIn(3) ? Action::kLoseLease : Action::kLose;
     step.thread = Between(0, setup().threads - 1);
     step.device = Between(0, static_cast<int>(setup().sessions.size()) - 1);
+    if (spans_) step.value = Between(0, 2);
     schedule_.steps.push_back(step);
   }
 

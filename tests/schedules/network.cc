@@ -23,8 +23,12 @@ void TakeTime(int turns) {
 // A connection, which may outlive the client's end of it.
 class Connection : public ClientStreamReceiver {
  public:
-  Connection(std::unique_ptr<ClientStream> inner, const Fault& fault)
-      : fault_(fault), stream_(inner.get()), inner_(std::move(inner)) {}
+  Connection(std::unique_ptr<ClientStream> inner, const Fault& fault,
+             uint64_t told_memory_bytes)
+      : fault_(fault),
+        told_memory_bytes_(told_memory_bytes),
+        stream_(inner.get()),
+        inner_(std::move(inner)) {}
 
   ~Connection() override { Shut(); }
 
@@ -93,6 +97,10 @@ class Connection : public ClientStreamReceiver {
 
  private:
   void OnMessage(v1::ControlResponse message) override {
+    if (told_memory_bytes_ > 0 && message.has_hello()) {
+      message.mutable_hello()->mutable_limits()->set_memory_bytes(
+          told_memory_bytes_);
+    }
     Deliver([&](ClientStreamReceiver* receiver) {
       receiver->OnMessage(std::move(message));
     });
@@ -162,6 +170,7 @@ class Connection : public ClientStreamReceiver {
   }
 
   const Fault fault_;
+  const uint64_t told_memory_bytes_;
   ClientStream* const stream_;
   // Held during callbacks to the client, which happen one at a time.
   Mutex delivery_mu_;
@@ -207,7 +216,8 @@ class FaultyStream : public ClientStream {
   Network* const network_;
 };
 
-Network::Network(std::vector<Fault> faults) : faults_(std::move(faults)) {}
+Network::Network(std::vector<Fault> faults, uint64_t told_memory_bytes)
+    : faults_(std::move(faults)), told_memory_bytes_(told_memory_bytes) {}
 
 Network::~Network() = default;
 
@@ -224,7 +234,8 @@ std::unique_ptr<ClientStream> Network::Connect(
       }
     }
     if (fault.refused || unplugged_[device]) inner.reset();
-    connection = std::make_shared<Connection>(std::move(inner), fault);
+    connection = std::make_shared<Connection>(std::move(inner), fault,
+                                              told_memory_bytes_);
     live_.emplace_back(device, connection);
   }
   return std::make_unique<FaultyStream>(std::move(connection), this);

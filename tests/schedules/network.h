@@ -24,7 +24,9 @@ class Connection;
 // Thread-safe. Outlives its streams.
 class Network {
  public:
-  explicit Network(std::vector<Fault> faults);
+  // If `told_memory_bytes` is not 0, clients learn that a worker has so much
+  // memory for them.
+  Network(std::vector<Fault> faults, uint64_t told_memory_bytes);
   ~Network();
 
   // Returns the client's end of the device's next stream; the worker's end is
@@ -46,6 +48,7 @@ class Network {
   void KeepHalfOpen(std::shared_ptr<Connection> connection);
 
   const std::vector<Fault> faults_;
+  const uint64_t told_memory_bytes_;
   Mutex mu_;
   // streams made so far, by device
   std::map<int, int> streams_ ABSL_GUARDED_BY(mu_);

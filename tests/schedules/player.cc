@@ -297,7 +297,9 @@ absl::Status Player::CarryLoss(const Step& step) {
   }
   if (!first) AwaitReplays(step.thread);
   if (step.action == Action::kLoseLease) {
-    cluster_.EndLease(step.device, /*lost=*/true);
+    // Of a device on several workers, one of its leases.
+    cluster_.EndLease(step.device + 100 * static_cast<int>(step.value),
+                      /*lost=*/true);
   } else {
     cluster_.Restart(/*drains=*/false);
   }
@@ -455,6 +457,7 @@ void Player::Close() {
     resumes_ += statistics.resumes;
     recoveries_ += statistics.recoveries;
     checkpoints_ += statistics.checkpoints;
+    copies_ += statistics.device_copies;
   }
   const uint64_t executed = cluster_.core()->counters().runs;
   MutexLock lock(&mu_);
@@ -481,6 +484,11 @@ uint64_t Player::recoveries() {
 uint64_t Player::checkpoints() {
   MutexLock lock(&mu_);
   return checkpoints_;
+}
+
+uint64_t Player::copies() {
+  MutexLock lock(&mu_);
+  return copies_;
 }
 
 void Player::CheckCounts() {

@@ -30,6 +30,8 @@ class Player {
   uint64_t recoveries();
   // Returns how many checkpoints devices made.
   uint64_t checkpoints();
+  // Returns how many values moved from worker to worker.
+  uint64_t copies();
 
  private:
   // The progress of a step in its thread.
@@ -92,6 +94,7 @@ class Player {
   uint64_t resumes_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t recoveries_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t checkpoints_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t copies_ ABSL_GUARDED_BY(mu_) = 0;
   std::vector<std::string> complaints_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -161,7 +161,12 @@ std::string ToText(const Schedule& schedule) {
       "seed ", schedule.seed, "\n", setup.threads, " threads, sessions of ",
       "devices ", absl::StrJoin(setup.sessions, " "),
       setup.two_tenants ? ", two tenants" : "", "\nmemory ", Name(setup.memory),
-      " ", setup.memory_bytes, ", window ", setup.max_outstanding, " messages ",
+      " ", setup.memory_bytes,
+      setup.told_memory_bytes > 0
+          ? absl::StrCat(" (told ", setup.told_memory_bytes, " on each of ",
+                         setup.workers, " workers)")
+          : "",
+      ", window ", setup.max_outstanding, " messages ",
       setup.max_outstanding_bytes, " bytes, tenant ", setup.tenant_outstanding,
       ", graphs ", setup.max_graphs, ", plans ", setup.max_plans,
       ", in flight ", setup.in_flight, ", slow every ", setup.slow_every,

@@ -99,6 +99,11 @@ struct Setup {
   // True if devices may become multi-worker devices. They then use the memory
   // several times over.
   bool spans = false;
+  // The memory that clients believe a worker to have, if it is not 0: so little
+  // that they use several workers, although no worker refuses anything.
+  uint64_t told_memory_bytes = 0;
+  // The number of workers that a device asks for.
+  int workers = 1;
   uint32_t max_outstanding = 64;
   uint64_t max_outstanding_bytes = uint64_t{1} << 20;
   // Limits the messages of all sessions of a tenant together.

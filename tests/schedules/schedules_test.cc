@@ -42,13 +42,15 @@ constexpr int kAttempts = 5;
 std::vector<std::string> Play(const Schedule& schedule, Watchdog* watchdog,
                               uint64_t* resumes = nullptr,
                               uint64_t* recoveries = nullptr,
-                              uint64_t* checkpoints = nullptr) {
+                              uint64_t* checkpoints = nullptr,
+                              uint64_t* copies = nullptr) {
   watchdog->Progress(ToText(schedule));
   Player player(schedule);
   std::vector<std::string> complaints = player.Play();
   if (resumes != nullptr) *resumes += player.resumes();
   if (recoveries != nullptr) *recoveries += player.recoveries();
   if (checkpoints != nullptr) *checkpoints += player.checkpoints();
+  if (copies != nullptr) *copies += player.copies();
   return complaints;
 }
 
@@ -85,12 +87,13 @@ int Main() {
   uint64_t resumes = 0;
   uint64_t recoveries = 0;
   uint64_t checkpoints = 0;
+  uint64_t copies = 0;
   for (int i = 0; i < count; ++i) {
     const Schedule schedule =
         DrawSchedule(absl::GetFlag(FLAGS_repeats) ? seed : seed + i, faults,
                      absl::GetFlag(FLAGS_spans));
     const std::vector<std::string> complaints =
-        Play(schedule, &watchdog, &resumes, &recoveries, &checkpoints);
+        Play(schedule, &watchdog, &resumes, &recoveries, &checkpoints, &copies);
     if (complaints.empty()) continue;
     std::cout << "FAILED after " << i << " schedules:\n"
               << ToText(schedule) << absl::StrJoin(complaints, "\n")
@@ -103,9 +106,14 @@ int Main() {
   }
   std::cout << "all passed; " << resumes << " connections were taken up again, "
             << recoveries << " lost workers recovered from, " << checkpoints
-            << " checkpoints made" << std::endl;
+            << " checkpoints made, " << copies
+            << " values copied between workers" << std::endl;
   if (faults == Faults::kLosses && count >= 100 && recoveries == 0) {
     std::cout << "FAILED: no device recovered" << std::endl;
+    return 1;
+  }
+  if (absl::GetFlag(FLAGS_spans) && count >= 100 && copies == 0) {
+    std::cout << "FAILED: no device used two workers" << std::endl;
     return 1;
   }
   if (faults == Faults::kLosses && count >= 100 && checkpoints == 0) {

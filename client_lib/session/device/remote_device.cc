@@ -275,7 +275,6 @@ absl::Status RemoteDevice::CatchUp() { return replica::CatchUp(state_); }
 void RemoteDevice::StayAtWorker() {
   MutexLock lock(&state_.connection.mu);
   state_.connection.migration.stays = true;
-  replica::StopKeeping(state_);
 }
 
 void RemoteDevice::FailWith(const absl::Status& failure) {

@@ -201,7 +201,7 @@ void WorkEncoder::EncodeNow(Work work, Out out) {
   message.registration = std::move(registration);
   message.written = std::exchange(written_, {});
   message.sites = std::exchange(sites_, {});
-  if (keeps_.load(std::memory_order_relaxed)) Keep(work, &message);
+  if (keeps_) Keep(work, &message);
   EncodeFrees(out);
 }
 
@@ -373,7 +373,7 @@ void WorkEncoder::FillRun(const Work& work, RunEncoder::Encoded encoded,
   }
   written_ = std::move(encoded.written);
   sites_ = std::move(sites);
-  if (encoded.kept == nullptr || !keeps_.load(std::memory_order_relaxed)) {
+  if (encoded.kept == nullptr || !keeps_) {
     return;
   }
   keepsake_ = std::make_unique<Keepsake>();
@@ -414,7 +414,7 @@ Registration WorkEncoder::Fill(const Work& work, InstallWork& install,
     transfer->set_provable(true);
     // A copy, because the program may write to its bytes once the upload is
     // over.
-    if (keeps_.load(std::memory_order_relaxed)) {
+    if (keeps_) {
       keepsake_ = std::make_unique<Keepsake>();
       keepsake_->message = std::make_unique<KeptMessage>();
       if (has_room_(source.bytes.size())) {
@@ -483,7 +483,7 @@ Registration WorkEncoder::Fill(const Work& work, CopyWork& copy,
   message->set_base_version(copy.base_version);
   message->mutable_copy()->set_storage(copy.source->id());
   message->mutable_copy()->set_version(copy.source_version);
-  if (keeps_.load(std::memory_order_relaxed)) {
+  if (keeps_) {
     keepsake_ = std::make_unique<Keepsake>();
     keepsake_->kept_copy = std::move(copy.needed);
   }
@@ -502,7 +502,7 @@ Registration WorkEncoder::Fill(const Work& work, PullWork& pull,
   const uint64_t size = pull.offered.pull.size_bytes();
   *message->mutable_pull() = std::move(pull.offered.pull);
   // The bytes stay at the source's worker, and count here.
-  if (pull.kept != nullptr && keeps_.load(std::memory_order_relaxed) &&
+  if (pull.kept != nullptr && keeps_ &&
       size <= context_->options.replay_memory / 2) {
     keepsake_ = std::make_unique<Keepsake>();
     keepsake_->message = std::make_unique<KeptMessage>();

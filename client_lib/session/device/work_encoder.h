@@ -153,8 +153,6 @@ class WorkEncoder {
   // upload's bytes may be copied for that; it is called without locks. Called
   // before the first message.
   void Keep(std::function<bool(uint64_t bytes)> has_room);
-  // Ends that. Any thread may call it.
-  void KeepNothing() { keeps_ = false; }
   // The worker's graphs, for messages that are sent again.
   GraphTable& graphs() { return *graphs_; }
   // Returns a new id for an upload.
@@ -260,7 +258,7 @@ class WorkEncoder {
   std::unique_ptr<Keepsake> keepsake_;
   std::shared_ptr<DeviceProfile> profile_;
 
-  std::atomic<bool> keeps_{false};
+  bool keeps_ = false;
   std::function<bool(uint64_t bytes)> has_room_;
 };
 

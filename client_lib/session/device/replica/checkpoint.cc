@@ -163,8 +163,6 @@ void TakeArrived(State& r) {
         {read->of, MessageFor(read.get()), read->bytes + sizeof(KeptMessage)});
   }
   MutexLock lock(&c.mu);
-  // Another thread made the device forget its messages.
-  if (c.lineage == nullptr) return;
   std::erase_if(anchored, [](const Lineage::Anchored& each) {
     return !each.value.producer->error.ok();
   });
@@ -188,7 +186,7 @@ void AskForMore(State& r) {
       r.context->options.checkpoint_memory / CheckpointState::kShareUnderWay;
   {
     MutexLock lock(&c.mu);
-    if (!k.under_way || c.lineage == nullptr) return;
+    if (!k.under_way) return;
     // A device that ends needs no anchors.
     if (!c.end.usable()) k.left.clear();
     inline_bytes = c.limits.inline_bytes();
@@ -247,10 +245,7 @@ bool EndIfDone(State& r, const absl::Status& no_room,
   ConnectionState& c = r.connection;
   CheckpointState& k = c.checkpoint;
   MutexLock lock(&c.mu);
-  if (!k.under_way || c.lineage == nullptr || !k.left.empty() ||
-      !k.reads.empty()) {
-    return false;
-  }
+  if (!k.under_way || !k.left.empty() || !k.reads.empty()) return false;
   k.under_way = false;
   k.ended = Now(r);
   k.took = k.ended - k.began;
@@ -283,10 +278,7 @@ void LeaveIfDone(State& r) {
   absl::Status lost;
   {
     MutexLock lock(&c.mu);
-    if (k.leaves_after == 0 || k.answered < k.leaves_after ||
-        c.lineage == nullptr) {
-      return;
-    }
+    if (k.leaves_after == 0 || k.answered < k.leaves_after) return;
     k.leaves_after = 0;
     // Without room for the checkpoint, everything is computed again.
     lost = LoseLease(r, kFallbackEnded);
@@ -374,12 +366,6 @@ absl::Status Checkpoint(State& r, const Deadline& deadline) {
   MutexLock lock(&c.mu);
   while (k.answered < asked) {
     if (!c.end.usable()) return c.end.Reason();
-    if (c.lineage == nullptr) {
-      return MakeError(absl::StatusCode::kFailedPrecondition, "NO_CHECKPOINTS",
-                       absl::StrCat("device ", r.index,
-                                    " makes no checkpoints, because it has "
-                                    "several workers"));
-    }
     if (deadline.passed()) {
       return MakeError(
           absl::StatusCode::kDeadlineExceeded, "CHECKPOINT_PENDING",

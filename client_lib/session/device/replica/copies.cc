@@ -233,8 +233,6 @@ absl::Status FetchAgain(State& r) {
   }
   absl::Status status;
   MutexLock lock(&c.mu);
-  // Another thread made the device forget its messages.
-  if (c.lineage == nullptr) return absl::CancelledError("it keeps nothing");
   for (size_t i = 0; i < fetches.size(); ++i) {
     Node* const node = fetches[i].node;
     if (offers[i].ok()) {
@@ -308,7 +306,6 @@ void CheckSources(State& r) {
   for (const Fetch& fetch : fetches) views.push_back(fetch.copy->Look());
   bool stale = false;
   MutexLock lock(&c.mu);
-  if (c.lineage == nullptr) return;
   for (size_t i = 0; i < fetches.size(); ++i) {
     Node* const node = fetches[i].node;
     KeptCopy& copy = *fetches[i].copy;

@@ -250,9 +250,7 @@ v1::DeviceLineage DescribeLineage(State& r, uint64_t storage) {
   const ConnectionState& c = r.connection;
   MutexLock lock(&c.mu);
   if (c.lineage == nullptr) {
-    out.set_obstacle(options.recovers ? "the device has several workers, or "
-                                        "has failed"
-                                      : "recovery is off");
+    out.set_obstacle("recovery is off");
     return out;
   }
   out.set_obstacle(Obstacle(r));

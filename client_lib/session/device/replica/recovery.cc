@@ -47,7 +47,6 @@ absl::Status WithText(const absl::Status& status, absl::string_view more) {
 
 std::string Obstacle(State& r) {
   const ConnectionState& c = r.connection;
-  if (c.migration.stays) return "the device has several workers";
   {
     MutexLock lock(&r.answers.mu);
     if (r.answers.profiler.active()) return "it was being profiled";
@@ -375,21 +374,6 @@ void Recover(State& r) {
   }
 }
 
-void StopKeeping(State& r) {
-  ConnectionState& c = r.connection;
-  r.sender.encoder.KeepNothing();
-  if (c.recovery.due) return;
-  // The answers to checks may still arrive.
-  for (auto& [sequence, check] : c.recovery.checks) check.node = nullptr;
-  c.recovery.metadata_checks.clear();
-  c.recovery.models.clear();
-  c.recovery.fetches.clear();
-  c.checkpoint.GiveUp();
-  c.checkpoint.enabled = false;
-  c.connection_changed.SignalAll();
-  c.lineage = nullptr;
-}
-
 namespace {
 
 // Forgets the copies among the storages that are freed.
@@ -475,7 +459,6 @@ void NoteExecuted(State& r, uint64_t sequence) {
   while (!suspects.empty() && suspects.front() <= sequence) {
     suspects.pop_front();
   }
-  // A replay also ends if StopKeeping() dropped the lineage meanwhile.
   if (c.recovery.last_replayed == 0) return;
   r.answers.NoteReplayed();
   if (sequence < c.recovery.last_replayed) return;

@@ -134,8 +134,6 @@ absl::Status LoseWorker(State& r, const absl::Status& cause)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu);
 // Recovers. Called by the device's own thread.
 void Recover(State& r);
-// Keeps no messages any more, because the device cannot recover.
-void StopKeeping(State& r) ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu);
 // Notes a message that is about to be appended.
 void KeepMessage(State& r, EncodedMessage* message)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu);
@@ -197,7 +195,6 @@ void StepCheckpoint(State& r);
 Deadline NextCheckpoint(const State& r);
 // Makes a checkpoint of everything that was called before, and waits for it.
 // Returns OK if the device has computed nothing; the failure of the device;
-// FailedPrecondition (NO_CHECKPOINTS) if it has several workers;
 // ResourceExhausted (CHECKPOINT_MEMORY); DeadlineExceeded (CHECKPOINT_PENDING).
 absl::Status Checkpoint(State& r, const Deadline& deadline);
 

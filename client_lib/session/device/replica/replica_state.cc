@@ -28,8 +28,7 @@ State::State(ReplicaRole role_of_replica,
       uploader(&context->options, role.used_bytes, &recorder, &answers, this,
                &connection.moves) {
   context->source_losses.Add(&sender.wakeup);
-  // Replicas beside others are not replayed.
-  if (!context->options.recovers || role.member > 0) return;
+  if (!context->options.recovers) return;
   MutexLock lock(&connection.mu);
   connection.lineage =
       std::make_unique<Lineage>(context->options.replay_memory);
@@ -38,8 +37,7 @@ State::State(ReplicaRole role_of_replica,
   sender.encoder.Keep([&c = connection](uint64_t bytes) {
     MutexLock has_lock(&c.mu);
     // The other half is for messages.
-    return c.lineage != nullptr &&
-           c.lineage->bytes() + bytes <= c.lineage->budget() / 2;
+    return c.lineage->bytes() + bytes <= c.lineage->budget() / 2;
   });
 }
 

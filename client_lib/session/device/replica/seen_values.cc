@@ -48,7 +48,6 @@ bool TakeKept(State& r, v1::ReadReply* reply) {
   const uint64_t sequence = reply->sequence();
   if (auto found = c.recovery.checks.extract(sequence); !found.empty()) {
     const RecoveryState::Check& check = found.mapped();
-    if (c.lineage == nullptr || check.node == nullptr) return true;
     const std::string& value = reply->value();
     if (reply->has_value() &&
         (value.size() != check.bytes ||
