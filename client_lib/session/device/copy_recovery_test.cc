@@ -26,6 +26,12 @@ class CopyRecoveryTest : public DeviceTest {
     cluster_.worker(1).Set(&FakeScript::begins_anew, true);
   }
 
+  // Returns a value that no upload made.
+  StoragePtr Computed() {
+    StoragePtr value = Uploaded("12345678");
+    EXPECT_TRUE(Record(*device_, 0, MakeCall(1, {{value, kWrites}})).ok());
+    return value;
+  }
   StoragePtr Copied(const StoragePtr& source) {
     StoragePtr copy = there_->NewStorage(source->size_bytes());
     EXPECT_TRUE(there_->CopyFrom(0, copy.get(), source.get()).ok());
@@ -57,17 +63,18 @@ class CopyRecoveryTest : public DeviceTest {
 };
 
 TEST_F(CopyRecoveryTest, TheSourceKeepsWhatItCopiedAsAStorageOfItsOwn) {
-  const StoragePtr x = Uploaded("12345678");
+  const StoragePtr x = Computed();
+  const std::string value = *ReadAll(x);
   const StoragePtr y = Copied(x);
   ASSERT_TRUE(there_->Synchronize().ok());
   ASSERT_TRUE(device_->Synchronize().ok());
   const v1::Offer offer = Offers().at(0);
   EXPECT_NE(offer.storage(), x->id());
-  EXPECT_EQ(cluster_.worker(0).contents(offer.storage()), "12345678");
+  EXPECT_EQ(cluster_.worker(0).contents(offer.storage()), value);
 }
 
 TEST_F(CopyRecoveryTest, ACopyThatIsDroppedIsDroppedAtItsSource) {
-  const StoragePtr x = Uploaded("12345678");
+  const StoragePtr x = Computed();
   StoragePtr y = Copied(x);
   ASSERT_TRUE(there_->Synchronize().ok());
   ASSERT_TRUE(device_->Synchronize().ok());
@@ -80,8 +87,35 @@ TEST_F(CopyRecoveryTest, ACopyThatIsDroppedIsDroppedAtItsSource) {
   });
 }
 
+TEST_F(CopyRecoveryTest, WhatWasUploadedIsUploadedAgainInsteadOfKept) {
+  // In a message, eager, and by hash.
+  size_t storages = 0;
+  for (const size_t size : {8, 100'000, 3'000'000}) {
+    ++storages;
+    const StoragePtr x = Uploaded(std::string(size, 'x'));
+    ASSERT_TRUE(ReadAll(x).ok());
+    // The fake worker fetches nothing, so its value must not be seen.
+    const StoragePtr y = Copied(x);
+    ASSERT_TRUE(there_->Synchronize().ok());
+    // A further message brings the frees along.
+    Await([&] {
+      return ReadAll(x).ok() &&
+             cluster_.worker(0).live_storages().size() == storages;
+    });
+    const size_t pulls = Pulls().size();
+    ASSERT_TRUE(
+        device_->Upload(0, x.get(), {std::string(size, 'z'), nullptr}).ok());
+    ASSERT_TRUE(device_->Synchronize().ok());
+    Lose(1);
+    ASSERT_EQ(ReadAll(*there_, y).status(), absl::OkStatus());
+    EXPECT_EQ(cluster_.worker(1).contents(y->id()), std::string(size, 'x'));
+    EXPECT_EQ(Pulls().size(), pulls);
+  }
+}
+
 TEST_F(CopyRecoveryTest, ADestinationThatLosesItsWorkerFetchesTheSameValue) {
-  const StoragePtr x = Uploaded("12345678");
+  const StoragePtr x = Computed();
+  const std::string value = *ReadAll(x);
   const StoragePtr y = Copied(x);
   ASSERT_TRUE(there_->Synchronize().ok());
   // The source has another value by now.
@@ -94,30 +128,31 @@ TEST_F(CopyRecoveryTest, ADestinationThatLosesItsWorkerFetchesTheSameValue) {
   ASSERT_EQ(offers.size(), 2u);
   ASSERT_EQ(pulls.size(), 2u);
   EXPECT_EQ(offers[1].storage(), offers[0].storage());
-  EXPECT_EQ(cluster_.worker(0).contents(offers[1].storage()), "12345678");
+  EXPECT_EQ(cluster_.worker(0).contents(offers[1].storage()), value);
   EXPECT_NE(offers[1].ticket(), offers[0].ticket());
   EXPECT_EQ(pulls[1].ticket(), offers[1].ticket());
 }
 
 TEST_F(CopyRecoveryTest, ASourceThatLosesItsWorkerKeepsTheCopyAtTheNextOne) {
-  const StoragePtr x = Uploaded("12345678");
+  const StoragePtr x = Computed();
+  const std::string value = *ReadAll(x);
   const StoragePtr y = Copied(x);
   ASSERT_TRUE(there_->Synchronize().ok());
   ASSERT_TRUE(device_->Synchronize().ok());
   Lose(0);
-  EXPECT_EQ(*ReadAll(x), "12345678");
+  EXPECT_EQ(*ReadAll(x), value);
   // The destination has its value, and stays.
   EXPECT_EQ(Pulls().size(), 1u);
   Lose(1);
   ASSERT_TRUE(ReadAll(*there_, y).ok());
   const v1::Offer offer = Offers().back();
-  EXPECT_EQ(cluster_.worker(0).contents(offer.storage()), "12345678");
+  EXPECT_EQ(cluster_.worker(0).contents(offer.storage()), value);
   EXPECT_EQ(Pulls().back().ticket(), offer.ticket());
   EXPECT_EQ(Pulls().back().worker_incarnation(), FakeWorker::kIncarnation + 1);
 }
 
 TEST_F(CopyRecoveryTest, ADestinationLeavesAWorkerThatWaitsForALostSource) {
-  const StoragePtr x = Uploaded("12345678");
+  const StoragePtr x = Computed();
   ASSERT_TRUE(device_->Synchronize().ok());
   ASSERT_TRUE(there_->Placement().ok());
   cluster_.worker(1).Pause();
@@ -177,7 +212,8 @@ TEST(QueuedCopyRecoveryTest,
 }
 
 TEST_F(CopyRecoveryTest, BothDevicesMayLoseTheirWorkersAtOnce) {
-  const StoragePtr x = Uploaded("12345678");
+  const StoragePtr x = Computed();
+  const std::string value = *ReadAll(x);
   const StoragePtr y = Copied(x);
   const StoragePtr back = device_->NewStorage(8);
   ASSERT_TRUE(device_->CopyFrom(0, back.get(), y.get()).ok());
@@ -186,7 +222,7 @@ TEST_F(CopyRecoveryTest, BothDevicesMayLoseTheirWorkersAtOnce) {
   Lose(1);
   EXPECT_TRUE(ReadAll(*there_, y).ok());
   EXPECT_TRUE(ReadAll(back).ok());
-  EXPECT_EQ(*ReadAll(x), "12345678");
+  EXPECT_EQ(*ReadAll(x), value);
 }
 
 class TimedCopyRecoveryTest : public CopyRecoveryTest {
@@ -202,7 +238,7 @@ class TimedCopyRecoveryTest : public CopyRecoveryTest {
 };
 
 TEST_F(TimedCopyRecoveryTest, AValueThatDidNotArriveIsFetchedOnceMore) {
-  const StoragePtr x = Uploaded("12345678");
+  const StoragePtr x = Computed();
   ASSERT_TRUE(device_->Synchronize().ok());
   cluster_.worker(1).Set(&FakeScript::fail_next_pull, 7);
   cluster_.worker(1).Set(&FakeScript::pull_failure, "PULL_FAILED");
@@ -213,7 +249,7 @@ TEST_F(TimedCopyRecoveryTest, AValueThatDidNotArriveIsFetchedOnceMore) {
 }
 
 TEST_F(TimedCopyRecoveryTest, AValueThatNeverArrivesFailsAndTheDeviceGoesOn) {
-  const StoragePtr x = Uploaded("12345678");
+  const StoragePtr x = Computed();
   ASSERT_TRUE(device_->Synchronize().ok());
   cluster_.worker(1).Set(&FakeScript::fail_next_pull, 7);
   cluster_.worker(1).Set(&FakeScript::fails_every_pull, true);
@@ -229,7 +265,7 @@ TEST_F(TimedCopyRecoveryTest, AValueThatNeverArrivesFailsAndTheDeviceGoesOn) {
 }
 
 TEST_F(CopyRecoveryTest, ACopyWhoseSourceIsGoneFailsAndTheDeviceGoesOn) {
-  const StoragePtr x = Uploaded("12345678");
+  const StoragePtr x = Computed();
   const StoragePtr y = Copied(x);
   ASSERT_TRUE(there_->Synchronize().ok());
   ASSERT_TRUE(device_->Synchronize().ok());
@@ -245,7 +281,7 @@ TEST_F(CopyRecoveryTest, ACopyWhoseSourceIsGoneFailsAndTheDeviceGoesOn) {
 }
 
 TEST_F(CopyRecoveryTest, AValueThatDivergesAtItsSourceIsNotShownElsewhere) {
-  const StoragePtr x = Uploaded("12345678");
+  const StoragePtr x = Computed();
   // The fake worker's values depend on the numbers of messages, which change
   // when earlier messages are left out.
   for (int i = 0; i < 3; ++i) Drop(Uploaded("dropped."));

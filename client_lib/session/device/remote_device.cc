@@ -4,6 +4,7 @@
 
 #include "absl/base/optimization.h"
 #include "client_lib/session/device/replica/replica.h"
+#include "client_lib/session/device/segment_queue.h"
 #include "client_lib/session/model/fork_guard.h"
 #include "client_lib/session/model/repeatable.h"
 #include "common/base/error.h"
@@ -225,6 +226,10 @@ absl::StatusOr<PullWork> RemoteDevice::Offer(uint32_t lane,
       },
       [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_.connection.mu) {
         pull.offered = replica::Describe(state_, size, &offer);
+        if (keeps) {
+          pull.kept->upload =
+              replica::UploadOf(state_, SegmentQueue::VersionAt(*storage));
+        }
       }));
   state_.sender.wakeup.Set();
   return pull;

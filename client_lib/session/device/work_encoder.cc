@@ -92,6 +92,18 @@ uint64_t KeptMessage::Shrink() {
   return bytes;
 }
 
+namespace {
+
+// Returns the bytes that a fetched copy takes here, or at its source's worker.
+uint64_t BytesOf(const KeptCopy& copy, const v1::Install& fetch) {
+  const UploadOfCopy& upload = copy.upload;
+  if (upload.request == nullptr) return SizeOf(fetch);
+  return upload.request->ByteSizeLong() +
+         (upload.source.owner == nullptr ? 0 : upload.source.bytes.size());
+}
+
+}  // namespace
+
 uint64_t Keepsake::Bytes() const {
   if (message == nullptr) return 0;
   uint64_t bytes = sizeof(KeptMessage);
@@ -99,8 +111,9 @@ uint64_t Keepsake::Bytes() const {
   if (message->has_extras()) {
     bytes += sizeof(extras) + extras.sites.size() * 4;
     if (extras.source.owner != nullptr) bytes += extras.source.bytes.size();
-    if (extras.copy != nullptr)
-      bytes += SizeOf(message->request->ordered().install());
+    if (extras.copy != nullptr) {
+      bytes += BytesOf(*extras.copy, message->request->ordered().install());
+    }
   }
   if (message->request != nullptr) {
     bytes += sizeof(v1::ControlRequest) + message->request->ByteSizeLong();
@@ -503,7 +516,8 @@ Registration WorkEncoder::Fill(const Work& work, PullWork& pull,
   *message->mutable_pull() = std::move(pull.offered.pull);
   // The bytes stay at the source's worker, and count here.
   if (pull.kept != nullptr && keeps_ &&
-      size <= context_->options.replay_memory / 2) {
+      (pull.kept->upload.request != nullptr ||
+       size <= context_->options.replay_memory / 2)) {
     keepsake_ = std::make_unique<Keepsake>();
     keepsake_->message = std::make_unique<KeptMessage>();
     pull.kept->losses = pull.offered.losses;

@@ -19,9 +19,22 @@
 #include "absl/status/statusor.h"
 #include "client_lib/session/model/remote_storage.h"
 #include "client_lib/session/recording/virtual_device.h"
+#include "common/transport/shared_bytes.h"
 #include "djinn/v1/pull.pb.h"
 
 namespace djinn {
+
+namespace v1 {
+class ControlRequest;
+}  // namespace v1
+
+// The upload that made the bytes, if a program's upload did.
+struct UploadOfCopy {
+  // Null: none did.
+  std::shared_ptr<const v1::ControlRequest> request;
+  // The bytes of a hash-first upload, if the client has them.
+  SharedBytes source;
+};
 
 // An offer that another worker may fetch.
 struct OfferedCopy {
@@ -88,6 +101,10 @@ class KeptCopy {
   void SetNeeded(bool needed) {
     needed_->store(needed, std::memory_order_release);
   }
+
+  // Constant once the destination has it. The destination uploads the bytes
+  // after a loss, so that nothing is kept once its worker has fetched them.
+  UploadOfCopy upload;
 
   // The lock of the destination's connection guards the following fields.
 

@@ -132,6 +132,23 @@ OfferedCopy Describe(const State& r, uint64_t size_bytes, OfferWork* offer) {
   return offered;
 }
 
+UploadOfCopy UploadOf(const State& r, const StorageVersion& at) {
+  const Lineage::Value value = r.connection.lineage->Find(at.storage_id);
+  const Node* const node = value.producer;
+  if (node == nullptr || value.version != at.version || !node->executed ||
+      node->anchor || !node->error.ok() || node->payload == nullptr) {
+    return {};
+  }
+  const KeptMessage& kept = *KeptOf(*node);
+  if (kept.request == nullptr) return {};
+  const v1::Install& install = kept.request->ordered().install();
+  if (!install.has_transfer() && !install.has_content() &&
+      !install.has_inline_value()) {
+    return {};
+  }
+  return {kept.request, kept.extras().source};
+}
+
 void Release(State& r, RemoteStorage* storage) {
   if (IsForkedChild() || !r.sender.dead.Add(storage)) return;
   r.sender.free_due.store(true, std::memory_order_relaxed);
@@ -282,6 +299,28 @@ void WithdrawOffers(State& r) {
   }
 }
 
+namespace {
+
+// Makes the next worker get the fetched bytes from an upload, so that the
+// source need not keep them. `node` may be null.
+void UploadInstead(Node* node) {
+  if (node == nullptr || node->payload == nullptr) return;
+  KeptMessage& kept = *KeptOf(*node);
+  KeptMessage::Extras& extras = kept.mutable_extras();
+  const std::shared_ptr<KeptCopy> copy = std::move(extras.copy);
+  if (copy == nullptr) return;
+  const v1::Install& fetch = kept.request->ordered().install();
+  auto upload = std::make_shared<v1::ControlRequest>();
+  v1::Install* const install = upload->mutable_ordered()->mutable_install();
+  *install = copy->upload.request->ordered().install();
+  install->set_storage(fetch.storage());
+  install->set_base_version(fetch.base_version());
+  kept.request = std::move(upload);
+  extras.source = copy->upload.source;
+}
+
+}  // namespace
+
 void NoteFetched(State& r, uint64_t sequence) {
   auto& fetches = r.connection.recovery.fetches;
   while (!fetches.empty() && fetches.front().first <= sequence) {
@@ -289,6 +328,9 @@ void NoteFetched(State& r, uint64_t sequence) {
     fetched.SetNeeded(false);
     // A fetch that failed has left the worker (TakeLostCopy()).
     fetched.failures = 0;
+    if (fetched.upload.request != nullptr) {
+      UploadInstead(r.connection.lineage->FindPending(fetches.front().first));
+    }
     fetches.pop_front();
   }
 }
@@ -339,10 +381,11 @@ bool TakeLostCopy(State& r, const v1::ErrorDetail& error) {
   // After a resume, the worker may say first that it executed the message.
   const auto node =
       absl::c_find_if(c.lineage->nodes(), [&](const Node& candidate) {
-        return candidate.sequence == error.sequence() && Fetches(candidate);
+        return candidate.sequence == error.sequence();
       });
   if (node == c.lineage->nodes().end() ||
-      ++KeptOf(*node)->extras().copy->failures > kMostFailures) {
+      (Fetches(*node) &&
+       ++KeptOf(*node)->extras().copy->failures > kMostFailures)) {
     return false;
   }
   LeaveForSource(r);

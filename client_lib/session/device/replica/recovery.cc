@@ -453,8 +453,8 @@ void WarnIfIncomplete(State& r) {
 
 void NoteExecuted(State& r, uint64_t sequence) {
   ConnectionState& c = r.connection;
-  if (c.lineage != nullptr) c.lineage->Executed(sequence);
   NoteFetched(r, sequence);
+  if (c.lineage != nullptr) c.lineage->Executed(sequence);
   std::deque<uint64_t>& suspects = c.recovery.suspects;
   while (!suspects.empty() && suspects.front() <= sequence) {
     suspects.pop_front();

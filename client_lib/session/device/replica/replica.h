@@ -205,6 +205,10 @@ OfferWork NewOffer(State& r);
 // Returns how another worker fetches what is offered now. Completes the offer.
 OfferedCopy Describe(const State& r, uint64_t size_bytes, OfferWork* offer)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu);
+// Returns the upload that made this version, if the worker has executed it and
+// its message is kept.
+UploadOfCopy UploadOf(const State& r, const StorageVersion& at)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu);
 // Frees a storage that the program released, or a kept copy. Any thread may
 // call it, with any lock held.
 void Release(State& r, RemoteStorage* storage);
@@ -227,8 +231,8 @@ void CheckOffer(State& r, uint64_t storage, OfferWork* offer)
 // Notes that what was offered cannot be fetched any more, because the worker is
 // lost or was not reached, and that the next worker has everything to fetch.
 void WithdrawOffers(State& r) ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu);
-// Notes what the worker has fetched once it executed the messages up to
-// `sequence`.
+// Notes what the worker has fetched, as it executed the messages up to
+// `sequence`. The lineage still has these among the pending ones.
 void NoteFetched(State& r, uint64_t sequence)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu);
 // Looks at the sources of copies after news of them (SourceLosses). Called by
