@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -125,16 +126,22 @@ class FallbackLink : public CoordinatorLink, private CoordinatorEvents {
 
   absl::StatusOr<v1::LeaseGranted> RequestLease(
       v1::LeaseRequest request, absl::Duration timeout) override {
-    if (request.member() > 0) {
-      if (!IsHere(request.virtual_device())) {
-        return cluster_->RequestLease(std::move(request), timeout);
-      }
-      return MakeError(absl::StatusCode::kResourceExhausted, "NO_CAPACITY",
-                       "a local fallback has one worker");
-    }
     const Deadline deadline(timeout);
     const uint32_t number = request.virtual_device();
     const bool was_here = IsHere(number);
+    if (request.member() > 0) {
+      if (was_here) {
+        return MakeError(absl::StatusCode::kResourceExhausted, "NO_CAPACITY",
+                         "a local fallback has one worker");
+      }
+      auto granted = cluster_->RequestLease(std::move(request), timeout);
+      if (granted.ok()) NoteSeveral(number);
+      return granted;
+    }
+    // The workers of one device must reach each other.
+    if (HasSeveral(number)) {
+      return cluster_->RequestLease(std::move(request), timeout);
+    }
     if (auto offered = TakeOffer(number, timeout)) return *std::move(offered);
     absl::Status why =
         MakeError(absl::StatusCode::kUnavailable, "COORDINATOR_UNREACHABLE",
@@ -263,6 +270,15 @@ class FallbackLink : public CoordinatorLink, private CoordinatorEvents {
   bool IsHere(uint32_t virtual_device) {
     MutexLock lock(&mu_);
     return !in_cluster_ || devices_.contains(virtual_device);
+  }
+
+  void NoteSeveral(uint32_t virtual_device) {
+    MutexLock lock(&mu_);
+    several_.insert(virtual_device);
+  }
+  bool HasSeveral(uint32_t virtual_device) {
+    MutexLock lock(&mu_);
+    return several_.contains(virtual_device);
   }
 
   void NoteWentBack(uint32_t virtual_device) {
@@ -552,6 +568,8 @@ class FallbackLink : public CoordinatorLink, private CoordinatorEvents {
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
   bool starting_ ABSL_GUARDED_BY(mu_) = false;
   std::shared_ptr<Local> local_ ABSL_GUARDED_BY(mu_);
+  // Virtual devices that were granted a second worker of the cluster.
+  std::set<uint32_t> several_ ABSL_GUARDED_BY(mu_);
   std::map<uint32_t, Device> devices_ ABSL_GUARDED_BY(mu_);
   // The time when a device that was here last got a lease of the cluster.
   std::map<uint32_t, absl::Duration> went_back_ ABSL_GUARDED_BY(mu_);

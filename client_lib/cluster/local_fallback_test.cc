@@ -345,6 +345,17 @@ TEST_F(LocalFallbackTest, LocalDeviceGetsNoFurtherWorkers) {
   EXPECT_TRUE(links_.link->RequestLease(member, absl::Minutes(1)).ok());
 }
 
+TEST_F(LocalFallbackTest, DeviceWithSeveralWorkersStaysInTheCluster) {
+  Open();
+  ASSERT_TRUE(Request(0).ok());
+  v1::LeaseRequest member;
+  member.set_member(1);
+  ASSERT_TRUE(links_.link->RequestLease(member, absl::Minutes(1)).ok());
+  cluster_->Refuse(NoWorker());
+  EXPECT_EQ(Request(0).status(), NoWorker());
+  EXPECT_EQ(starts_, 0);
+}
+
 TEST_F(LocalFallbackTest, ProcessThatWasNotReachedTwiceIsNotTakenAThirdTime) {
   Open();
   for (int i = 0; i < 2; ++i) {

@@ -76,10 +76,11 @@ class _Run:
 
     def here(self, program, **options):
         """Runs the program in this process."""
-        djinn.connect(**recovery_programs.OPTIONS, **options)
+        recovery_programs.connect(program, **options)
         try:
             results = recovery_programs.PROGRAMS[program](
-                djinn.device(), lambda step: self.before_step(step, self._worker, None))
+                djinn.device(),
+                lambda step: self.before_step(step, lambda: self._worker(step), None))
             self.counts = djinn.statistics()
         finally:
             djinn.close()
@@ -117,8 +118,10 @@ class _Run:
             pass  # it was killed
 
     @staticmethod
-    def _worker():
-        return djinn.where_is(0).worker_id
+    def _worker(step):
+        """The device's worker, or one of them."""
+        workers = djinn.where_is(0).worker_id.split("+")
+        return workers[step % len(workers)]
 
 
 class ChaosCase(unittest.TestCase):

@@ -86,7 +86,8 @@ class WorkerChaosTest(ChaosCase):
 
     def test_killed_worker(self):
         self.disturb_all(
-            self._kill, ("train", "cnn", "two_devices", "generate_beams", "encoder_service"))
+            self._kill,
+            ("train", "cnn", "two_devices", "stages", "generate_beams", "encoder_service"))
 
     def test_killed_workers(self):
         self.disturb_all(self._kill_successor_too, ("decode_sampled", "compiled_step"))

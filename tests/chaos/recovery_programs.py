@@ -248,6 +248,33 @@ def two_devices(device, at_step):
         parameter.detach().cpu() for half in (first, second) for parameter in half.parameters()])
 
 
+def stages(device, at_step):
+    """Computes with a network on two workers: first in a pipeline, then trains it."""
+    torch.manual_seed(36)
+    layers = [nn.Linear(48, 48)]
+    for _ in range(4):
+        layers += [nn.GELU(), nn.Linear(48, 48)]
+    network = nn.Sequential(*layers).to(device)
+    optimizer = torch.optim.AdamW(network.parameters(), lr=1e-3)
+    results = []
+    for step in range(STEPS):
+        at_step(step)
+        x = torch.randn(64, 48)
+        if step < STEPS // 2:
+            with torch.inference_mode():
+                parts = [network(part.to(device)) for part in x.split(16)]
+                results.append(torch.cat(parts).cpu())
+        else:
+            loss = network(x.to(device)).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            results.append(loss.detach().cpu())
+    # Values crossed.
+    assert djinn.statistics()["device_copies"] > 0
+    return tuple(results + [parameter.detach().cpu() for parameter in network.parameters()])
+
+
 def download(device, at_step):
     """Reads large values that were computed before."""
     torch.manual_seed(25)
@@ -265,8 +292,15 @@ PROGRAMS = {
     for program in (
         decode_greedily, decode_sampled, prefill, encode, train, compiled_step, compiled_model,
         cnn, generate_greedily, generate_sampled, generate_beams, generate_greedily_static,
-        generate_sampled_static, generate_beams_static, upload, download, two_devices)
+        generate_sampled_static, generate_beams_static, upload, download, two_devices, stages)
 }
+
+
+def connect(name, **options):
+    """Opens the session of the program."""
+    if name == "stages":
+        options["device_workers"] = {0: 2}
+    djinn.connect(**OPTIONS, **options)
 
 
 def digest(results):
@@ -280,7 +314,7 @@ def digest(results):
 
 def main(name):
     torch.set_num_threads(1)
-    djinn.connect(**OPTIONS)
+    connect(name)
 
     def at_step(step):
         print("step", step, djinn.where_is(0).worker_id, flush=True)

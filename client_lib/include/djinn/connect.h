@@ -182,7 +182,6 @@ DJINN_API absl::Status Synchronize(int index = 0);
 // Errors:
 //
 // - FailedPrecondition (CHECKPOINTS_OFF): `recovery` is not "checkpoint".
-// - FailedPrecondition (NO_CHECKPOINTS): a device has several workers.
 // - FailedPrecondition (NO_SESSION): no session is open.
 // - ResourceExhausted (CHECKPOINT_MEMORY): checkpoint_memory is too small.
 // - DeadlineExceeded (CHECKPOINT_PENDING): it is not done yet.

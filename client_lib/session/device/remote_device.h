@@ -125,7 +125,7 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice> {
   }
   uint64_t memory_bytes() const { return state_.uploader.memory_bytes(); }
   // Declines migrations from now on, because the virtual device has several
-  // workers.
+  // workers. It still recovers from a lost worker.
   void StayAtWorker();
   // Fails this replica because another one, and with it the virtual device,
   // failed.

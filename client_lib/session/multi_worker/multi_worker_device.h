@@ -5,8 +5,9 @@
 // other copies stale and frees them.
 //
 // The device has one worker while one suffices, which Begins() checks. Once it
-// does not suffice, gate() is closed and this class takes every call. The
-// failure of one replica is the failure of the device. Replicas do not migrate.
+// does not suffice, gate() is closed and this class takes every call. A replica
+// that loses its worker recovers by itself. One that cannot fails the device.
+// Replicas do not migrate.
 //
 // Thread-safe: mu_ puts the lanes' calls in one order. A thread holds mu_ while
 // a replica takes a call, which may wait for that replica's window. Replicas
