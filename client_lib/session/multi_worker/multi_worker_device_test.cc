@@ -301,7 +301,43 @@ TEST_F(MultiWorkerDeviceTest, WhereResultsDoNotFitTheirOperandsMoveAway) {
   }
 }
 
-TEST_F(MultiWorkerDeviceTest, TheLossOfOneWorkerIsTheLossOfTheDevice) {
+// Each worker may begin anew.
+class RecoveringMultiWorkerDeviceTest : public MultiWorkerDeviceTest {
+ protected:
+  RecoveringMultiWorkerDeviceTest() : MultiWorkerDeviceTest(Recovering()) {
+    for (int worker = 0; worker < 3; ++worker) {
+      cluster_.worker(worker).Set(&FakeScript::begins_anew, true);
+    }
+  }
+  void Lose(int worker) {
+    cluster_.coordinator().NoteRestart(worker);
+    cluster_.worker(worker).Restart(/*other_incarnation=*/true);
+  }
+};
+
+TEST_F(RecoveringMultiWorkerDeviceTest, AReplicaThatLosesItsWorkerGoesOnAlone) {
+  const std::vector<StoragePtr> storages = Span();
+  const StoragePtr input = device_->NewStorage(8);
+  ASSERT_EQ(Upload(input), absl::OkStatus());
+  for (const int worker : {1, 0}) {
+    // The input moves to the worker, unless it is there.
+    ASSERT_EQ(UseWith(storages[2 * worker], input), absl::OkStatus());
+    const uint64_t before = session_->statistics().recoveries;
+    Lose(worker);
+    for (const StoragePtr& storage : storages) {
+      EXPECT_EQ(ReadByte(*device_, 0, storage), absl::OkStatus());
+    }
+    EXPECT_EQ(UseWith(storages[2 * worker], input), absl::OkStatus());
+    EXPECT_EQ(session_->statistics().recoveries, before + 1);
+    const v1::LeaseRequest request =
+        cluster_.coordinator().lease_requests().back();
+    EXPECT_EQ(request.member(), static_cast<uint32_t>(worker));
+    EXPECT_TRUE(request.recovers());
+  }
+  EXPECT_EQ(session_->RootErrors().size(), 0u);
+}
+
+TEST_F(MultiWorkerDeviceTest, WithoutRecoveryTheLossOfOneWorkerEndsTheDevice) {
   const std::vector<StoragePtr> storages = Span();
   cluster_.worker(0).Pause();
   ASSERT_TRUE(Record(*device_, 0, MakeCall(1, {{storages[0], kWrites}})).ok());

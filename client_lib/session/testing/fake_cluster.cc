@@ -116,7 +116,7 @@ class FakeCoordinatorLink : public CoordinatorLink {
         absl::StrCat("w", request.virtual_device() + request.member()));
     lease->set_worker_incarnation(
         FakeWorker::kIncarnation +
-        coordinator_->restarts_[request.virtual_device()]);
+        coordinator_->restarts_[request.virtual_device() + request.member()]);
     lease->set_worker_address("in-process");
     if (coordinator_->elsewhere_ && returned > 0) {
       lease->set_worker_id(absl::StrCat("w", returned));
@@ -291,9 +291,9 @@ void FakeCoordinator::HoldLeases() {
   hold_ = true;
 }
 
-void FakeCoordinator::NoteRestart(int device) {
+void FakeCoordinator::NoteRestart(int worker) {
   MutexLock lock(&mu_);
-  ++restarts_[static_cast<uint32_t>(device)];
+  ++restarts_[static_cast<uint32_t>(worker)];
 }
 
 void FakeCoordinator::EndNextLease(std::string reason) {

@@ -69,9 +69,9 @@ class FakeCoordinator {
   // Asks the client for its lineage, and returns the answer. Drops the reports
   // that came before.
   v1::LineageAnswer AskLineage(uint64_t storage = 0);
-  // Notes that the device's worker restarted with another incarnation, for
-  // leases from now on.
-  void NoteRestart(int device = 0);
+  // Notes that the worker restarted with another incarnation, for leases from
+  // now on.
+  void NoteRestart(int worker = 0);
   // Imitates a link that attached to another coordinator.
   void AttachAgain();
   void WaitForLeaseRequest();
@@ -92,7 +92,7 @@ class FakeCoordinator {
   bool elsewhere_ ABSL_GUARDED_BY(mu_) = false;
   // Why the next lease ends at once; empty if it does not.
   std::string next_lease_ends_ ABSL_GUARDED_BY(mu_);
-  std::map<uint32_t, uint64_t> restarts_ ABSL_GUARDED_BY(mu_);  // by device
+  std::map<uint32_t, uint64_t> restarts_ ABSL_GUARDED_BY(mu_);  // by worker
   bool hold_ ABSL_GUARDED_BY(mu_) = false;
   bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
