@@ -185,6 +185,37 @@ TEST_F(PullsTest, UnfetchedOfferExpires) {
   ExpectFailedPull(there.get(), "PULL_FAILED", "nobody fetched");
 }
 
+TEST_F(PullsTest, AnotherOfferOfAKeptCopyReplacesTheEarlierOne) {
+  std::unique_ptr<TestClient> here = Open();
+  std::unique_ptr<TestClient> there = OpenThere();
+  here->InstallInline(1, FloatBytes({1, 2}));
+  here->InstallCopy(2, 1);
+  here->Offer(2, Ticket('a'));
+  EXPECT_TRUE(here->WaitCompleted(here->Offer(2, Ticket('b'))));
+  EXPECT_EQ(core_->offers().offers(), 1u);
+  SendPull(there.get(), 5, 'a', 8);
+  ExpectFailedPull(there.get(), "PULL_FAILED", "under another ticket");
+  SendPull(there.get(), 6, 'b', 8);
+  EXPECT_EQ(there->Read(6, 2), (Floats{1, 2}));
+}
+
+TEST_F(PullsTest, AKeptCopyIsNotGivenUpBeforeItIsFetched) {
+  std::unique_ptr<TestClient> here = Open();
+  std::unique_ptr<TestClient> there = OpenThere();
+  const uint64_t size = 5 << 20;
+  here->Create(1, size);
+  here->InstallCopy(2, 1);
+  here->Offer(2, Ticket('a'));
+  here->Free({1});
+  here->Create(3, size);
+  EXPECT_EQ(here->ReadError(3).reason(), "SESSION_MEMORY");
+  EXPECT_TRUE(there->WaitCompleted(SendPull(there.get(), 5, 'a', size)));
+  EXPECT_EQ(there->Read(5, 1), (Floats{0}));
+  here->Create(4, size);
+  EXPECT_EQ(here->Read(4, 1), (Floats{0}));
+  EXPECT_EQ(here->ReadError(2).reason(), "COPY_GIVEN_UP");
+}
+
 TEST_F(PullsTest, ATicketOfAnotherSessionOpensNothing) {
   std::unique_ptr<TestClient> here = Open("s1", "t1");
   std::unique_ptr<TestClient> thief = OpenThere("s2", "t2");

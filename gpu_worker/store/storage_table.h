@@ -33,6 +33,8 @@ struct Storage {
   bool size_known = true;
   // State of a random number generator; never poisoned once it has a buffer.
   bool generator = false;
+  // The client keeps it for one other worker to fetch (v1::StorageCopy).
+  bool kept_copy = false;
   // Null when the contents are good.
   RootError poison;
   // Shares of the models that name the storage; null when no model ever did.

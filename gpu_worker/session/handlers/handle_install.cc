@@ -57,6 +57,7 @@ absl::Status InstallCopy(SessionState& s, const v1::Install& install,
   storage->poison = source->poison;
   storage->size_bytes = source->size_bytes;
   storage->size_known = source->size_known;
+  storage->kept_copy = true;
   s.copies.Add(install.storage(), install.copy().storage());
   return absl::OkStatus();
 }

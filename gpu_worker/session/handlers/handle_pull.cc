@@ -45,6 +45,9 @@ absl::Status HandleOffer(SessionState& s, uint64_t sequence,
   }
   if (bytes->poison == nullptr) {
     bytes->buffer = storage->buffer;
+    // Nobody comes with an earlier ticket: the one worker that is to fetch the
+    // copy has another one.
+    if (storage->kept_copy) s.offers.WithdrawOf(offer.storage());
     s.offers.Pin(offer.storage(), offer.ticket(), bytes);
   }
   return s.offers.Add(offer.ticket(), std::move(bytes));

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 
+#include "absl/algorithm/container.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/error.h"
 #include "gpu_worker/session/base/violation.h"
 
 namespace djinn::worker {
@@ -22,6 +24,22 @@ void Offers::Pin(uint64_t storage, const std::string& ticket,
     prune_at_ = std::max(kMinPinned, 2 * pinned_.size());
   }
   pinned_.push_back({storage, ticket, bytes, {}});
+}
+
+bool Offers::IsPinned(uint64_t storage) const {
+  return absl::c_any_of(pinned_, [&](const Pinned& pinned) {
+    return pinned.storage == storage && !pinned.bytes.expired();
+  });
+}
+
+void Offers::WithdrawOf(uint64_t storage) {
+  for (const Pinned& pinned : pinned_) {
+    if (pinned.storage != storage) continue;
+    table_.Withdraw(
+        session_id_, pinned.ticket,
+        MakeError(absl::StatusCode::kFailedPrecondition, "OFFER_REPLACED",
+                  "the copy was offered under another ticket"));
+  }
 }
 
 void Offers::Clear() {

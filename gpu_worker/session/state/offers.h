@@ -46,6 +46,11 @@ class Offers {
            const std::shared_ptr<OfferedBytes>& bytes);
   // Returns whether an offer waits to be fetched.
   bool Pending() const { return table_.Pending(session_id_, this); }
+  // Returns whether bytes that the storage had wait to be fetched, or are being
+  // fetched.
+  bool IsPinned(uint64_t storage) const;
+  // Withdraws the storage's offers that nobody has claimed.
+  void WithdrawOf(uint64_t storage);
   // Withdraws all offers.
   void Withdraw() { table_.Leave(session_id_, this); }
   void Clear();

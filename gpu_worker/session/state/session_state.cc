@@ -68,7 +68,8 @@ SessionState::SessionState(SessionIdentity identity)
            &pulls),
       replies(who.environment.outbox_bytes, &who.traffic(),
               who.environment.clock, SettledCallback(*this)) {
-  quota.SetGiveUp([this] { return copies.GiveUpOne(storages, &errors); });
+  quota.SetGiveUp(
+      [this] { return copies.GiveUpOne(storages, offers, &errors); });
 }
 
 std::function<void()> SettledCallback(const SessionState& s) {

@@ -30,12 +30,12 @@ void SharedCopies::Account(const StorageTable& storages, SessionQuota* quota,
   });
 }
 
-bool SharedCopies::GiveUpOne(const StorageTable& storages, RootErrors* errors) {
-  while (!charged_.empty()) {
-    Storage* const copy = storages.Find(charged_.front());
-    charged_.pop_front();
+bool SharedCopies::GiveUpOne(const StorageTable& storages, const Offers& offers,
+                             RootErrors* errors) {
+  for (auto next = charged_.begin(); next != charged_.end(); ++next) {
+    Storage* const copy = storages.Find(*next);
     if (copy == nullptr || copy->buffer == nullptr ||
-        copy->quota.bytes() == 0) {
+        copy->quota.bytes() == 0 || offers.IsPinned(*next)) {
       continue;
     }
     copy->poison = errors->Make(
@@ -45,6 +45,7 @@ bool SharedCopies::GiveUpOne(const StorageTable& storages, RootErrors* errors) {
         {});
     copy->buffer.reset();
     copy->quota.Release();
+    charged_.erase(next);
     return true;
   }
   return false;
