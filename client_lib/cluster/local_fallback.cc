@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -135,7 +134,7 @@ class FallbackLink : public CoordinatorLink, private CoordinatorEvents {
                          "a local fallback has one worker");
       }
       auto granted = cluster_->RequestLease(std::move(request), timeout);
-      if (granted.ok()) NoteSeveral(number);
+      if (granted.ok()) NoteMember(number, granted->lease().lease_id());
       return granted;
     }
     // The workers of one device must reach each other.
@@ -165,6 +164,7 @@ class FallbackLink : public CoordinatorLink, private CoordinatorEvents {
     if (leases_->Find(lease_id) != nullptr) return ReturnLocal(lease_id);
     {
       MutexLock lock(&mu_);
+      members_.erase(lease_id);
       const auto granted = granted_.extract(lease_id);
       if (!granted.empty() && unreachable) {
         Unreached& worker = unreached_[granted.mapped()];
@@ -272,13 +272,15 @@ class FallbackLink : public CoordinatorLink, private CoordinatorEvents {
     return !in_cluster_ || devices_.contains(virtual_device);
   }
 
-  void NoteSeveral(uint32_t virtual_device) {
+  void NoteMember(uint32_t virtual_device, const std::string& lease_id) {
     MutexLock lock(&mu_);
-    several_.insert(virtual_device);
+    members_[lease_id] = virtual_device;
   }
   bool HasSeveral(uint32_t virtual_device) {
     MutexLock lock(&mu_);
-    return several_.contains(virtual_device);
+    return std::any_of(members_.begin(), members_.end(), [&](const auto& each) {
+      return each.second == virtual_device;
+    });
   }
 
   void NoteWentBack(uint32_t virtual_device) {
@@ -402,6 +404,11 @@ class FallbackLink : public CoordinatorLink, private CoordinatorEvents {
         absl::StrCat(kLocalReason, "the cluster gave no worker (",
                      ErrorReason(why), ": ", why.message(), ")"));
     const std::string& worker = granted->lease().worker_id();
+    if (HasSeveral(request.virtual_device())) {
+      // It got a second worker of the cluster meanwhile.
+      ReturnLocal(granted->lease().lease_id());
+      return why;
+    }
     log::Warning(
         "the cluster gives no worker; a worker on this machine takes the "
         "device",
@@ -568,8 +575,9 @@ class FallbackLink : public CoordinatorLink, private CoordinatorEvents {
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
   bool starting_ ABSL_GUARDED_BY(mu_) = false;
   std::shared_ptr<Local> local_ ABSL_GUARDED_BY(mu_);
-  // Virtual devices that were granted a second worker of the cluster.
-  std::set<uint32_t> several_ ABSL_GUARDED_BY(mu_);
+  // The virtual devices of leases for further workers, which the cluster has
+  // granted and the client has not returned.
+  std::map<std::string, uint32_t> members_ ABSL_GUARDED_BY(mu_);
   std::map<uint32_t, Device> devices_ ABSL_GUARDED_BY(mu_);
   // The time when a device that was here last got a lease of the cluster.
   std::map<uint32_t, absl::Duration> went_back_ ABSL_GUARDED_BY(mu_);

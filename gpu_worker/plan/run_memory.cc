@@ -120,16 +120,18 @@ absl::Status RunMemory::Fill(uint32_t slot) {
   Storage* const storage = slots_[slot].storage;
   if (IsPaid(slot)) {
     DJINN_ASSIGN_OR_RETURN(
-        std::shared_ptr<Buffer> buffer,
-        context_.memory->device()->Allocate(storage->size_bytes));
+        std::shared_ptr<Buffer> buffer, WithRoom(storage->size_bytes, [&] {
+          return context_.memory->device()->Allocate(storage->size_bytes);
+        }));
     Own(slot, std::move(buffer), storage->size_bytes);
     return absl::OkStatus();
   }
   QuotaChange change(context_.quota, &storage->quota);
   DJINN_RETURN_IF_ERROR(change.To(storage->size_bytes, ClassOf(slot)));
-  DJINN_ASSIGN_OR_RETURN(
-      buffers_[slot],
-      context_.memory->Allocate(context_.tenant, storage->size_bytes));
+  DJINN_ASSIGN_OR_RETURN(buffers_[slot], WithRoom(storage->size_bytes, [&] {
+                           return context_.memory->Allocate(
+                               context_.tenant, storage->size_bytes);
+                         }));
   change.Keep();
   return absl::OkStatus();
 }
@@ -141,8 +143,10 @@ absl::Status RunMemory::CopyForWrite(uint32_t slot) {
     DJINN_RETURN_IF_ERROR(
         context_.quota->Resize(&quota, quota.bytes(), ClassOf(slot)));
   }
-  absl::StatusOr<std::shared_ptr<Buffer>> copy = context_.memory->Clone(
-      context_.tenant, *buffers_[slot], buffers_[slot]->size_bytes());
+  const uint64_t bytes = buffers_[slot]->size_bytes();
+  absl::StatusOr<std::shared_ptr<Buffer>> copy = WithRoom(bytes, [&] {
+    return context_.memory->Clone(context_.tenant, *buffers_[slot], bytes);
+  });
   if (!copy.ok()) {
     quota.MoveTo(shared);
     return copy.status();
@@ -179,9 +183,11 @@ absl::Status RunMemory::Reserve(const srg::Node& call) {
     const uint64_t bytes = plan_.created_bytes()[view->slot];
     DJINN_ASSIGN_OR_RETURN(room.quota,
                            context_.quota->Reserve(bytes, room.storage_class));
-    DJINN_ASSIGN_OR_RETURN(room.memory,
-                           context_.memory->Reserve(MemoryClass::kStorages,
-                                                    context_.tenant, bytes));
+    DJINN_ASSIGN_OR_RETURN(room.memory, WithRoom(bytes, [&] {
+                             return context_.memory->Reserve(
+                                 MemoryClass::kStorages, context_.tenant,
+                                 bytes);
+                           }));
   }
   return absl::OkStatus();
 }

@@ -138,6 +138,17 @@ class RunMemory {
   bool IsPaid(uint32_t slot) const {
     return paid_ && plan_.created_bytes()[slot] > 0;
   }
+  // Calls `take`, and again if the device has no memory and the session has
+  // given up `bytes` that it could spare.
+  template <typename Take>
+  auto WithRoom(uint64_t bytes, Take take) {
+    auto taken = take();
+    if (absl::IsResourceExhausted(taken.status()) &&
+        context_.quota->MakeRoom(bytes)) {
+      taken = take();
+    }
+    return taken;
+  }
   absl::Status Fill(uint32_t slot);
   absl::Status CopyForWrite(uint32_t slot);
   // Moves the bytes of a value that outlives the run out of the room.

@@ -199,9 +199,11 @@ absl::Status SessionQuota::Resize(QuotaShare* share, uint64_t bytes,
                                   StorageClass storage_class) {
   const CappedMemory::Amount from{share->class_, share->bytes_};
   const CappedMemory::Amount to{storage_class, bytes};
-  absl::Status changed = Change(from, to);
-  while (!changed.ok() && give_up_ != nullptr && give_up_()) {
-    changed = Change(from, to);
+  // What can be spared goes before the sessions of clients that are away.
+  absl::Status changed = Change(from, to, /*ends_lost=*/false);
+  if (!changed.ok()) {
+    MakeRoom(Missing(from, to));
+    changed = Change(from, to, /*ends_lost=*/true);
   }
   DJINN_RETURN_IF_ERROR(changed);
   if (share->quota_ != nullptr) --Of(from.storage_class).count;
@@ -215,12 +217,20 @@ absl::Status SessionQuota::Resize(QuotaShare* share, uint64_t bytes,
 }
 
 absl::Status SessionQuota::Change(CappedMemory::Amount from,
-                                  CappedMemory::Amount to) {
+                                  CappedMemory::Amount to, bool ends_lost) {
   DJINN_RETURN_IF_ERROR(memory_.Change(from, to));
   if (tenant_ == nullptr) return absl::OkStatus();
-  absl::Status changed = tenant_->ChangeOrMakeRoom(from, to);
+  absl::Status changed = ends_lost ? tenant_->ChangeOrMakeRoom(from, to)
+                                   : tenant_->Change(from, to);
   if (!changed.ok()) memory_.Count(to, from);
   return changed;
+}
+
+uint64_t SessionQuota::Missing(CappedMemory::Amount from,
+                               CappedMemory::Amount to) const {
+  const uint64_t missing = memory_.Missing(from, to);
+  return tenant_ == nullptr ? missing
+                            : std::max(missing, tenant_->Missing(from, to));
 }
 
 void SessionQuota::Count(CappedMemory::Amount from, CappedMemory::Amount to) {

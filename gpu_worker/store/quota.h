@@ -196,12 +196,16 @@ class SessionQuota {
   explicit SessionQuota(MemoryLimits limits, TenantQuota* tenant = nullptr)
       : memory_("SESSION_MEMORY", "the session", limits), tenant_(tenant) {}
 
-  // Called when a cap refuses memory. It releases a share that can be spared,
-  // or returns false if there is none.
-  using GiveUp = std::function<bool()>;
-  // Sets that function once, before the first share. `this` must not outlive
-  // what it uses.
+  // Releases shares of `missing` bytes or more that can be spared, or returns
+  // false, without effect, if there are not so many.
+  using GiveUp = std::function<bool(uint64_t missing)>;
+  // Sets the function that is called when memory is refused: once, before the
+  // first share. `this` must not outlive what it uses.
   void SetGiveUp(GiveUp give_up) { give_up_ = std::move(give_up); }
+  // Has it called because the device has no memory.
+  bool MakeRoom(uint64_t missing) {
+    return give_up_ != nullptr && give_up_(missing);
+  }
 
   // Reserves a share for a storage with memory of its own, or a cache. Returns
   // RESOURCE_EXHAUSTED (SESSION_MEMORY or TENANT_MEMORY), which names the bytes
@@ -230,8 +234,12 @@ class SessionQuota {
  private:
   friend class QuotaShare;
   friend class QuotaChange;
-  // Changes what a share has, unless a cap refuses it.
-  absl::Status Change(CappedMemory::Amount from, CappedMemory::Amount to);
+  // Changes what a share has, unless a cap refuses it. May end sessions of the
+  // tenant whose client is away, if `ends_lost`.
+  absl::Status Change(CappedMemory::Amount from, CappedMemory::Amount to,
+                      bool ends_lost);
+  // Returns how many bytes are missing for the change.
+  uint64_t Missing(CappedMemory::Amount from, CappedMemory::Amount to) const;
   // Counts a change of a share without a check of the caps.
   void Count(CappedMemory::Amount from, CappedMemory::Amount to);
   struct ClassCounters {

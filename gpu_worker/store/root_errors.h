@@ -36,6 +36,9 @@ class RootErrors {
   // Makes an error that poisons storages; TakeNew() lists it as well.
   RootError MakePoison(const absl::Status& status, Place place);
 
+  // Makes TakeNew() list an error that Make() returned.
+  void List(RootError error) { new_.push_back(std::move(error)); }
+
   // Sets the lane that issued the messages executed from now on.
   void set_lane(uint32_t lane) { lane_ = lane; }
 

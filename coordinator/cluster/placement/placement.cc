@@ -266,8 +266,9 @@ void TryPlace(ClusterState& state, MemberId device, Session* session,
     return;
   }
   if (!placed) {
+    const bool waits = device.member == 0 || pending.recovers;
     line::LeaveUnplaced(state, device, decision->obstacle, session, wakes);
-    if (device.member == 0 && tenant != nullptr &&
+    if (waits && tenant != nullptr &&
         ErrorReason(decision->obstacle) == "NO_CAPACITY") {
       reclaim::TakeRoom(state, device, *tenant, request, session, wakes);
     }

@@ -50,6 +50,10 @@ absl::Status HandleOffer(SessionState& s, uint64_t sequence,
     if (storage->kept_copy) s.offers.WithdrawOf(offer.storage());
     s.offers.Pin(offer.storage(), offer.ticket(), bytes);
   }
+  // Until now nobody missed the bytes.
+  if (bytes->poison != nullptr && bytes->poison->reason() == kCopyGivenUp) {
+    s.errors.List(bytes->poison);
+  }
   return s.offers.Add(offer.ticket(), std::move(bytes));
 }
 

@@ -68,8 +68,9 @@ SessionState::SessionState(SessionIdentity identity)
            &pulls),
       replies(who.environment.outbox_bytes, &who.traffic(),
               who.environment.clock, SettledCallback(*this)) {
-  quota.SetGiveUp(
-      [this] { return copies.GiveUpOne(storages, offers, &errors); });
+  quota.SetGiveUp([this](uint64_t missing) {
+    return copies.GiveUp(missing, storages, offers, &errors);
+  });
 }
 
 std::function<void()> SettledCallback(const SessionState& s) {

@@ -90,6 +90,13 @@ absl::Status RequestLease(State& r, absl::Duration timeout) {
     }
     request.set_numerics(NeededNumerics(c));
     request.set_recovers(c.recovery.due);
+    // Two replicas may come to one worker, which then needs room for both.
+    if (c.recovery.due && c.migration.stays) {
+      const int64_t used = r.role.used_bytes->load(std::memory_order_relaxed);
+      request.set_needed_bytes(
+          std::min(static_cast<uint64_t>(std::max<int64_t>(used, 0)),
+                   c.limits.memory_bytes()));
+    }
   }
   absl::StatusOr<v1::LeaseGranted> granted =
       r.context->link->RequestLease(request, timeout);

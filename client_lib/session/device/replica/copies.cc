@@ -142,10 +142,12 @@ UploadOfCopy UploadOf(const State& r, const StorageVersion& at) {
   const KeptMessage& kept = *KeptOf(*node);
   if (kept.request == nullptr) return {};
   const v1::Install& install = kept.request->ordered().install();
-  if (!install.has_transfer() && !install.has_content() &&
-      !install.has_inline_value()) {
-    return {};
-  }
+  // The next worker may not have what the client has not.
+  const bool has_bytes =
+      install.has_transfer()
+          ? kept.extras().source.owner != nullptr
+          : install.has_content() || install.has_inline_value();
+  if (!has_bytes) return {};
   return {kept.request, kept.extras().source};
 }
 
@@ -279,7 +281,8 @@ void CheckOffer(State& r, uint64_t storage, OfferWork* offer) {
   }
   if (offer->losses == recovery.workers_lost) return;
   const auto kept = recovery.kept_copies.find(storage);
-  offer->withdrawn = kept == recovery.kept_copies.end() ||
+  offer->withdrawn = recovery.replayed_offers.contains(storage) ||
+                     kept == recovery.kept_copies.end() ||
                      !kept->second->load(std::memory_order_acquire);
   if (offer->withdrawn) return;
   offer->ticket = NewOffer(r).ticket;
@@ -292,6 +295,7 @@ void WithdrawOffers(State& r) {
   recovery.offers = RecoveryState::Offers::kNone;
   recovery.asked_offers.clear();
   recovery.spare_offers.clear();
+  recovery.replayed_offers.clear();
   for (const Node& node : r.connection.lineage->nodes()) {
     if (Fetches(node) && node.error.ok()) {
       KeptOf(node)->extras().copy->SetNeeded(true);
@@ -303,18 +307,26 @@ namespace {
 
 // Makes the next worker get the fetched bytes from an upload, so that the
 // source need not keep them. `node` may be null.
-void UploadInstead(Node* node) {
+void UploadInstead(const v1::SessionLimits& limits, Node* node) {
   if (node == nullptr || node->payload == nullptr) return;
   KeptMessage& kept = *KeptOf(*node);
   KeptMessage::Extras& extras = kept.mutable_extras();
-  const std::shared_ptr<KeptCopy> copy = std::move(extras.copy);
-  if (copy == nullptr) return;
+  if (extras.copy == nullptr) return;
+  const std::shared_ptr<KeptCopy> copy = extras.copy;
   const v1::Install& fetch = kept.request->ordered().install();
   auto upload = std::make_shared<v1::ControlRequest>();
   v1::Install* const install = upload->mutable_ordered()->mutable_install();
   *install = copy->upload.request->ordered().install();
   install->set_storage(fetch.storage());
   install->set_base_version(fetch.base_version());
+  // The two workers may have other limits. The replay sends small contents
+  // inline.
+  if (install->has_inline_value()) {
+    std::string bytes = std::move(*install->mutable_inline_value());
+    install->set_content(std::move(bytes));
+  }
+  if (install->content().size() > limits.max_outstanding_bytes() / 2) return;
+  extras.copy = nullptr;
   kept.request = std::move(upload);
   extras.source = copy->upload.source;
 }
@@ -329,7 +341,8 @@ void NoteFetched(State& r, uint64_t sequence) {
     // A fetch that failed has left the worker (TakeLostCopy()).
     fetched.failures = 0;
     if (fetched.upload.request != nullptr) {
-      UploadInstead(r.connection.lineage->FindPending(fetches.front().first));
+      UploadInstead(r.connection.limits,
+                    r.connection.lineage->FindPending(fetches.front().first));
     }
     fetches.pop_front();
   }

@@ -384,6 +384,7 @@ void ForgetCopies(RecoveryState* recovery, const v1::Free& freed) {
     if (recovery->kept_copies.erase(storage) == 0) continue;
     recovery->asked_offers.erase(storage);
     recovery->spare_offers.erase(storage);
+    recovery->replayed_offers.erase(storage);
   }
 }
 

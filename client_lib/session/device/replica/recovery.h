@@ -65,6 +65,9 @@ struct RecoveryState {
   // sent, and those that the replay had although no device had asked.
   absl::flat_hash_map<uint64_t, std::string> asked_offers;
   absl::flat_hash_map<uint64_t, std::string> spare_offers;
+  // Those that the replay offered. An earlier offer of one that is still queued
+  // would replace that.
+  absl::flat_hash_set<uint64_t> replayed_offers;
   // The copies that the worker still has to fetch, in the order of the numbers
   // of their messages, which stand beside them.
   std::deque<std::pair<uint64_t, std::shared_ptr<KeptCopy>>> fetches;

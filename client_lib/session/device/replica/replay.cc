@@ -342,6 +342,7 @@ class Replayer {
     offer->set_version(version);
     offer->set_ticket(ticket);
     Add(0, std::move(request));
+    recovery_.replayed_offers.insert(storage);
   }
 
   // Makes an eager upload ask by hash whether the worker has the bytes on disk.
