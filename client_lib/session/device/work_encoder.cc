@@ -253,8 +253,10 @@ void WorkEncoder::Keep(const Work& work, EncodedMessage* message) {
       break;
     case v1::Ordered::kCreateStorage: {
       const v1::CreateStorage& create = ordered.create_storage();
+      // A storage that shrinks to nothing keeps nothing.
       names(create.storage(), create.base_version(), 1,
-            create.base_version() > 0, create.size_bytes());
+            create.base_version() > 0 && create.size_bytes() > 0,
+            create.size_bytes());
       break;
     }
     case v1::Ordered::kRead:

@@ -230,8 +230,10 @@ class Replayer {
         return EncodeInstall(node, kept, std::move(request));
       case v1::Ordered::kCreateStorage: {
         const Lineage::Use& use = node->uses.front();
-        if (versions_[use.storage] != use.base_version) {
-          return Inconsistent(use);
+        const uint64_t now = versions_[use.storage];
+        if (now != use.base_version) {
+          if (use.depends() || now > use.base_version) return Inconsistent(use);
+          SetVersion(use, now, use.base_version);
         }
         versions_[use.storage] = use.base_version + 1;
         break;
