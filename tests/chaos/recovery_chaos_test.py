@@ -130,7 +130,7 @@ class LinkChaosTest(ChaosCase):
             "recoveries" if long else "")
 
     def test_cut_link(self):
-        self.disturb_all(self._cut, ("encode", "prefill"))
+        self.disturb_all(self._cut, ("encode", "prefill", "stages"))
 
     def test_half_open_link(self):
         self.disturb_all(self._half_open, ("upload",))

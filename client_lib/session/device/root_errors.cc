@@ -1,5 +1,6 @@
 #include "client_lib/session/device/root_errors.h"
 
+#include "absl/algorithm/container.h"
 #include "common/base/error.h"
 #include "common/log/log.h"
 
@@ -28,6 +29,14 @@ std::vector<absl::Status> RootErrors::Kept() const {
   std::vector<absl::Status> errors;
   for (const Entry& entry : entries_) errors.push_back(entry.error);
   return errors;
+}
+
+bool RootErrors::Knows(const absl::Status& error) const {
+  const std::string id = ErrorMetadataValue(error, "error_id");
+  MutexLock lock(&mu_);
+  return absl::c_any_of(entries_, [&](const Entry& entry) {
+    return !id.empty() && entry.error_id == id;
+  });
 }
 
 uint64_t RootErrors::count() const {

@@ -29,6 +29,8 @@ class RootErrors {
   // it as returned. Index -1 means any device. OK if there is none.
   absl::Status TakeUnreported(int device);
 
+  // Returns whether an error with the same id is kept, of any device.
+  bool Knows(const absl::Status& error) const;
   std::vector<absl::Status> Kept() const;
   // Returns the number of all errors, kept or not.
   uint64_t count() const;

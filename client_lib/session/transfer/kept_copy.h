@@ -74,10 +74,11 @@ class CopySource {
       RemoteStorage* storage, bool recovers) = 0;
 };
 
-// Says whether the destination's present worker still has to fetch the bytes.
-// The source's device holds it, too: while it replays, it offers the bytes
-// again if the destination needs them.
-using CopyNeeded = std::shared_ptr<std::atomic<bool>>;
+// Says whether the destination's present worker still has to fetch the bytes: 0
+// if not, and otherwise a number that is another one after each recovery of the
+// destination. The source's device holds it, too: while it replays, it offers
+// the bytes again if the destination needs them.
+using CopyNeeded = std::shared_ptr<std::atomic<uint64_t>>;
 
 // Any thread may destroy it, with any lock held.
 class KeptCopy {
@@ -86,7 +87,7 @@ class KeptCopy {
   KeptCopy(StoragePtr storage, CopySource* source)
       : storage_(std::move(storage)), source_(*source) {}
   ~KeptCopy() {
-    SetNeeded(false);
+    SetNeeded(0);
     source_.Release(storage_.get());
   }
   KeptCopy(const KeptCopy&) = delete;
@@ -98,7 +99,7 @@ class KeptCopy {
   }
 
   const CopyNeeded& needed() const { return needed_; }
-  void SetNeeded(bool needed) {
+  void SetNeeded(uint64_t needed) {
     needed_->store(needed, std::memory_order_release);
   }
 
@@ -116,7 +117,7 @@ class KeptCopy {
  private:
   const StoragePtr storage_;
   CopySource& source_;
-  const CopyNeeded needed_ = std::make_shared<std::atomic<bool>>(true);
+  const CopyNeeded needed_ = std::make_shared<std::atomic<uint64_t>>(1);
 };
 
 }  // namespace djinn

@@ -107,6 +107,10 @@ void FinishPull(SessionState& s, const ParkedPull& fetch) {
     outcome.poison->clear_node();
     storage->poison =
         std::make_shared<const v1::ErrorDetail>(*std::move(outcome.poison));
+    // The client may have the value fetched again, there and then here.
+    if (storage->poison->reason() == kPullFailed) {
+      s.errors.List(storage->poison);
+    }
     return;
   }
   storage->poison =

@@ -91,7 +91,7 @@ Pulls::Pulled Pulls::Finish() {
     const absl::Status cause = pulled.outcome.failure;
     const std::string& here = environment_.worker_id;
     pulled.outcome.failure = MakeError(
-        cause.code(), "PULL_FAILED",
+        cause.code(), kPullFailed,
         absl::StrCat("worker ", here, " could not fetch the value from worker ",
                      pull.worker_id, ": ", cause.message()),
         {{"source", pull.worker_id},

@@ -27,6 +27,9 @@
 
 namespace djinn::worker {
 
+// The reason of the error of a value that was not fetched.
+inline constexpr char kPullFailed[] = "PULL_FAILED";
+
 class Pulls {
  public:
   struct Pulled {

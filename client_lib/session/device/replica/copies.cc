@@ -224,7 +224,10 @@ absl::StatusOr<std::optional<OfferedCopy>> OfferAgain(State& r,
         offered = Describe(r, size, &offer);
         if (!spare.empty()) return;
         if (const auto place = PlaceForOffer(r, *storage)) {
-          c.recovery.asked_offers[storage->id()] = offer.ticket;
+          const auto kept = c.recovery.kept_copies.find(storage->id());
+          c.recovery.asked_offers[storage->id()] = {
+              offer.ticket,
+              kept == c.recovery.kept_copies.end() ? 0 : kept->second->load()};
           offered->work = *place;
           return;
         }
@@ -249,6 +252,18 @@ absl::Status FetchAgain(State& r) {
   std::vector<absl::StatusOr<OfferedCopy>> offers;
   for (const Fetch& fetch : fetches) {
     offers.push_back(AwaitOffer(r, fetch, end));
+  }
+  // A source may have lost its worker while another one was waited for.
+  for (bool stale = true; stale && !end.passed();) {
+    stale = false;
+    for (size_t i = 0; i < fetches.size(); ++i) {
+      if (!offers[i].ok() ||
+          fetches[i].copy->Look().losses == offers[i]->losses) {
+        continue;
+      }
+      offers[i] = AwaitOffer(r, fetches[i], end);
+      stale = true;
+    }
   }
   absl::Status status;
   MutexLock lock(&c.mu);
@@ -276,14 +291,14 @@ absl::Status FetchAgain(State& r) {
 void CheckOffer(State& r, uint64_t storage, OfferWork* offer) {
   RecoveryState& recovery = r.connection.recovery;
   if (auto asked = recovery.asked_offers.extract(storage); !asked.empty()) {
-    offer->ticket = std::move(asked.mapped());
+    offer->ticket = std::move(asked.mapped().ticket);
     return;
   }
   if (offer->losses == recovery.workers_lost) return;
   const auto kept = recovery.kept_copies.find(storage);
   offer->withdrawn = recovery.replayed_offers.contains(storage) ||
                      kept == recovery.kept_copies.end() ||
-                     !kept->second->load(std::memory_order_acquire);
+                     kept->second->load(std::memory_order_acquire) == 0;
   if (offer->withdrawn) return;
   offer->ticket = NewOffer(r).ticket;
   recovery.spare_offers[storage] = offer->ticket;
@@ -298,7 +313,7 @@ void WithdrawOffers(State& r) {
   recovery.replayed_offers.clear();
   for (const Node& node : r.connection.lineage->nodes()) {
     if (Fetches(node) && node.error.ok()) {
-      KeptOf(node)->extras().copy->SetNeeded(true);
+      KeptOf(node)->extras().copy->SetNeeded(1 + recovery.workers_lost);
     }
   }
 }
@@ -337,7 +352,7 @@ void NoteFetched(State& r, uint64_t sequence) {
   auto& fetches = r.connection.recovery.fetches;
   while (!fetches.empty() && fetches.front().first <= sequence) {
     KeptCopy& fetched = *fetches.front().second;
-    fetched.SetNeeded(false);
+    fetched.SetNeeded(0);
     // A fetch that failed has left the worker (TakeLostCopy()).
     fetched.failures = 0;
     if (fetched.upload.request != nullptr) {
@@ -366,7 +381,7 @@ void CheckSources(State& r) {
     KeptCopy& copy = *fetches[i].copy;
     // A value that must not be shown is not fetched.
     if (!node->error.ok()) continue;
-    stale |= copy.needed()->load() && views[i].losses != copy.losses;
+    stale |= copy.needed()->load() > 0 && views[i].losses != copy.losses;
     // A value of an earlier worker is right, whatever the next one computes.
     if (views[i].losses == copy.losses && !views[i].error.ok()) {
       c.lineage->Taint(node, views[i].error);

@@ -63,7 +63,12 @@ struct RecoveryState {
   absl::flat_hash_map<uint64_t, CopyNeeded> kept_copies;
   // Tickets of their offers: those that devices have asked for, until they are
   // sent, and those that the replay had although no device had asked.
-  absl::flat_hash_map<uint64_t, std::string> asked_offers;
+  struct AskedOffer {
+    std::string ticket;
+    // The value of CopyNeeded when the device asked.
+    uint64_t needed = 0;
+  };
+  absl::flat_hash_map<uint64_t, AskedOffer> asked_offers;
   absl::flat_hash_map<uint64_t, std::string> spare_offers;
   // Those that the replay offered. An earlier offer of one that is still queued
   // would replace that.

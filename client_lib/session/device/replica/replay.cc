@@ -327,11 +327,16 @@ class Replayer {
   // Offers the copy to the devices that asked for it, or may ask. They may
   // fetch it before what follows is executed, which may wait for them.
   void OfferCopy(uint64_t storage, uint64_t version,
-                 const std::atomic<bool>& needed) {
-    if (auto asked = recovery_.asked_offers.extract(storage); !asked.empty()) {
-      return AddOffer(storage, version, asked.mapped());
+                 const std::atomic<uint64_t>& needed) {
+    const uint64_t now = needed.load(std::memory_order_acquire);
+    auto asked = recovery_.asked_offers.extract(storage);
+    // A device that has lost its worker since asks again. It must find this
+    // offer then, because a further one would be behind what this device
+    // fetches.
+    if (!asked.empty() && asked.mapped().needed == now) {
+      return AddOffer(storage, version, asked.mapped().ticket);
     }
-    if (!needed.load(std::memory_order_acquire)) return;
+    if (now == 0) return;
     std::string ticket = NewOffer(state_).ticket;
     AddOffer(storage, version, ticket);
     recovery_.spare_offers[storage] = std::move(ticket);

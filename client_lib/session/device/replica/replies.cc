@@ -208,6 +208,11 @@ void OnMessage(State& r, v1::ControlResponse response) {
       MutexLock lock(&r.answers.mu);
       root_error = r.answers.table.StatusOf(response.poisoned());
     }
+    // A worker that fetched the error of a failed fetch announces it, too.
+    if (response.poisoned().reason() == "PULL_FAILED" &&
+        r.context->root_errors.Knows(root_error)) {
+      root_error = absl::OkStatus();
+    }
   } else if (HasCode(response.admitted().refused())) {
     root_error = StatusFromDetail(response.admitted().refused());
   }
