@@ -15,6 +15,7 @@
 #include "common/base/random.h"
 #include "common/base/status_macros.h"
 #include "common/log/log.h"
+#include "common/net/tls_from_memory.h"
 #include "gpu_worker/device/memory_gauge.h"
 #include "gpu_worker/nvml/context_meter.h"
 #include "gpu_worker/sandbox/file_broker.h"
@@ -46,6 +47,10 @@ class SharedLink : public RegistryConnector {
  private:
   SupervisionLink* const link_;
 };
+
+TlsTexts TextsOf(const v1::TlsTexts& texts) {
+  return {texts.private_key(), texts.certificate(), texts.client_ca()};
+}
 
 // Shows that the executor lives, and what it counts, until the supervisor is
 // gone.
@@ -139,6 +144,13 @@ absl::Status Serve(SupervisionLink* link, const MakeDeviceFunction& make_device,
   seams.listener = setup.listener_fd();
   if (setup.shared_memory_listener_fd() > 0) {
     seams.shared_memory_listener = setup.shared_memory_listener_fd();
+  }
+  std::optional<TlsFromMemory> tls;
+  if (setup.has_tls()) {
+    tls.emplace(TextsOf(setup.tls()));
+    link->SetTlsListener(
+        [&tls](const v1::TlsTexts& texts) { tls->Replace(TextsOf(texts)); });
+    seams.tls = &*tls;
   }
   seams.peers = MakeSupervisorPeers(Descriptor(setup.fetching_fd()));
   if (setup.contents_fd() > 0) {

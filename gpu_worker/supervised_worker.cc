@@ -30,6 +30,7 @@ constexpr absl::Duration kShutdownGrace = absl::Seconds(2);
 // Contents that the supervisor reports besides those of executors.
 constexpr size_t kMaxContents = 65536;
 constexpr absl::Duration kStep = absl::Milliseconds(100);
+constexpr absl::Duration kTlsInterval = absl::Seconds(kTlsRefreshSeconds);
 // Most descriptors of contents, as far as the system's limit allows.
 constexpr uint64_t kMaxDescriptors = 65536;
 // Where the system does not tell its limit.
@@ -111,9 +112,6 @@ class ExecutorAddressService : public v1::Execution::Service {
 
 v1::ExecutorSetup SetupOf(const WorkerConfig& config) {
   v1::ExecutorSetup setup;
-  setup.set_certificate_file(config.tls.certificate_file);
-  setup.set_private_key_file(config.tls.private_key_file);
-  setup.set_client_ca_file(config.tls.client_ca_file);
   setup.set_insecure(config.insecure);
   setup.set_device_kind(config.device_kind);
   setup.set_threads(config.device_threads);
@@ -167,8 +165,6 @@ WorkerConfig ConfigOf(const v1::ExecutorSetup& setup) {
   config.one_tenant = true;
   // The listener is bound; the name appears in no message.
   config.listen = "unix:executor";
-  config.tls = {setup.certificate_file(), setup.private_key_file(),
-                setup.client_ca_file()};
   config.insecure = setup.insecure();
   config.device_kind = setup.device_kind();
   config.device_memory = setup.memory_bytes();
@@ -253,6 +249,9 @@ absl::StatusOr<std::unique_ptr<SupervisedWorker>> SupervisedWorker::Start(
       std::move(options), worker->launcher_.get(), worker->arbiter_.get(),
       clock, [raw = worker.get()] { raw->NotifyChange(); });
   Supervisor* const supervisor = worker->supervisor_.get();
+  worker->clock_ = clock;
+  worker->tls_files_ = config.tls;
+  DJINN_RETURN_IF_ERROR(worker->PassTlsOn());
   worker->thread_ = std::thread([raw = worker.get()] { raw->Supervise(); });
   const absl::Time deadline = absl::Now() + start_timeout;
   absl::Status ready = supervisor->Ready();
@@ -375,8 +374,28 @@ absl::Status SupervisedWorker::KeepContents(const WorkerConfig& config,
   return absl::OkStatus();
 }
 
+absl::Status SupervisedWorker::PassTlsOn() {
+  if (!tls_files_.enabled()) return absl::OkStatus();
+  tls_read_ = clock_->Monotonic();
+  DJINN_ASSIGN_OR_RETURN(TlsTexts texts, FitServerTexts(tls_files_));
+  if (texts == tls_) return absl::OkStatus();
+  tls_ = std::move(texts);
+  v1::TlsTexts message;
+  message.set_private_key(tls_.private_key);
+  message.set_certificate(tls_.certificate);
+  message.set_client_ca(tls_.authorities);
+  supervisor_->SetTls(message);
+  return absl::OkStatus();
+}
+
 void SupervisedWorker::Supervise() {
-  while (!stopping_) supervisor_->Step(kStep);
+  while (!stopping_) {
+    supervisor_->Step(kStep);
+    // Files that were fit once leave no error.
+    if (clock_->Monotonic() - tls_read_ >= kTlsInterval) {
+      PassTlsOn().IgnoreError();
+    }
+  }
   supervisor_->Stop();
 }
 

@@ -11,15 +11,19 @@
 #include <thread>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "common/base/clock.h"
 #include "common/base/mutex.h"
 #include "common/base/random.h"
 #include "common/net/call_metrics.h"
 #include "common/net/channel_pool.h"
+#include "common/net/checked_tls_copies.h"
 #include "common/net/monitoring/monitoring_port.h"
 #include "common/net/monitoring/readiness.h"
 #include "common/net/server.h"
+#include "common/net/tls_files.h"
 #include "common/trace/span_exporter.h"
 #include "gpu_worker/config.h"
 #include "gpu_worker/pull/offer_table.h"
@@ -72,11 +76,15 @@ class SupervisedWorker {
   // of DiskStore::Open().
   absl::Status KeepContents(const WorkerConfig& config, Clock* clock,
                             RandomSource* random);
+  // Hands the certificate to the executors if it is new, because they can open
+  // no files. Returns CheckServerTls()'s errors if it was never fit.
+  absl::Status PassTlsOn();
   // Runs the supervisor until Stop(), and then stops it.
   void Supervise();
   // Reports a change, once there is a stream.
   void NotifyChange();
 
+  Clock* clock_ = nullptr;
   // In order of construction; each field uses those before it.
   std::unique_ptr<Settings> settings_;
   // Fetches values from other workers for executors.
@@ -92,6 +100,11 @@ class SupervisedWorker {
   std::unique_ptr<Launcher> launcher_;
   std::unique_ptr<Arbiter> arbiter_;
   std::unique_ptr<Supervisor> supervisor_;
+  // Belong to the thread, once it runs: what the executors have, and the time
+  // at which the files were read.
+  ServerTls tls_files_;
+  TlsTexts tls_;
+  absl::Duration tls_read_;
   std::atomic<bool> stopping_{false};
   std::thread thread_;
   std::unique_ptr<ExecutorAddressService> service_;

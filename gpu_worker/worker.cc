@@ -182,8 +182,7 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::StartExecutor(
   ServerOptions server_options;
   server_options.address = config.listen;
   server_options.listener = seams.listener;
-  server_options.tls = config.tls;
-  server_options.tls_refresh_seconds = kTlsReadOnce;
+  server_options.tls_from_memory = seams.tls;
   server_options.insecure = config.insecure;
   server_options.services = {worker->service_.get()};
   server_options.health_services = {ExecutionService::kHealthName};

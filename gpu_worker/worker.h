@@ -16,6 +16,7 @@
 #include "common/net/monitoring/monitoring_port.h"
 #include "common/net/monitoring/readiness.h"
 #include "common/net/server.h"
+#include "common/net/tls_from_memory.h"
 #include "common/trace/span_exporter.h"
 #include "djinn/v1/worker_departure.pb.h"
 #include "gpu_worker/config.h"
@@ -42,6 +43,8 @@ struct ExecutorSeams {
   // Inherited sockets that listen for clients; -1: none.
   int listener = -1;
   int shared_memory_listener = -1;
+  // The certificate, which outlives the worker; null: there is no TLS.
+  TlsFromMemory* tls = nullptr;
   // Shares the device with other executors; null: the executor has it alone.
   TurnGate* gate = nullptr;
   // Fetches the values of other workers.

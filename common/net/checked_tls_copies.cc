@@ -87,6 +87,7 @@ class Copies {
       log::Info("new TLS files are in use", {{"files", Names()}});
     }
     accepted_ = found.digest;
+    texts_ = {found.texts[0], found.texts[1], found.texts[2]};
     refused_.clear();
     return absl::OkStatus();
   }
@@ -99,6 +100,11 @@ class Copies {
         paths[i] = absl::StrCat("/proc/self/fd/", copies_[i]);
     }
     return {paths[0], paths[1], paths[2]};
+  }
+
+  TlsTexts texts() const {
+    MutexLock lock(&mu_);
+    return texts_;
   }
 
  private:
@@ -165,6 +171,8 @@ class Copies {
   mutable Mutex mu_;
   // Descriptors of the copies, or -1. Their numbers never change.
   std::array<int, kFiles> copies_ ABSL_GUARDED_BY(mu_);
+  // What they hold.
+  TlsTexts texts_ ABSL_GUARDED_BY(mu_);
   // Digests of what the copies hold, and of what was refused since.
   std::string accepted_ ABSL_GUARDED_BY(mu_);
   std::string refused_ ABSL_GUARDED_BY(mu_);
@@ -205,6 +213,17 @@ absl::StatusOr<TlsPaths> CheckedTlsCopies(const TlsPaths& files,
                          Find(files, kind, std::move(check), refresh));
   DJINN_RETURN_IF_ERROR(copies->Refresh());
   return copies->paths();
+}
+
+absl::StatusOr<TlsTexts> CheckedTlsTexts(const TlsPaths& files,
+                                         const std::string& kind,
+                                         std::function<absl::Status()> check,
+                                         absl::Duration refresh) {
+  DJINN_ASSIGN_OR_RETURN(Copies* const copies,
+                         Find(files, kind, std::move(check), refresh));
+  // Logs what is unfit.
+  copies->Refresh().IgnoreError();
+  return copies->texts();
 }
 
 }  // namespace djinn

@@ -23,6 +23,15 @@ struct TlsPaths {
   std::string authorities;
 };
 
+// The texts of such files.
+struct TlsTexts {
+  std::string private_key;
+  std::string certificate;
+  std::string authorities;
+
+  bool operator==(const TlsTexts&) const = default;
+};
+
 // Returns paths of copies of the files. The copies lie in memory that the
 // process keeps until it ends, because gRPC's channels and servers may outlive
 // their credentials. Equal `files` with an equal `kind` of check have the same
@@ -36,6 +45,14 @@ absl::StatusOr<TlsPaths> CheckedTlsCopies(const TlsPaths& files,
                                           const std::string& kind,
                                           std::function<absl::Status()> check,
                                           absl::Duration refresh);
+
+// Returns what these copies hold: the texts that were fit when the files were
+// read last. Reads the files, as above, but returns an error only if they were
+// never fit. Thread-safe.
+absl::StatusOr<TlsTexts> CheckedTlsTexts(const TlsPaths& files,
+                                         const std::string& kind,
+                                         std::function<absl::Status()> check,
+                                         absl::Duration refresh);
 
 }  // namespace djinn
 

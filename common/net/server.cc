@@ -141,11 +141,16 @@ Server::Server() = default;
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(
     const ServerOptions& options) {
-  DJINN_ASSIGN_OR_RETURN(const auto credentials,
-                         MakeServerCredentials(options.tls, options.insecure,
-                                               options.tls_refresh_seconds));
+  std::shared_ptr<grpc::ServerCredentials> credentials;
+  if (options.tls_from_memory != nullptr) {
+    credentials = options.tls_from_memory->MakeCredentials();
+  } else {
+    DJINN_ASSIGN_OR_RETURN(
+        credentials, MakeServerCredentials(options.tls, options.insecure));
+  }
   DJINN_RETURN_IF_ERROR(
-      CheckAddress(options.address, options.insecure || options.tls.enabled()));
+      CheckAddress(options.address, options.insecure || options.tls.enabled() ||
+                                        options.tls_from_memory != nullptr));
   EnableStandardServices();
   if (options.is_operator) EnableChannelz();
   grpc::ServerBuilder builder;

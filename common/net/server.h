@@ -18,6 +18,7 @@
 #include "common/net/socket.h"
 #include "common/net/tls.h"
 #include "common/net/tls_files.h"
+#include "common/net/tls_from_memory.h"
 #include "grpcpp/generic/async_generic_service.h"
 #include "grpcpp/impl/codegen/service_type.h"
 #include "grpcpp/server.h"
@@ -40,8 +41,8 @@ struct ServerOptions {
   // thread calls it. Null: channelz answers no caller.
   std::function<bool(absl::string_view token)> is_operator;
   ServerTls tls;
-  // Interval at which the files of `tls` are checked for changes.
-  unsigned tls_refresh_seconds = kTlsRefreshSeconds;
+  // Takes the place of `tls`, and outlives the server. Null: `tls` counts.
+  TlsFromMemory* tls_from_memory = nullptr;
   // Counter of calls, which outlives the server. Null: calls are not counted.
   CallMetrics* call_metrics = nullptr;
   // A socket that listens at `address` already, which outlives the server. The

@@ -30,6 +30,13 @@ absl::Status CheckTogether(const std::string& file, bool insecure) {
                                 file, ": leave one of them out"));
 }
 
+// The kind of check of a server's files.
+constexpr char kServer[] = "server";
+
+TlsPaths PathsOf(const ServerTls& tls) {
+  return {tls.private_key_file, tls.certificate_file, tls.client_ca_file};
+}
+
 // Interval at which gRPC looks at the copies of the files.
 constexpr unsigned kCopySeconds = 1;
 
@@ -38,15 +45,12 @@ template <typename Tls>
 absl::StatusOr<std::shared_ptr<FileWatcherCertificateProvider>> MakeProvider(
     TlsPaths files, const Tls& tls, absl::Status (*check)(const Tls&),
     const char* kind, unsigned refresh_seconds) {
-  if (refresh_seconds != kTlsReadOnce) {
-    DJINN_ASSIGN_OR_RETURN(files,
-                           CheckedTlsCopies(
-                               files, kind, [tls, check] { return check(tls); },
-                               absl::Seconds(refresh_seconds)));
-    refresh_seconds = kCopySeconds;
-  }
+  DJINN_ASSIGN_OR_RETURN(files,
+                         CheckedTlsCopies(
+                             files, kind, [tls, check] { return check(tls); },
+                             absl::Seconds(refresh_seconds)));
   return std::make_shared<FileWatcherCertificateProvider>(
-      files.private_key, files.certificate, files.authorities, refresh_seconds);
+      files.private_key, files.certificate, files.authorities, kCopySeconds);
 }
 
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MakeCredentials(
@@ -151,10 +155,8 @@ absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeServerCredentials(
   DJINN_RETURN_IF_ERROR(CheckServerTls(tls));
   if (!tls.enabled()) return grpc::InsecureServerCredentials();
   DJINN_ASSIGN_OR_RETURN(
-      auto provider,
-      MakeProvider(
-          {tls.private_key_file, tls.certificate_file, tls.client_ca_file}, tls,
-          &CheckServerTls, "server", refresh_seconds));
+      auto provider, MakeProvider(PathsOf(tls), tls, &CheckServerTls, kServer,
+                                  refresh_seconds));
   grpc::experimental::TlsServerCredentialsOptions options(std::move(provider));
   options.watch_identity_key_cert_pairs();
   // Clients may have any address, so only the signer of their certificate is
@@ -167,6 +169,13 @@ absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeServerCredentials(
         GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
   }
   return grpc::experimental::TlsServerCredentials(options);
+}
+
+absl::StatusOr<TlsTexts> FitServerTexts(const ServerTls& tls,
+                                        unsigned refresh_seconds) {
+  return CheckedTlsTexts(
+      PathsOf(tls), kServer, [tls] { return CheckServerTls(tls); },
+      absl::Seconds(refresh_seconds));
 }
 
 bool IsEncrypted(const grpc::ServerContextBase& context) {

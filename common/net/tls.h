@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/net/checked_tls_copies.h"
 #include "common/net/tls_files.h"
 #include "grpcpp/security/credentials.h"
 #include "grpcpp/security/server_credentials.h"
@@ -19,8 +20,6 @@ namespace djinn {
 // Interval at which the files are checked for changes. New connections use
 // changed files a second later.
 inline constexpr unsigned kTlsRefreshSeconds = 5;
-// Interval for files that are read once.
-inline constexpr unsigned kTlsReadOnce = 1U << 30;
 
 // The protection of channels to one kind of peer. Copies share a thread that
 // watches the files.
@@ -68,6 +67,12 @@ class ChannelSecurity {
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeServerCredentials(
     const ServerTls& tls, bool insecure,
     unsigned refresh_seconds = kTlsRefreshSeconds);
+
+// Returns the texts that such a server uses now: those of the files when they
+// were fit last. Returns CheckServerTls()'s errors only if they never were.
+// `tls` must be enabled.
+absl::StatusOr<TlsTexts> FitServerTexts(
+    const ServerTls& tls, unsigned refresh_seconds = kTlsRefreshSeconds);
 
 // Returns whether the connection of a call is encrypted and its integrity
 // protected.

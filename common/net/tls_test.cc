@@ -17,6 +17,7 @@
 #include "common/net/server.h"
 #include "common/net/testing/authority.h"
 #include "common/net/tls_config.h"
+#include "common/net/tls_from_memory.h"
 #include "common/net/tls_probe.h"
 #include "gmock/gmock.h"
 #include "grpcpp/generic/async_generic_service.h"
@@ -221,6 +222,77 @@ TEST(TlsTest, UnfitNewFilesAreLoggedOnceAndNotUsed) {
   EXPECT_EQ(take_up()->certificate, copies.certificate);
   EXPECT_EQ(ReadAll(copies.certificate), ReadAll(tls.certificate_file));
   EXPECT_EQ(ReadAll(copies.private_key), ReadAll(tls.private_key_file));
+}
+
+TlsTexts TextsOf(const ServerTls& tls) {
+  return {ReadAll(tls.private_key_file), ReadAll(tls.certificate_file),
+          tls.client_ca_file.empty() ? "" : ReadAll(tls.client_ca_file)};
+}
+
+TEST(TlsTest, TextsAreThoseOfTheFilesThatWereFitLast) {
+  const ServerTls tls = Ours().Issue("texts");
+  const TlsTexts first = TextsOf(tls);
+  const auto texts = [&] {
+    return FitServerTexts(tls, /*refresh_seconds=*/3600);
+  };
+  EXPECT_EQ(*texts(), first);
+  std::ofstream(tls.certificate_file) << "hello";
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(*texts(), first);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              HasSubstr(tls.certificate_file));
+  Ours().Issue("texts");
+  EXPECT_NE(*texts(), first);
+  EXPECT_EQ(*texts(), TextsOf(tls));
+
+  ServerTls absent = tls;
+  absent.certificate_file = "no-such.crt";
+  EXPECT_EQ(ErrorReason(FitServerTexts(absent).status()), "TLS_FILES");
+}
+
+TEST(TlsTest, NewConnectionsUseTheReplacedTexts) {
+  TlsFromMemory tls(TextsOf(Ours().Issue("first")));
+  const EchoServer server(tls.MakeCredentials());
+  const ChannelTls by_old_name = Ours().Channel();
+  ChannelTls by_new_name = Ours().Channel();
+  by_new_name.server_name = "new.example.com";
+  EXPECT_EQ(Call(server, by_old_name), absl::AbortedError("encrypted"));
+  EXPECT_EQ(ErrorReason(Call(server, by_new_name)), "TLS_HANDSHAKE");
+
+  const TlsTexts second =
+      TextsOf(Ours().Issue("second", {.names = "DNS:new.example.com"}));
+  tls.Replace(second);
+  EXPECT_EQ(Call(server, by_new_name), absl::AbortedError("encrypted"));
+  EXPECT_EQ(ErrorReason(Call(server, by_old_name)), "TLS_HANDSHAKE");
+
+  // Texts that gRPC cannot use change nothing.
+  for (const TlsTexts& unfit : {TlsTexts{second.private_key, "hello", ""},
+                                TlsTexts{"hello", second.certificate, ""}}) {
+    tls.Replace(unfit);
+    EXPECT_EQ(Call(server, by_new_name), absl::AbortedError("encrypted"));
+  }
+  tls.Replace(TextsOf(Ours().Issue("third")));
+  EXPECT_EQ(Call(server, by_old_name), absl::AbortedError("encrypted"));
+}
+
+TEST(TlsTest, TextsWithAuthoritiesDemandACertificateOfTheirs) {
+  ServerTls files = Ours().Issue("server");
+  files.client_ca_file = Ours().ca_file();
+  TlsFromMemory tls(TextsOf(files));
+  const EchoServer server(tls.MakeCredentials());
+  ChannelTls stranger = Theirs().IssueForChannel("client");
+  stranger.ca_file = Ours().ca_file();
+  EXPECT_EQ(Call(server, Ours().IssueForChannel("client")),
+            absl::AbortedError("encrypted"));
+  EXPECT_EQ(ErrorReason(Call(server, Ours().Channel())), "TLS_HANDSHAKE");
+  EXPECT_EQ(ErrorReason(Call(server, stranger)), "TLS_HANDSHAKE");
+
+  // Another authority takes the place of the first one.
+  files.client_ca_file = Theirs().ca_file();
+  tls.Replace(TextsOf(files));
+  EXPECT_EQ(Call(server, stranger), absl::AbortedError("encrypted"));
+  EXPECT_EQ(ErrorReason(Call(server, Ours().IssueForChannel("client"))),
+            "TLS_HANDSHAKE");
 }
 
 TEST(TlsTest, OtherHostsNeedTlsOrInsecure) {

@@ -25,12 +25,27 @@ constexpr absl::Duration kRetry = absl::Seconds(1);
 // Entries of the store itself and of the keeper, which are not state.
 constexpr char kHeld[] = "held/";
 constexpr char kFence[] = "fence";
+// The known results of writes: "ok", and the reasons of errors in lower case.
+constexpr const char* kResults[] = {"ok",
+                                    "leadership_lost",
+                                    "store_bad_key",
+                                    "store_conflict",
+                                    "store_corrupt",
+                                    "store_full",
+                                    "store_io",
+                                    "store_lease_held",
+                                    "store_locked",
+                                    "store_unreachable",
+                                    "store_unusable"};
 
 }  // namespace
 
 StateKeeper::StateKeeper(Store* store, Clock* clock, std::string owner,
                          absl::Duration ttl)
-    : store_(store), clock_(clock), owner_(std::move(owner)), ttl_(ttl) {}
+    : store_(store), clock_(clock), owner_(std::move(owner)), ttl_(ttl) {
+  // Prometheus sees no increase in a counter that begins above 0.
+  for (const char* result : kResults) writes_.Add({result}, 0);
+}
 
 absl::StatusOr<std::unique_ptr<StateKeeper>> StateKeeper::Open(
     Store* store, Clock* clock, const std::string& owner, absl::Duration term) {

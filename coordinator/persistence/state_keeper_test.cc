@@ -1,5 +1,6 @@
 #include "coordinator/persistence/state_keeper.h"
 
+#include "absl/strings/str_cat.h"
 #include "common/base/error.h"
 #include "common/base/mutex.h"
 #include "coordinator/persistence/memory_store.h"
@@ -112,6 +113,19 @@ TEST_F(StateKeeperTest, CatchesUpAfterAFailure) {
   keeper_->Stop();
   EXPECT_EQ(keeper_->failure(), "");
   EXPECT_EQ(store_.Get("a")->at(0).value, "1");
+}
+
+TEST_F(StateKeeperTest, CountersOfResultsBeginAtZero) {
+  Exposition out;
+  keeper_->Collect(&out);
+  for (const char* result :
+       {"ok", "leadership_lost", "store_bad_key", "store_conflict",
+        "store_corrupt", "store_full", "store_io", "store_lease_held",
+        "store_locked", "store_unreachable", "store_unusable"}) {
+    EXPECT_THAT(out.Text(),
+                HasSubstr(absl::StrCat("djinn_store_writes_total{result=\"",
+                                       result, "\"} 0\n")));
+  }
 }
 
 TEST_F(StateKeeperTest, SaysWhatIsKeptAndNothingElse) {

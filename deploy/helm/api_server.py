@@ -31,6 +31,7 @@ _PATHS = {
     "ServiceAccount": "api/v1/namespaces/{}/serviceaccounts",
     "StatefulSet": "apis/apps/v1/namespaces/{}/statefulsets",
 }
+_BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
 
 
 def collection(an_object, namespace):
@@ -82,6 +83,9 @@ class ApiServer:
             process = self._start([
                 tools.kube_apiserver(), "--etcd-servers=http://" + etcd,
                 "--bind-address=127.0.0.1", "--secure-port=%d" % self._port,
+                # Otherwise it looks for the address of a default route. Nobody dials this one,
+                # which is for documentation, and no Service leads to it.
+                "--advertise-address=192.0.2.1", "--endpoint-reconciler-type=none",
                 "--cert-dir=%s/certificates-%d" % (folder, attempt),
                 "--authorization-mode=RBAC", "--token-auth-file=" + folder + "/tokens.csv",
                 "--service-account-issuer=https://kubernetes.default.svc",
@@ -114,11 +118,12 @@ class ApiServer:
         return client
 
     def _becomes_ready(self, process):
-        """Whether the server answers; false if it has ended."""
+        """Whether the server answers and knows its own roles; false if it has ended."""
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline and process.poll() is None:
             try:
-                if self.request("GET", "/readyz").status == 200:
+                if all(self.request("GET", path).status == 200 for path in (
+                        "/readyz", _BINDINGS + "/system:basic-user")):
                     return True
             except OSError:
                 pass

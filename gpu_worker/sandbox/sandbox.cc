@@ -468,10 +468,10 @@ absl::Status LimitMemory(__rlimit_resource resource, int field,
 // Gives up the rights of an administrator, which a worker that runs as root has
 // and its executors would inherit. A GPU's driver, for one, lets administrators
 // do more. Keeps the rights to reach files of other users if the process has
-// them, because the keys of certificates may need them until the sandbox
-// closes. CAP_DAC_OVERRIDE is a right to write, too; the sandbox opens no file
-// to write but a GPU's device files. Makes no call to the kernel when there is
-// nothing to give up: a service's filter may kill who sets capabilities.
+// them, because libraries of operators may need them until the sandbox closes.
+// CAP_DAC_OVERRIDE is a right to write, too; the sandbox opens no file to write
+// but a GPU's device files. Makes no call to the kernel when there is nothing
+// to give up: a service's filter may kill who sets capabilities.
 absl::Status DropCapabilities() {
   __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
   __user_cap_data_struct sets[_LINUX_CAPABILITY_U32S_3] = {};

@@ -371,6 +371,7 @@ void Supervisor::LaunchDue() {
     v1::ToExecutor message;
     v1::ExecutorSetup* const setup = message.mutable_setup();
     *setup = options_.setup;
+    if (tls_.has_value()) *setup->mutable_tls() = *tls_;
     setup->set_worker_id(options_.worker_id);
     setup->set_incarnation(options_.incarnation);
     setup->set_memory_bytes(options_.memory_bytes / options_.max_executors);

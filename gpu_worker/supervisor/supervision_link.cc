@@ -94,7 +94,9 @@ std::optional<v1::DesiredState> SupervisionLink::Next(Stream* stream) {
     }
     v1::ToExecutor message;
     const absl::Status taken = reader_.Take(&message);
-    if (taken.ok()) {
+    if (taken.ok() && message.has_tls()) {
+      if (take_tls_ != nullptr) take_tls_(message.tls());
+    } else if (taken.ok()) {
       next_ = std::move(*message.mutable_desired());
     } else if (!absl::IsNotFound(taken)) {
       log::Error("the supervisor's message is broken", {{"error", taken}});

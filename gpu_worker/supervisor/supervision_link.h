@@ -6,8 +6,10 @@
 #define GPU_WORKER_SUPERVISOR_SUPERVISION_LINK_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -29,6 +31,11 @@ class SupervisionLink : public RegistryConnector {
   // Waits for the first message. Returns Unavailable when the supervisor is
   // gone. Call it before Open().
   absl::StatusOr<v1::ExecutorSetup> ReadSetup();
+  // Sets what takes new certificates, in the thread that reads a stream. Call
+  // it before Open().
+  void SetTlsListener(std::function<void(const v1::TlsTexts&)> take) {
+    take_tls_ = std::move(take);
+  }
   // Sends a message that is no report. Does nothing once the link has ended.
   void Send(const v1::FromExecutor& message);
 
@@ -54,6 +61,7 @@ class SupervisionLink : public RegistryConnector {
   void End();
 
   const Descriptor socket_;
+  std::function<void(const v1::TlsTexts&)> take_tls_;
   // Belong to the thread that reads, one at a time.
   FrameReader reader_;
   std::optional<v1::DesiredState> next_;

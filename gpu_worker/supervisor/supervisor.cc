@@ -272,6 +272,20 @@ void Supervisor::DescribeEndpoints(v1::WorkerState* state) const {
   }
 }
 
+void Supervisor::SetTls(const v1::TlsTexts& tls) {
+  {
+    MutexLock lock(&mu_);
+    tls_ = tls;
+    v1::ToExecutor message;
+    *message.mutable_tls() = tls;
+    for (const auto& [number, executor] : executors_) {
+      // The others get it with their setup.
+      if (executor->pid != 0) Send(message, executor.get());
+    }
+  }
+  Wake();
+}
+
 void Supervisor::Step(absl::Duration patience) {
   KeepSpare();
   LaunchDue();

@@ -21,6 +21,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -98,6 +99,9 @@ class Supervisor {
   v1::WorkerState Snapshot() const;
   // Adds what must arrive together with an acknowledgement.
   void DescribeEndpoints(v1::WorkerState* state) const;
+
+  // Sets the certificate of all executors, present and future ones.
+  void SetTls(const v1::TlsTexts& tls);
 
   // Starts executors that are due, reads and writes messages for `patience` at
   // most, and notices executors that ended. Call it in the thread that lives as
@@ -215,6 +219,8 @@ class Supervisor {
   JoinedMetrics past_metrics_ ABSL_GUARDED_BY(mu_);
   bool ready_ ABSL_GUARDED_BY(mu_) = false;
   v1::ExecutorReady facts_ ABSL_GUARDED_BY(mu_);
+  // Unset without TLS.
+  std::optional<v1::TlsTexts> tls_ ABSL_GUARDED_BY(mu_);
   absl::Status last_failure_ ABSL_GUARDED_BY(mu_);
   // Deaths in succession of executors that no tenant had, and the last one.
   Tenant spare_ ABSL_GUARDED_BY(mu_);

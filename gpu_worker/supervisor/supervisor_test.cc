@@ -90,6 +90,31 @@ TEST_F(GpuMemoryTest, EveryExecutorsPartMustFit) {
   EXPECT_TRUE(Ready(0).ok());
 }
 
+TEST_F(SupervisorTest, NewCertificateReachesRunningAndLaterExecutors) {
+  v1::TlsTexts tls;
+  tls.set_certificate("first");
+  supervisor_.SetTls(tls);
+  Step();
+  const std::optional<v1::ToExecutor> setup = executor(0).Next();
+  ASSERT_TRUE(setup.has_value());
+  EXPECT_EQ(setup->setup().tls().certificate(), "first");
+  EXPECT_FALSE(executor(0).Next().has_value());
+  executor(0).SayReady();
+  Step();
+
+  tls.set_certificate("second");
+  supervisor_.SetTls(tls);
+  Step();
+  const std::optional<v1::ToExecutor> renewal = executor(0).Next();
+  ASSERT_TRUE(renewal.has_value());
+  EXPECT_EQ(renewal->tls().certificate(), "second");
+  // The tenant takes the spare executor, and another one starts.
+  Lease("red", "l1");
+  ASSERT_EQ(launcher_.executors.size(), 2u);
+  EXPECT_EQ(executor(1).Next()->setup().tls().certificate(), "second");
+  EXPECT_EQ(executor(0).Orders().leases_size(), 1);
+}
+
 TEST_F(SupervisorTest, FirstLeaseTakesTheSpareExecutorAndNamesItsAddress) {
   Step();
   Lease("a", "a1");

@@ -31,8 +31,11 @@ class RotationTest(unittest.TestCase):
             self.issue(name)
         self.log = self.enterContext(open(os.path.join(self.folder, "log"), "w",
                                           encoding="utf-8"))
+
+    def start_cluster(self, **options):
+        """Starts a cluster, of which the environment tells programs the files."""
         self.cluster = Cluster(self.folder, ("w0",), tls=True, log=self.log,
-                               coordinator_extra="state_file: state.db\n")
+                               coordinator_extra="state_file: state.db\n", **options)
         self.addCleanup(self.cluster.stop)
         for name, file in (("CA", "ca.crt"), ("CERTIFICATE", "program.crt"),
                            ("PRIVATE_KEY", "program.key")):
@@ -66,6 +69,11 @@ class RotationTest(unittest.TestCase):
         with open(self.log.name, encoding="utf-8") as file:
             return file.read()
 
+    def executors(self):
+        """The processes and addresses of all executors, in the order of their starts."""
+        return [(int(pid), address) for pid, address in re.findall(
+            r'msg="executor started" number=\d+ pid=(\d+) address=(\S+)', self.logged())]
+
     def visit(self, **more):
         """Runs a short program with connections of its own; returns its status."""
         return subprocess.run(
@@ -80,6 +88,7 @@ class RotationTest(unittest.TestCase):
         return programs
 
     def test_certificates(self):
+        self.start_cluster()
         servers = {"coordinator": self.cluster.coordinator, "worker": self.cluster.workers[0]}
         programs = self.start_program()
         for address in servers.values():
@@ -116,7 +125,42 @@ class RotationTest(unittest.TestCase):
         self.assertEqual(self.visit(), 0)
         programs.finish()
 
+    def test_certificates_of_executors(self):
+        self.start_cluster(
+            worker_extra="isolation: {mode: process, executors: 2}\n", tokens=("blue",), tenants="""
+tenants:
+  - {name: dev, token_file: dev.token}
+  - {name: blue, token_file: blue.token}
+""")
+        programs = self.start_program()
+        (_, first), (pid, second) = eventually(
+            lambda: self.executors()[1:] and self.executors(), "a spare one has started")
+        self.assertEqual(self.serial(first), "serial=01")
+        self.issue("worker", serial="2")
+        eventually(lambda: self.serial(first) == "serial=02", "it shows the new one")
+        programs.await_steps(3)
+
+        # The next tenant's executor has the certificate that was fit last, and so has one that
+        # starts now.
+        with open(self.cluster.path("worker.crt"), "w", encoding="utf-8") as file:
+            file.write("hello\n")
+        eventually(lambda: "worker.crt holds no certificate" in self.logged(), "it is unfit")
+        self.assertEqual(self.visit(tenant="blue"), 0)
+        self.assertEqual(self.serial(second), "serial=02")
+        os.kill(pid, signal.SIGKILL)
+        eventually(lambda: len(self.executors()) > 2, "another one starts")
+        self.assertEqual(self.visit(tenant="blue"), 0)
+        _, third = self.executors()[2]
+        self.assertEqual(self.serial(third), "serial=02")
+
+        self.issue("worker", serial="4")
+        for address in (first, third):
+            eventually(lambda: self.serial(address) == "serial=04", address + " recovers")
+        self.assertEqual(self.visit(tenant="blue"), 0)
+        programs.finish()
+
     def test_tokens(self):
+        self.start_cluster()
         programs = self.start_program()
         for name in ("join", "admin", "dev"):
             os.rename(self.cluster.path(name + ".token"), self.cluster.path(f"old-{name}.token"))
