@@ -38,6 +38,10 @@ class Recurrent(torch.nn.Module):
         return self.head(self.network(x)[0][:, -1])
 
 
+def _tensors(result):
+    return (result,) if torch.is_tensor(result) else result
+
+
 @torch.library.custom_op("djinn_backend_test::twice", mutates_args=())
 def twice(x: torch.Tensor) -> torch.Tensor:
     _plain_custom_calls.append(1)
@@ -124,6 +128,21 @@ class BackendTest(RegisteredCase):
                 for model in (local, remote):
                     model.network.weight_hh_l1.fill_(0.25)
                 self.assert_same(compiled(there), local(x))
+
+    def test_recurrent_cells(self):
+        for kind in (torch.nn.GRUCell, torch.nn.LSTMCell, torch.nn.RNNCell):
+            for bias in (True, False):
+                with self.subTest(kind.__name__, bias=bias), torch.no_grad():
+                    local = kind(8, 6, bias)
+                    remote = copy.deepcopy(local).to(self.device)
+                    compiled = _Counted(remote, fullgraph=True)
+                    self.check(compiled, local, lambda: [torch.randn(4, 8)])
+                    x = torch.randn(4, 8)
+                    exported = torch.export.export(remote, (x.to(self.device),))
+                    for program in (exported, exported.run_decompositions()):
+                        found = _tensors(program.module()(x.to(self.device)))
+                        for one, other in zip(found, _tensors(local(x)), strict=True):
+                            self.assert_same(one, other)
 
     def test_gradients_of_a_recurrent_network(self):
         local = Recurrent(torch.nn.GRU)
