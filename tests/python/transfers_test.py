@@ -183,6 +183,9 @@ class MemoryInfoTest(RemoteCase):
         free, total = torch.accelerator.get_memory_info(self.device)
         self.assertEqual(total, djinn.where_is().memory_bytes)
         self.assertLessEqual(free, total)
+        properties = torch.remote_accelerator.get_device_properties(self.device)
+        self.assertEqual(properties, ("remote_accelerator:0", total))
+        self.assertEqual(properties.total_memory, total)
         kept = torch.empty(1 << 20, device=self.device)
         self.assertEqual(torch.remote_accelerator.mem_get_info(), (free - (4 << 20), total))
         del kept

@@ -5,6 +5,7 @@ import functools
 import io
 import os
 import sys
+import typing
 
 import torch
 
@@ -98,6 +99,17 @@ class device_of(device):
 
 def get_device_name(device=None):
     return f"{_NAME}:{_index(device)}"
+
+
+class DeviceProperties(typing.NamedTuple):
+    """What get_device_properties() returns; memory is in bytes."""
+
+    name: str
+    total_memory: int
+
+
+def get_device_properties(device=None):
+    return DeviceProperties(get_device_name(device), mem_get_info(device)[1])
 
 
 def _lazy_init():

@@ -38,6 +38,10 @@ class Recurrent(torch.nn.Module):
         return self.head(self.network(x)[0][:, -1])
 
 
+def _tensors(result):
+    return (result,) if torch.is_tensor(result) else result
+
+
 @torch.library.custom_op("djinn_backend_test::twice", mutates_args=())
 def twice(x: torch.Tensor) -> torch.Tensor:
     _plain_custom_calls.append(1)
@@ -125,6 +129,21 @@ class BackendTest(RegisteredCase):
                     model.network.weight_hh_l1.fill_(0.25)
                 self.assert_same(compiled(there), local(x))
 
+    def test_recurrent_cells(self):
+        for kind in (torch.nn.GRUCell, torch.nn.LSTMCell, torch.nn.RNNCell):
+            for bias in (True, False):
+                with self.subTest(kind.__name__, bias=bias), torch.no_grad():
+                    local = kind(8, 6, bias)
+                    remote = copy.deepcopy(local).to(self.device)
+                    compiled = _Counted(remote, fullgraph=True)
+                    self.check(compiled, local, lambda: [torch.randn(4, 8)])
+                    x = torch.randn(4, 8)
+                    exported = torch.export.export(remote, (x.to(self.device),))
+                    for program in (exported, exported.run_decompositions()):
+                        found = _tensors(program.module()(x.to(self.device)))
+                        for one, other in zip(found, _tensors(local(x)), strict=True):
+                            self.assert_same(one, other)
+
     def test_gradients_of_a_recurrent_network(self):
         local = Recurrent(torch.nn.GRU)
         remote = copy.deepcopy(local).to(self.device)
@@ -163,7 +182,33 @@ class BackendTest(RegisteredCase):
         change(lambda m, d: m.norm.eval())
         change(lambda m, d: setattr(m, "second", torch.nn.Identity()))
         change(lambda m, d: m.first.register_forward_hook(lambda module, args, out: out + 1))
+        change(lambda m, d: m.second.register_forward_hook(
+            lambda module, args, kwargs, out: out * 2, with_kwargs=True))
+        change(lambda m, d: m.second.register_forward_pre_hook(
+            lambda module, args, kwargs: ((args[0] * 3,), kwargs), with_kwargs=True))
         change(lambda m, d: setattr(m, "norm", torch.nn.LayerNorm(8).to(d)))
+
+    @torch.no_grad()
+    def test_views_of_parameters_without_gradients(self):
+        def model(x, weight):
+            return x @ weight.expand(3, 2, 4), weight.view(4, 2)
+
+        def write(x, weight):
+            weight.view(8).mul_(2)
+            return (weight.div_(4) + x.sum(),)
+
+        weight = torch.nn.Parameter(torch.rand(2, 4))
+        remote = torch.nn.Parameter(weight.detach().to(self.device))
+        x = torch.rand(3, 5, 2)
+        for function in (model, write):
+            compiled = _Counted(function)
+            for _ in range(4):
+                expected, actual = function(x, weight), compiled(x.to(self.device), remote)
+                for one, other in zip([*actual, remote], [*expected, weight], strict=True):
+                    self.assert_same(one.detach(), other.detach())
+                    self.assertEqual(one.requires_grad, other.requires_grad)
+            self.assertEqual(compiled.statistics()["refusal"], "")
+            self.assertGreaterEqual(compiled.statistics()["replays"], 2)
 
     @torch.no_grad()
     def test_globals_and_closures_are_seen(self):

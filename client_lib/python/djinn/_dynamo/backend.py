@@ -6,6 +6,7 @@ replays later ones: one message for all operators. AOTAutograd makes two graphs,
 backward, of a graph that needs gradients.
 """
 
+import functools
 import logging
 import operator
 import os
@@ -15,6 +16,7 @@ import types
 
 import torch
 from torch._dynamo.backends.common import aot_autograd
+from torch._dynamo.guards import GuardBuilder
 from torch._functorch._aot_autograd.runtime_wrappers import _AnalyzeCustomOpInputOutputMode
 from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.fx.passes.split_module import split_module
@@ -32,6 +34,20 @@ from djinn._refusals import is_passing, is_silent, warn
 
 # Hooks that a program adds later are seen, too.
 torch._dynamo.config.skip_nnmodule_hook_guards = False
+_guard_empty_hooks = GuardBuilder.EMPTY_NN_MODULE_HOOKS_DICT
+
+
+@functools.wraps(_guard_empty_hooks)
+def _guard_hooks_that_run(builder, guard):
+    """Guards that a module has no hooks of one kind.
+
+    The dictionaries whose names end in "_with_kwargs" only describe the hooks in other ones.
+    """
+    if not guard.name.endswith("_with_kwargs"):
+        _guard_empty_hooks(builder, guard)
+
+
+GuardBuilder.EMPTY_NN_MODULE_HOOKS_DICT = _guard_hooks_that_run
 # Recurrent networks are parts of graphs, which Dynamo leaves out by default.
 torch._dynamo.config.allow_rnn = True
 
@@ -415,13 +431,27 @@ def _has_python_kernel(target):
 
 
 def _needs_gradients(graph):
-    """Returns whether autograd records any of the graph's results."""
+    """Returns whether autograd records any of the graph's results.
+
+    A view of a parameter requires gradients even if it was made without them. Only the program
+    must not get such a view from a replay.
+    """
+    inputs = {id(value_of(node)) for node in graph.graph.find_nodes(op="placeholder")}
+    (output,) = graph.graph.find_nodes(op="output")
+    returned = set(output.all_input_nodes)
     return any(
         tensor.requires_grad
+        and id(tensor) not in inputs
+        and (node in returned or not _is_view_without_gradients(tensor))
         for node in graph.graph.nodes
         if node.op not in ("placeholder", "get_attr", "output")
         for tensor in tensors_of(node)
     )
+
+
+def _is_view_without_gradients(tensor):
+    metas = torch._C._autograd.CreationMeta
+    return tensor._is_view() and torch._C._autograd._get_creation_meta(tensor) == metas.NO_GRAD_MODE
 
 
 def _static_inputs(graph):

@@ -7,6 +7,10 @@ so the operator of transformer layers, which many models call in inference, has 
 TransformerEncoder removes the padding that a mask names if the mask's values allow that, but not
 while Dynamo traces it. Its results would be others then, so djinn.compile() does not trace it
 with such a mask. torch.compile() does, as it does on other devices.
+
+On accelerators, PyTorch makes one fused operator of a recurrent cell. The CPU has no kernel for it,
+and metadata have none or one that wants biases. On remote devices, a cell consists of the operators
+that it calls on the CPU.
 """
 
 import sys
@@ -14,10 +18,12 @@ import sys
 import torch
 from torch._guards import TracingContext
 from torch._subclasses import fake_impls, fake_tensor
+from torch.nn.functional import linear
 from torch.utils._mode_utils import no_dispatch
 
 from djinn._dynamo.nodes import is_remote
 
+_COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 # The number of merge_masks() for a mask of padding alone.
 _MASK_OF_PADDING = 1
 _ENCODER = torch.nn.TransformerEncoder.forward.__code__
@@ -29,6 +35,36 @@ def teach():
     layer = torch.ops.aten._transformer_encoder_layer_fwd.default
     fake_impls.register_op_impl(layer)(_encoder_layer)
     fake_tensor.run_fallback_kernel = _on_zeros(fake_tensor.run_fallback_kernel)
+    _take_apart(torch.ops.aten.gru_cell.default, _gru_cell)
+    _take_apart(torch.ops.aten.lstm_cell.default, _lstm_cell)
+
+
+def _take_apart(operator, cell):
+    """Makes an operator consist of those that `cell` calls, where its tensors are remote."""
+
+    def run(source, *args):
+        if is_remote(source):
+            return cell(source, *args)
+        return operator._op_dk(_COMPOSITE, source, *args)
+
+    operator.py_impl(_COMPOSITE)(run)
+
+
+def _gru_cell(source, state, weights, state_weights, biases=None, state_biases=None):
+    inputs = linear(source, weights, biases).unsafe_chunk(3, 1)
+    states = linear(state, state_weights, state_biases).unsafe_chunk(3, 1)
+    reset = (states[0] + inputs[0]).sigmoid()
+    keep = (states[1] + inputs[1]).sigmoid()
+    update = (inputs[2] + states[2] * reset).tanh()
+    return (state - update) * keep + update
+
+
+def _lstm_cell(source, states, weights, state_weights, biases=None, state_biases=None):
+    state, memory = states
+    gates = linear(state, state_weights, state_biases) + linear(source, weights, biases)
+    write, keep, update, read = gates.unsafe_chunk(4, 1)
+    memory = keep.sigmoid() * memory + write.sigmoid() * update.tanh()
+    return read.sigmoid() * memory.tanh(), memory
 
 
 def _on_zeros(run):

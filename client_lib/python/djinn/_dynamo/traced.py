@@ -1,6 +1,8 @@
 """Calls registered modules through torch.compile with the backend "djinn"."""
 
+import contextlib
 import functools
+import gc
 import threading
 import types
 import weakref
@@ -64,7 +66,8 @@ class TracedCalls:
             config.suppress_errors = True
         thread.call = call
         try:
-            return compiled(function, *args, **kwargs)
+            with _FewCollections() if self._is_new else contextlib.nullcontext():
+                return compiled(function, *args, **kwargs)
         except Exception:
             # After an error of the program, Dynamo would never trace this code again.
             self._compiled = None
@@ -200,6 +203,38 @@ class _Call:
         self.codes = set()
         # The reason why Dynamo calls a function as it is, or an empty string.
         self.untraced = ""
+
+
+class _FewCollections:
+    """Makes Python's garbage collector run rarely within the block, in all threads.
+
+    Dynamo makes hundreds of thousands of objects while it traces a model, and keeps most of them.
+    """
+
+    # The number of new objects after which the collector runs; Python's default is 700.
+    _NEW_OBJECTS = 100_000
+
+    _lock = threading.Lock()
+    # The number of blocks that are active, and the thresholds outside them.
+    _active = 0
+    _before = ()
+
+    def __enter__(self):
+        kind = type(self)
+        with self._lock:
+            kind._active += 1
+            if kind._active == 1:
+                kind._before = gc.get_threshold()
+                # Zero means that the program has switched the collector off.
+                if kind._before[0]:
+                    gc.set_threshold(max(kind._before[0], self._NEW_OBJECTS))
+
+    def __exit__(self, *raised):
+        kind = type(self)
+        with self._lock:
+            kind._active -= 1
+            if not kind._active:
+                gc.set_threshold(*kind._before)
 
 
 def _run(function, /, *args, **kwargs):

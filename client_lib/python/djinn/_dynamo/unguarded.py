@@ -106,9 +106,13 @@ def _lists_in(things):
 
 
 def _functions_of(codes):
+    """Returns the functions that have one of these code objects."""
     if not codes:
         return []
-    return [one for one in gc.get_referrers(*codes) if type(one) is types.FunctionType]
+    # gc.get_referrers() compares each reference of each object with each code object.
+    wanted = set(map(id, codes))
+    kind = types.FunctionType
+    return [one for one in gc.get_objects() if type(one) is kind and id(one.__code__) in wanted]
 
 
 class _Search:

@@ -80,8 +80,8 @@ _NAMES = {
     ),
     torch.accelerator: _OF_MEMORY + "get_memory_info",
     _device_module: (
-        _OF_MEMORY + "get_rng_state get_rng_state_all mem_get_info seed_all set_rng_state "
-        "set_rng_state_all"
+        _OF_MEMORY + "get_device_properties get_rng_state get_rng_state_all mem_get_info seed_all "
+        "set_rng_state set_rng_state_all"
     ),
     _session: "is_connected root_errors statistics synchronous_calls where_is",
     torch.jit: "load",
