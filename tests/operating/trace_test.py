@@ -17,7 +17,7 @@ _TOKENS = [name + "-0123456789abcdef" for name in ("join", "admin", "dev")]
 _SIZE = "640"
 # A request's products, as traced_request makes them.
 _PRODUCTS = 12
-_REQUESTS = 6
+_REQUESTS = 24
 # The share of a whole that its parts may miss or exceed, and the noise of clocks, which differ
 # more between processes.
 _SHARE = 0.05
