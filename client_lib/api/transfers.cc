@@ -50,6 +50,12 @@ absl::StatusOr<PendingTensor> ReadAsync(const at::Tensor& tensor) {
                      ": an asynchronous read needs a tensor on a remote "
                      "device"));
   }
+  if (tensor.layout() != c10::kStrided) {
+    return MakeError(absl::StatusCode::kInvalidArgument, "NOT_STRIDED",
+                     "an asynchronous read needs a strided tensor: read the "
+                     "indices and the values of a sparse one, or the values of "
+                     "a nested one");
+  }
   auto state = std::make_shared<PendingTensor::State>();
   state->value = at::empty(
       tensor.sizes(), at::TensorOptions(c10::kCPU).dtype(tensor.scalar_type()));

@@ -29,8 +29,11 @@ void PutGeometry(const at::TensorBase& tensor, std::string* out) {
   Put(tensor.scalar_type(), out);
   Put(tensor.dim(), out);
   for (const int64_t size : tensor.sizes()) Put(size, out);
-  for (const int64_t stride : tensor.strides()) Put(stride, out);
-  Put(tensor.storage_offset(), out);
+  Put(tensor.layout(), out);
+  if (tensor.layout() == c10::kStrided) {
+    for (const int64_t stride : tensor.strides()) Put(stride, out);
+    Put(tensor.storage_offset(), out);
+  }
   const uint8_t flags = static_cast<uint8_t>(
       (tensor.requires_grad() ? 1 : 0) | (tensor.is_conj() ? 2 : 0) |
       (tensor.is_neg() ? 4 : 0) | (tensor.is_inference() ? 8 : 0) |

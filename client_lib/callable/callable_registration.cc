@@ -126,6 +126,9 @@ absl::Status PlanCreated(const at::Tensor& tensor, const Tensors& arguments,
     plan->index = static_cast<uint32_t>(argument);
     return absl::OkStatus();
   }
+  if (IsRemote(tensor) && !tensor.has_storage()) {
+    return Refusal("it returns a sparse tensor");
+  }
   if (!IsRemote(tensor) || StorageOf(tensor) == nullptr) {
     return Refusal("it returns a tensor of this process");
   }
@@ -386,6 +389,9 @@ absl::StatusOr<std::shared_ptr<CallableRegistration>> Register(
     if (gradient.defined() && gradient.requires_grad()) {
       status.Update(
           Refusal("a gradient that it leaves has a gradient of its own"));
+    }
+    if (gradient.defined() && !gradient.has_storage()) {
+      status.Update(Refusal("a gradient that it leaves is sparse"));
     }
     status.Update(PlanCreated(gradient, {}, &created, &plan));
   }

@@ -163,7 +163,10 @@ class RegisteredCallable::Impl {
     const at::Tensor* first = nullptr;
     for (const Tensors* tensors : {&arguments, &parameters}) {
       for (const at::Tensor& tensor : *tensors) {
-        if (first == nullptr && capture::IsRemote(tensor)) first = &tensor;
+        if (first == nullptr && capture::IsRemote(tensor) &&
+            tensor.has_storage()) {
+          first = &tensor;
+        }
       }
     }
     if (first == nullptr) {

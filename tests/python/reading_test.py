@@ -33,6 +33,14 @@ class ReadingTest(RemoteCase):
         self.assertEqual(f"{x:.2f}", "2.50")
         self.assertEqual(str(torch.Size(x.shape)), "torch.Size([])")
 
+    def test_a_read_without_waiting_needs_a_strided_tensor(self):
+        x = torch.eye(3, device=self.device)
+        nested = torch.nested.nested_tensor([x[0], x[1, :2]], layout=torch.jagged)
+        for tensor in (x.to_sparse(), x.to_sparse_csr(), nested):
+            with self.assertRaisesRegex(djinn.Error, "strided tensor") as raised:
+                djinn.read_async(tensor)
+            self.assertEqual(raised.exception.reason, "NOT_STRIDED")
+
     def test_scalars(self):
         x = torch.tensor([1.5, -2.0], device=self.device)
         self.assertEqual(x[0].item(), 1.5)

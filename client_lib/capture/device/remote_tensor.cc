@@ -181,6 +181,8 @@ c10::Allocator* RemoteAllocator() {
 }
 
 RemoteStorage* StorageOf(const c10::Storage& storage) {
+  // A sparse tensor has none.
+  if (!storage) return nullptr;
   return static_cast<RemoteStorage*>(storage.data_ptr().get_context());
 }
 

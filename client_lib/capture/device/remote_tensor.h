@@ -29,7 +29,8 @@ inline bool IsRemote(const at::Tensor& tensor) {
          tensor.device().type() == c10::DeviceType::PrivateUse1;
 }
 
-// Returns the session's record of the storage, or null for a shape-only tensor.
+// Returns the session's record of the storage, or null for a shape-only or
+// sparse tensor.
 RemoteStorage* StorageOf(const at::Tensor& tensor);
 RemoteStorage* StorageOf(const c10::Storage& storage);
 

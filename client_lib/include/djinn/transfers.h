@@ -52,8 +52,8 @@ class DJINN_API PendingTensor {
 };
 
 // Asks for the value that the tensor has now. Later writes to the tensor do not
-// change it. Returns InvalidArgument (NOT_REMOTE) for a tensor that is not on a
-// remote device.
+// change it. Returns InvalidArgument: NOT_REMOTE for a tensor that is not on a
+// remote device, NOT_STRIDED for a sparse or nested one.
 DJINN_API absl::StatusOr<PendingTensor> ReadAsync(const at::Tensor& tensor);
 
 // Sets the function that is called while a tensor of at least `min_bytes` is

@@ -98,7 +98,8 @@ def read_async(tensor):
     """Asks for a remote tensor's value and returns an AsyncRead without waiting.
 
     The value is the one that the tensor has now; later writes do not change it. Raises
-    djinn.Error with the reason NOT_REMOTE for a tensor that is not on a remote device.
+    djinn.Error with the reason NOT_REMOTE for a tensor that is not on a remote device, and
+    NOT_STRIDED for a sparse or nested one.
     """
     return AsyncRead(_djinn.read_async(tensor))
 

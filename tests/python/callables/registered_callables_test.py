@@ -1,5 +1,7 @@
 """djinn.compile(): what is executed again."""
 
+import copy
+import pickle
 
 import torch
 import torch.nn.functional as F
@@ -24,6 +26,29 @@ class RegisteredCallablesTest(RegisteredCase):
             self.assert_same(rest["sum"], x.cpu() + y.cpu())
             self.assertEqual(rest["name"], "z")
         self.assertEqual(compiled.statistics()["replays"], 4)
+
+    def test_a_module_stays_usable_as_one(self):
+        module = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout(0.9)).to(self.device)
+        compiled = djinn.compile(module)
+        self.assertIs(compiled.eval(), compiled)
+        self.assertFalse(module.training)
+        self.assertEqual(list(compiled.parameters()), list(module.parameters()))
+        self.assertEqual(list(compiled.state_dict()), ["0.weight", "0.bias"])
+        x = self.on(2, 4)
+        with torch.no_grad():
+            for _ in range(3):
+                compiled(x)
+            compiled.scale = 3
+            self.assertEqual(module.scale, 3)
+            compiled.get_parameter("0.weight").zero_()
+            self.assertTrue(torch.equal(compiled(x), module(x)))
+            for other in (copy.deepcopy(compiled), pickle.loads(pickle.dumps(compiled))):
+                other.get_parameter("0.bias").fill_(2)
+                self.assertEqual(other(x).tolist(), [[2.0] * 4] * 2)
+            self.assertTrue(torch.equal(self.warm(compiled, x), module(x)))
+            self.assertTrue(torch.equal(self.assert_replays(compiled, x), module(x)))
+        with self.assertRaisesRegex(AttributeError, "missing"):
+            compiled.missing
 
     def test_training_steps_give_the_same_losses(self):
         def build(device):

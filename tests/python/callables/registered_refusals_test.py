@@ -36,6 +36,66 @@ class RegisteredRefusalsTest(RegisteredCase):
         self.assertIn("argument is a object", self.refusal(lambda x, y: (y, x + 1)[1], x, object()))
         self.assertIn("the metadata of a tensor", self.refusal(lambda x: x.t_(), self.on(2, 3)))
 
+    def test_sparse_tensors(self):
+        x, ids = self.on(4, 4), torch.tensor([1, 2, 2], device=self.device)
+        self.assertIn("depends on data", self.refusal(lambda x: x.to_sparse(), x))
+        places = x.to_sparse().indices()
+        sparse = lambda x: torch.sparse_coo_tensor(places, x.flatten(), (4, 4))  # noqa: E731
+        self.assertIn("sparse", self.refusal(sparse, x))
+        rows = torch.eye(3, device=self.device).to_sparse_csr()
+        self.assertNotEqual(self.refusal(lambda x: x.to_sparse_csr(), x), "")
+        self.assertNotEqual(self.refusal(lambda x: rows @ x, self.on(3)), "")
+        local = torch.nn.Embedding(5, 4, sparse=True)
+        remote = torch.nn.Embedding(5, 4, sparse=True).to(self.device)
+        remote.load_state_dict(local.state_dict())
+        for keep in (False, True):
+
+            def step(model, ids, keep=keep):
+                if not keep:
+                    model.zero_grad()
+                loss = model(ids).square().sum()
+                loss.backward()
+                with torch.no_grad():
+                    model.weight.sub_(model.weight.grad.to_dense(), alpha=0.1)
+                return loss.detach()
+
+            compiled = djinn.compile(lambda ids: step(remote, ids))  # noqa: B023
+            for _ in range(4):
+                self.assert_same(compiled(ids), step(local, ids.cpu()))
+                self.assert_same(remote.weight.detach(), local.weight.detach())
+                self.assert_same(remote.weight.grad.to_dense(), local.weight.grad.to_dense())
+            self.assertIn("sparse", compiled.statistics()["refusal"])
+
+    def test_a_sparse_gradient_that_is_dropped(self):
+        weight = torch.nn.Parameter(self.on(4))
+
+        def step(x):
+            weight.grad = None
+            (weight * x).sum().backward()
+            return weight.grad * 2
+
+        compiled = djinn.compile(step)
+        for _ in range(5):
+            weight.grad = self.on(4).to_sparse()
+            x = self.on(4)
+            self.assertTrue(torch.equal(compiled(x), x * 2))
+
+    def test_a_sparse_buffer_before_all_other_tensors(self):
+        class Layer(torch.nn.Module):
+            def __init__(self, device):
+                super().__init__()
+                self.register_buffer("edges", torch.eye(3).to_sparse().to(device))
+                self.register_buffer("x", torch.ones(3, 2, device=device))
+
+            def forward(self, factor):
+                return self.edges @ self.x * factor
+
+        layer = Layer(self.device)
+        for compiled in (djinn.compile(layer), djinn.compile(lambda factor: layer(factor))):
+            for _ in range(4):
+                with torch.no_grad():
+                    self.assertEqual(compiled(2.0).tolist(), [[2.0, 2.0]] * 3)
+
     def test_what_says_that_it_is_something_else(self):
         class Disguised:
             __class__ = property(lambda self: torch.Tensor)

@@ -148,12 +148,44 @@ class TracedCalls:
 
 
 class TracedModule:
-    """The result of djinn.compile() for a module. It is called with the module's arguments."""
+    """The result of djinn.compile() for a module. It is called with the module's arguments.
+
+    It has the module's attributes; setting one of them sets the module's.
+    """
+
+    _OWN = frozenset(("_function", "_name", "_calls"))
 
     def __init__(self, function, name):
         functools.update_wrapper(self, function, updated=())
         self._function = function
+        self._name = name
         self._calls = TracedCalls(name)
+
+    def __getattr__(self, name):
+        if name.startswith("__") or name in self._OWN:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        found = getattr(self._function, name)
+        if getattr(found, "__self__", None) is not self._function:
+            return found
+
+        @functools.wraps(found)
+        def call(*args, **kwargs):
+            result = found(*args, **kwargs)
+            # eval(), train() and to() return the module.
+            return self if result is self._function else result
+
+        return call
+
+    def __setattr__(self, name, value):
+        is_own = name.startswith("__") or name in self._OWN
+        if is_own:
+            object.__setattr__(self, name, value)
+        else:
+            setattr(self._function, name, value)
+
+    def __reduce__(self):
+        # A copy captures its own calls.
+        return type(self), (self._function, self._name)
 
     def __call__(self, /, *args, **kwargs):
         return self._calls.call(self._function, args, kwargs)
