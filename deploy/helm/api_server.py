@@ -83,6 +83,8 @@ class ApiServer:
             process = self._start([
                 tools.kube_apiserver(), "--etcd-servers=http://" + etcd,
                 "--bind-address=127.0.0.1", "--secure-port=%d" % self._port,
+                # As in most clusters. Pod security is then what refuses such pods.
+                "--allow-privileged=true",
                 # Otherwise it looks for the address of a default route. Nobody dials this one,
                 # which is for documentation, and no Service leads to it.
                 "--advertise-address=192.0.2.1", "--endpoint-reconciler-type=none",

@@ -44,7 +44,7 @@ def setUpModule():  # pylint: disable=invalid-name
 def run(*command):
     """Runs a program of the image as the image's user, in the unpacked root."""
     return subprocess.run(
-        ["chroot", f"--userspec={build_images.USER}:{build_images.USER}", root,
+        ["/usr/sbin/chroot", f"--userspec={build_images.USER}:{build_images.USER}", root,
          "/usr/bin/busybox", "env", "-i", "PATH=/usr/bin", *command],
         capture_output=True, text=True, check=False, timeout=120)
 

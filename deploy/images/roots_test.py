@@ -37,7 +37,7 @@ def setUpModule():  # pylint: disable=invalid-name
 def run(image, *command, environment=()):
     """Runs a program of an image as the image's user, in the unpacked root."""
     return subprocess.run(
-        ["chroot", f"--userspec={build_images.USER}:{build_images.USER}", roots[image],
+        ["/usr/sbin/chroot", f"--userspec={build_images.USER}:{build_images.USER}", roots[image],
          "/usr/bin/busybox", "env", "-i", "PATH=/usr/bin", *environment, *command],
         capture_output=True, text=True, check=False)
 
