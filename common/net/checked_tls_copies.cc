@@ -171,7 +171,7 @@ class Copies {
   mutable Mutex mu_;
   // Descriptors of the copies, or -1. Their numbers never change.
   std::array<int, kFiles> copies_ ABSL_GUARDED_BY(mu_);
-  // What they hold.
+  // The texts in the copies.
   TlsTexts texts_ ABSL_GUARDED_BY(mu_);
   // Digests of what the copies hold, and of what was refused since.
   std::string accepted_ ABSL_GUARDED_BY(mu_);

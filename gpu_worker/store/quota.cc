@@ -199,7 +199,8 @@ absl::Status SessionQuota::Resize(QuotaShare* share, uint64_t bytes,
                                   StorageClass storage_class) {
   const CappedMemory::Amount from{share->class_, share->bytes_};
   const CappedMemory::Amount to{storage_class, bytes};
-  // What can be spared goes before the sessions of clients that are away.
+  // Spare shares are released before sessions of clients that are away are
+  // ended.
   absl::Status changed = Change(from, to, /*ends_lost=*/false);
   if (!changed.ok()) {
     MakeRoom(Missing(from, to));

@@ -297,7 +297,7 @@ absl::Status Player::CarryLoss(const Step& step) {
   }
   if (!first) AwaitReplays(step.thread);
   if (step.action == Action::kLoseLease) {
-    // Of a device on several workers, one of its leases.
+    // The value chooses the lease of a device that has several workers.
     cluster_.EndLease(step.device + 100 * static_cast<int>(step.value),
                       /*lost=*/true);
   } else {

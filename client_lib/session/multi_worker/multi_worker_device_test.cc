@@ -301,7 +301,7 @@ TEST_F(MultiWorkerDeviceTest, WhereResultsDoNotFitTheirOperandsMoveAway) {
   }
 }
 
-// Each worker may begin anew.
+// Tests devices whose workers may restart with another incarnation.
 class RecoveringMultiWorkerDeviceTest : public MultiWorkerDeviceTest {
  protected:
   RecoveringMultiWorkerDeviceTest() : MultiWorkerDeviceTest(Recovering()) {

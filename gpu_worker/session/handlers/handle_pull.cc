@@ -45,8 +45,8 @@ absl::Status HandleOffer(SessionState& s, uint64_t sequence,
   }
   if (bytes->poison == nullptr) {
     bytes->buffer = storage->buffer;
-    // Nobody comes with an earlier ticket: the one worker that is to fetch the
-    // copy has another one.
+    // One worker alone fetches a kept copy, and it has the latest ticket.
+    // Earlier offers would only keep the session from migrating.
     if (storage->kept_copy) s.offers.WithdrawOf(offer.storage());
     s.offers.Pin(offer.storage(), offer.ticket(), bytes);
   }

@@ -45,7 +45,7 @@ class SharedCopies {
 
   // With their sources.
   std::vector<std::pair<uint64_t, uint64_t>> sharing_;
-  // Those that had to be charged. Some may have been freed since.
+  // The copies that count in the quota. Some may have been freed since.
   std::vector<uint64_t> charged_;
   // Freed ones are dropped when there are this many.
   size_t prune_at_ = 64;

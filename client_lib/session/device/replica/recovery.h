@@ -70,8 +70,8 @@ struct RecoveryState {
   };
   absl::flat_hash_map<uint64_t, AskedOffer> asked_offers;
   absl::flat_hash_map<uint64_t, std::string> spare_offers;
-  // Those that the replay offered. An earlier offer of one that is still queued
-  // would replace that.
+  // The copies that the replay has offered. An earlier offer of such a copy may
+  // still be queued. It is withdrawn, because it would replace the replay's.
   absl::flat_hash_set<uint64_t> replayed_offers;
   // The copies that the worker still has to fetch, in the order of the numbers
   // of their messages, which stand beside them.
