@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client_lib/session/multi_worker/device_router.h"
 #include "client_lib/session/recording/virtual_device.h"
 #include "common/base/error.h"
 #include "common/base/status_macros.h"
@@ -308,15 +309,17 @@ absl::Status Player::CarryLoss(const Step& step) {
 
 void Player::AwaitReplays(int thread) {
   for (const std::shared_ptr<VirtualDevice>& device : devices_) {
-    // Sends everything that was recorded before the read.
+    // Sends everything that was recorded before the reads.
     device->Synchronize().IgnoreError();
-    // Synchronize() does not wait for what was executed once. The worker
+    // Synchronize() does not wait for what was executed once. Each worker
     // answers this read after all that came before.
-    const StoragePtr last = device->NewStorage(sizeof(float));
-    float value = 0;
-    device->Read(thread, last.get(), FloatView(1), &value, sizeof(value))
-        .IgnoreError();
-    device->MarkDead(last.get());
+    for (const auto& replica : static_cast<DeviceRouter&>(*device).Members()) {
+      const StoragePtr last(new RemoteStorage(/*id=*/0, device, sizeof(float)));
+      float value = 0;
+      replica->Read(thread, last.get(), FloatView(1), &value, sizeof(value))
+          .IgnoreError();
+      replica->MarkDead(last.get());
+    }
   }
 }
 

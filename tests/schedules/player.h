@@ -50,7 +50,7 @@ class Player {
   absl::Status CarryUpload(const Step& step);
   absl::Status CarryEnd(const Step& step);
   absl::Status CarryLoss(const Step& step);
-  // Waits until the worker has executed everything, including replays.
+  // Waits until every worker has executed everything, including replays.
   void AwaitReplays(int thread);
   absl::Status CarryCheckpoint(const Step& step);
   absl::Status CloseSession(int index, absl::Duration timeout);
