@@ -31,6 +31,7 @@ void WorkQueue::PushFirst(Work offer) {
   NeedLease();
   MutexLock lock(&mu_);
   ++pushed_;
+  overtaken_ = held_;
   works_.push_front(std::move(offer));
   SetFull();
 }
@@ -62,12 +63,18 @@ std::optional<Work> WorkQueue::Pop() {
   works_.pop_front();
   bytes_ -= work->footprint_bytes;
   held_ = true;
+  overtaken_ = false;
   return work;
 }
 
 bool WorkQueue::held() const {
   MutexLock lock(&mu_);
   return held_;
+}
+
+bool WorkQueue::overtaken() const {
+  MutexLock lock(&mu_);
+  return held_ && overtaken_;
 }
 
 void WorkQueue::GiveBack(Segment* segment) {

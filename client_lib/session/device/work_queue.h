@@ -50,6 +50,8 @@ class WorkQueue {
   std::optional<Work> Pop();
   // Returns whether the sender holds work.
   bool held() const;
+  // Returns whether PushFirst() came while the sender held its present work.
+  bool overtaken() const;
   void GiveBack(Segment* segment);
   // Returns whether the next work is a run or a read, which never waits for the
   // worker.
@@ -80,6 +82,7 @@ class WorkQueue {
   uint64_t bytes_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t pushed_ ABSL_GUARDED_BY(mu_) = 0;
   bool held_ ABSL_GUARDED_BY(mu_) = false;
+  bool overtaken_ ABSL_GUARDED_BY(mu_) = false;
   uint64_t room_messages_ ABSL_GUARDED_BY(mu_) = MessageLog::kFirstMessages;
   uint64_t room_bytes_ ABSL_GUARDED_BY(mu_) = MessageLog::kFirstBytes;
   std::vector<Segment*> cleared_ ABSL_GUARDED_BY(mu_);

@@ -64,6 +64,18 @@ TEST(WorkQueueTest, QueuedAndHeldWorkCountsForTheWindow) {
   EXPECT_TRUE(queue.full());
 }
 
+TEST(WorkQueueTest, HeldWorkIsOvertakenByAnOfferThatIsPutFirst) {
+  WorkQueue queue;
+  queue.Push(Seed(1), false);
+  queue.PushFirst(Seed(2));
+  ASSERT_TRUE(queue.Pop().has_value());
+  EXPECT_FALSE(queue.overtaken());
+  queue.PushFirst(Seed(3));
+  EXPECT_TRUE(queue.overtaken());
+  ASSERT_TRUE(queue.Pop().has_value());
+  EXPECT_FALSE(queue.overtaken());
+}
+
 TEST(WorkQueueTest, DroppedWorkIsHandedBack) {
   WorkQueue queue;
   queue.Push(Seed(1), false);

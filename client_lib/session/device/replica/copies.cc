@@ -349,6 +349,9 @@ void UploadInstead(const v1::SessionLimits& limits, Node* node) {
 }  // namespace
 
 void NoteFetched(State& r, uint64_t sequence) {
+  // The lost worker's last answers may arrive after its loss, when the next
+  // worker already needs every copy.
+  if (r.connection.recovery.due) return;
   auto& fetches = r.connection.recovery.fetches;
   while (!fetches.empty() && fetches.front().first <= sequence) {
     KeptCopy& fetched = *fetches.front().second;

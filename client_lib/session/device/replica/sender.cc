@@ -297,7 +297,9 @@ void Process(State& r, Work work) {
     // The source lost its worker since.
     absl::StatusOr<std::optional<OfferedCopy>> again =
         pull->kept->OfferAgain(/*recovers=*/false);
-    stale = !again.ok() || !again->has_value();
+    // The source may need an offer of this device first, which would wait
+    // behind the pull.
+    stale = !again.ok() || !again->has_value() || r.queue.overtaken();
     if (!stale) pull->offered = **std::move(again);
   }
   const TraceContext trace = work.trace;
