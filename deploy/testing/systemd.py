@@ -3,13 +3,14 @@
 Needs root, util-linux and a cgroup2 file system, which may lack controllers.
 """
 
-import os
 import pathlib
 import subprocess
+import tempfile
 import time
 
 # Runs in namespaces of its own, so that all mounts end with systemd.
 _BOOT = """
+PATH=/usr/sbin:/usr/bin:/sbin:/bin
 mount --make-rprivate /
 mount --rbind "$1" "$1"
 mount -t proc proc "$1/proc"
@@ -36,16 +37,20 @@ class Booted:
     """systemd in `root`, until close()."""
 
     def __init__(self, root):
-        self._group = pathlib.Path(self._find_cgroup2(), f"djinn-test-{os.getpid()}")
-        self._group.mkdir()
+        self._group = pathlib.Path(
+            tempfile.mkdtemp(prefix="djinn-test-", dir=self._find_cgroup2()))
         # A process sees the group that it is in as the root of its cgroup namespace.
         self._unshare = subprocess.Popen(
             ["/bin/sh", "-c", f'echo $$ >{self._group}/cgroup.procs && exec unshare --mount --pid '
              '--fork --kill-child --cgroup --ipc /bin/sh -euc "$0" sh "$1"', _BOOT, str(root)],
             stdin=subprocess.DEVNULL)
-        self._await(self._find_init, "systemd does not start")
-        self._await(lambda: self.run("systemctl is-system-running").stdout in
-                    ("running\n", "degraded\n"), "systemd is not ready")
+        try:
+            self._await(self._find_init, "systemd does not start")
+            self._await(lambda: self.run("systemctl is-system-running").stdout in
+                        ("running\n", "degraded\n"), "systemd is not ready")
+        except BaseException:
+            self.close()
+            raise
 
     @staticmethod
     def _find_cgroup2():
