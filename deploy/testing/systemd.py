@@ -14,7 +14,7 @@ PATH=/usr/sbin:/usr/bin:/sbin:/bin
 mount --make-rprivate /
 mount --rbind "$1" "$1"
 mount -t proc proc "$1/proc"
-mount -t sysfs -o ro sysfs "$1/sys"
+mountpoint -q "$1/sys" || mount -t sysfs sysfs "$1/sys"
 mount -t cgroup2 cgroup2 "$1/sys/fs/cgroup"
 mount -t tmpfs tmpfs "$1/run"
 for name in null zero full random urandom tty; do
