@@ -26,6 +26,7 @@
 #include "common/base/error.h"
 #include "common/base/version.h"
 #include "common/config/effective_config.h"
+#include "common/daemon/service_manager.h"
 #include "common/log/log.h"
 
 ABSL_FLAG(std::string, config, "", "The configuration, a YAML file.");
@@ -238,6 +239,10 @@ int RunDaemon(const Daemon& daemon, int argc, char** argv) {
   if (!Publish(monitoring, monitoring_file) ||
       !Publish(*address, address_file)) {
     return kFailure;
+  }
+  if (const absl::Status told = NotifyReady(); !told.ok()) {
+    log::Warning("the service manager does not learn that this process serves",
+                 {{"error", told}});
   }
   const auto wait = [&](absl::Duration timeout) {
     return WaitForEnd(ends, daemon.reload, timeout);

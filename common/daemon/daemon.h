@@ -1,4 +1,5 @@
-// Runs a server process: its flags, configuration, signals and address file.
+// Runs a server process: its flags, configuration, signals and address file. A
+// service manager learns when it serves (service_manager.h).
 // The process ends by SIGTERM, SIGINT or the end of its lifeline. While it
 // starts, each of them ends it at once; SIGHUP waits until it has started.
 #ifndef COMMON_DAEMON_DAEMON_H_

@@ -1,7 +1,7 @@
 """The packages, in a Debian 12 that has nothing else of ours, do what the pages say.
 
-`mmdebstrap` makes the root. A chroot has no systemd to start units, so their commands are run
-as the units say. Needs root, and a network for Debian's packages.
+`mmdebstrap` makes the root, in which systemd starts the units. Needs root, and a network for
+Debian's packages.
 """
 
 import glob
@@ -20,6 +20,7 @@ import unittest
 from deploy.packages import build_packages
 from deploy.packages import notices
 from deploy.testing import programs
+from deploy.testing.systemd import Booted
 from deploy.testing.tools import PACKAGES, ROOT
 
 _PROGRAMS = ("client_lib/libdjinn_client.so", "coordinator/djinn-coordinator",
@@ -321,32 +322,18 @@ class DebianTest(unittest.TestCase):
                        env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root",
                             "LC_ALL": "C.UTF-8", **environment})
 
-    def start(self, unit, instance=""):
-        """Runs the command of a unit as its user; stopped when the test ends."""
-        text = (self.root / "usr/lib/systemd/system" / unit).read_text(encoding="utf-8")
-        command = re.search(r"(?m)^ExecStart=(.*)$", text).group(1).replace("%i", instance)
-        user = re.search(r"(?m)^User=(.*)$", text).group(1)
-        log = self.root / "tmp" / f"{unit}{instance}.log"
-        with open(log, "w", encoding="utf-8") as file:
-            process = subprocess.Popen(
-                ["/usr/sbin/chroot", self.root, "/usr/bin/setpriv", f"--reuid={user}", f"--regid={user}",
-                 "--clear-groups", "/bin/sh", "-c", f"exec {command}"],
-                stderr=file, env={"PATH": "/usr/bin", "HOME": "/var/lib/djinn"})
-
-        def stop():
-            process.terminate()
-            self.assertEqual(process.wait(60), 0, log.read_text(encoding="utf-8"))
-        self.addCleanup(stop)
+    def beside_systemd(self, script, **environment):
+        """Runs a script in the booted root; returns what it prints."""
+        done = self.systemd.run(script, **environment)
+        if done.returncode:
+            self.fail(f"{script}\n{done.stdout[-3000:]}{done.stderr[-3000:]}" + self.systemd.run(
+                "journalctl --no-pager --lines=40 --output=cat").stdout)
+        return done.stdout
 
     def test_installed_from_packages_it_serves_cpp_python_and_operators(self):
-        # The units' user and folders, as systemd makes them before it starts the units.
         self.inside("DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "
                     "--no-install-recommends systemd")
         self.inside("systemd-sysusers djinn.conf && systemd-tmpfiles --create djinn.conf")
-        self.inside("mkdir -p -m 700 /var/lib/djinn /run/djinn/w0 && "
-                    "chown djinn:djinn /var/lib/djinn /run/djinn/w0")
-        self.inside(block("operator/deploy.md", "sh", "Tokens\nbelong to the user:").split(
-            "systemctl")[0])
         config = block("operator/deploy.md", "yaml", "The smallest configurations")
         (self.root / "etc/djinn/coordinator.yaml").write_text(
             config.replace("127.0.0.1:7070", "127.0.0.1:17070"), encoding="utf-8")
@@ -356,13 +343,16 @@ class DebianTest(unittest.TestCase):
             .replace("join.token", "/etc/djinn/join.token")
             .replace("w0.sock", "/run/djinn/w0/w0.sock"), encoding="utf-8")
         self.inside("chgrp -R djinn /etc/djinn; chmod 640 /etc/djinn/*.yaml /etc/djinn/workers/*")
-        self.start("djinn-coordinator.service")
-        self.start("djinn-worker@.service", "w0")
+        self.systemd = Booted(self.root)
+        self.addCleanup(self.systemd.close)
+        self.beside_systemd(block("operator/deploy.md", "sh", "Tokens\nbelong to the user:"))
+        self.addCleanup(self.beside_systemd, "systemctl stop 'djinn-*' && "
+                        "! systemctl list-units --state=failed --plain --no-legend | grep djinn")
         operator = {"DJINN_COORDINATOR": "127.0.0.1:17070",
                     "DJINN_TOKEN_FILE": "/etc/djinn/research.token",
                     "DJINN_ADMIN_TOKEN_FILE": "/etc/djinn/admin.token"}
         deadline = time.monotonic() + 120
-        while "w0" not in (workers := self.inside("djinnctl get workers || true", **operator)):
+        while "w0" not in (workers := self.beside_systemd("djinnctl get workers || true", **operator)):
             self.assertLess(time.monotonic(), deadline, workers)
             time.sleep(0.2)
 
@@ -372,7 +362,7 @@ class DebianTest(unittest.TestCase):
             started = time.monotonic()
             write_project(self.root / "project", _SERVICE)
             self.inside("cmake -S /project -B /build && cmake --build /build")
-            self.assertEqual(self.inside("/build/service", **operator), "15\n")
+            self.assertEqual(self.beside_systemd("/build/service", **operator), "15\n")
             print(f"from the packages to a result of a C++ program: "
                   f"{time.monotonic() - started:.0f} s", flush=True)
         with self.subTest("one built by pkg-config, with a cluster of its own"):

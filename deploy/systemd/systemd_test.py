@@ -31,7 +31,7 @@ class SystemdTest(unittest.TestCase):
         for target in _TARGETS:
             (self.units / f"{target}.target").write_text(f"[Unit]\nDescription={target}\n",
                                                          encoding="utf-8")
-        for program in ("usr/bin/djinn-coordinator", "usr/bin/djinn-worker", "bin/kill"):
+        for program in ("usr/bin/djinn-coordinator", "usr/bin/djinn-worker", "bin/sh"):
             path = self.root / program
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text("#!/bin/sh\n", encoding="utf-8")

@@ -28,7 +28,7 @@ class LargeConsoleTest(unittest.TestCase):
     def start(self, *arguments):
         """Starts a simulation with its number of workers, runs, looks and milliseconds between
         looks, and enters its code."""
-        console = subprocess.Popen(
+        console = self.console = subprocess.Popen(
             ["coordinator/console/testing/console_simulation", *map(str, arguments)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.addCleanup(console.wait)
@@ -40,6 +40,11 @@ class LargeConsoleTest(unittest.TestCase):
         self.browser.until("return !document.getElementById('login').hidden")
         self.browser.press(*code, "Enter")
         self.browser.until("return document.body.dataset.firstPaint")
+
+    def resident_bytes(self):
+        """Returns the memory of the console's process."""
+        with open(f"/proc/{self.console.pid}/status", encoding="utf-8") as file:
+            return int(re.search(r"VmRSS:\s+(\d+) kB", file.read())[1]) << 10
 
     def data(self, name):
         return float(self.browser.run("return document.body.dataset[arguments[0]] || 0", name))
@@ -67,13 +72,16 @@ class LargeConsoleTest(unittest.TestCase):
         # Every run is replaced several times over.
         self.start(300, 20000, 7, 50)
         grown = []
+        resident = []
         for updates in (_HOUR // 3, _HOUR):
             while self.data("updates") < updates:
                 self.browser.until("return Number(document.body.dataset.updates) >= arguments[0]",
                                    min(updates, self.data("updates") + 100))
             grown.append(self.browser.heap_bytes())
-        print("bytes that scripts hold:", grown)
+            resident.append(self.resident_bytes())
+        print("bytes that scripts hold:", grown, "and the console:", resident)
         self.assertLess(grown[1], 1.15 * grown[0] + (2 << 20))
+        self.assertLess(resident[1], 1.15 * resident[0] + (4 << 20))
         self.assertEqual(self.browser.messages(), [])
 
     def shoot(self, name):

@@ -1,10 +1,11 @@
 """Each process of a cluster is restarted in turn under load, and no program notices.
 
 Two coordinators share etcd, and workers hold a decoder, a training and an encoder. Each
-process gets SIGTERM and is started again under its name, as a rolling update does it. No
-program sees an error, and each computes the bytes of an undisturbed run. ROLLING_ROUNDS says
-how often all are restarted; with more than one round, there are three workers, and in every
-second round the leader and a worker are restarted at the same time.
+process gets SIGTERM and is started again under its name, in the last round with programs of
+another version, as a rolling upgrade does it. No program sees an error, and each computes the
+bytes of an undisturbed run. ROLLING_ROUNDS says how often all are restarted; with more than
+one round, there are three workers, and in every second round the leader and a worker are
+restarted at the same time.
 """
 
 import concurrent.futures
@@ -16,6 +17,7 @@ import sys
 import tempfile
 import unittest
 
+from tests.operating import other_build
 from tests.operating.cluster import PATIENCE, Cluster, eventually
 from tests.operating.etcd import Etcd
 from tests.operating.rolling_programs import PROGRAMS, RunningPrograms
@@ -46,10 +48,13 @@ etcd: {endpoints: ['%s'], lease: 10s}
 session_timeout: 100s
 worker_timeout: 50s
 worker_silence: 50s
-""" % etcd.address, worker_extra="drain_timeout: 80s\n")
+""" % etcd.address, worker_extra="drain_timeout: 80s\n",
+            extra="monitoring: {listen: '127.0.0.1:0'}\n")
         self.addCleanup(self.cluster.stop)
         for name in _WORKERS:
             self.await_active(name)
+        # What each process is started again as: its program, and variables.
+        self.build = {name: (None, {}) for name in _COORDINATORS + _WORKERS}
 
     def lines(self, pattern):
         """The lines of all processes' log so far that the pattern matches."""
@@ -76,7 +81,20 @@ worker_silence: 50s
         process = self.cluster.process(name)
         self.cluster.end(name, signal.SIGTERM)
         self.assertEqual(process.returncode, 0, name)
-        self.cluster.start(name)
+        program, environment = self.build[name]
+        self.cluster.start(name, program, **environment)
+
+    def upgrade(self):
+        """Makes every further start one of another version."""
+        for program, names in (("coordinator/djinn-coordinator", _COORDINATORS),
+                               ("gpu_worker/djinn-worker", _WORKERS)):
+            path = self.cluster.path("other-" + os.path.basename(program))
+            build = path, other_build.make(program, path)
+            self.build.update({name: build for name in names})
+
+    def version(self, name):
+        return re.search(r'djinn_build_info{.*version="(.*)"',
+                         self.cluster.http(name, "metrics")[1])[1]
 
     def restart_coordinator(self, name):
         self.restart(name)
@@ -112,7 +130,10 @@ worker_silence: 50s
         programs.await_steps(_STEPS)
         restarts = 0
         both = 0
+        versions = {name: self.version(name) for name in self.build}
         for round_ in range(_ROUNDS):
+            if round_ == _ROUNDS - 1:
+                self.upgrade()
             leader = eventually(self.cluster.leader, "a coordinator leads")
             follower = next(name for name in _COORDINATORS if name != leader)
             coordinators = [follower, leader]
@@ -128,6 +149,8 @@ worker_silence: 50s
                 self.restart_worker(name)
                 restarts += 1
                 programs.await_steps(_STEPS)
+        for name, before in versions.items():
+            self.assertEqual(self.version(name), "9" + before[1:], name)
         programs.finish(PATIENCE * (1 + _ROUNDS))
         # Each worker moved what it held, so that nothing was computed again. Where the leader
         # changed meanwhile, it may not have waited for that; its programs go on by recovery.
