@@ -191,7 +191,8 @@ class DashboardsTest(unittest.TestCase):
 
     def test_promtool_accepts_every_query(self):
         groups = [{"name": "queries", "rules": [
-            {"record": f"query:{number}", "expr": target["expr"].replace("$__rate_interval", "5m")}
+            {"record": f"query:{number}", "expr": target["expr"].replace("$__rate_interval", "5m")
+             .replace("$namespace", ".*")}
             for number, (_, _, target) in enumerate(self.targets())]}]
         with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
             json.dump({"groups": groups}, file)
@@ -207,6 +208,14 @@ class DashboardsTest(unittest.TestCase):
             with self.subTest((name, title)):
                 self.assertEqual(
                     complaints(target["expr"], metrics, target["legendFormat"]), [])
+
+    def test_each_selector_is_of_the_namespace(self):
+        for name, title, target in self.targets():
+            for metric, matchers in _SELECTOR.findall(_LABEL_LISTS.sub("", target["expr"])):
+                self.assertRegex(matchers, r'^namespace=~"\$namespace"', (name, title, metric))
+        for name in dashboards.DASHBOARDS:
+            variables = dashboards.dashboard(name)["templating"]["list"]
+            self.assertEqual([one["name"] for one in variables], ["source", "namespace"])
 
     def test_panels_have_ids_of_their_own_and_do_not_overlap(self):
         for name in dashboards.DASHBOARDS:
