@@ -1,11 +1,10 @@
 """No alert is pending or fires while a cluster serves a mixed load.
 
 Programs of two tenants decode, train and encode on two workers, and short programs come and go.
-SILENT_SECONDS says how long. At the end, the panels of the dashboards have series.
+SILENT_SECONDS says how long.
 """
 
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -22,15 +21,6 @@ tenants:
   - {name: dev, token_file: dev.token}
   - {name: blue, token_file: blue.token}
 """
-# Metrics of panels that a sound cluster does not move, or that it has only with other features.
-_UNMOVED = {
-    "djinn_admission_refusals_total", "djinn_certificate_expiry_timestamp_seconds",
-    "djinn_checkpoint_bytes_total", "djinn_content_disk_writable", "djinn_migrations_total",
-    "djinn_preemptions_total", "djinn_queue_stopped", "djinn_recoveries_total",
-    "djinn_replayed_nodes_total", "djinn_returned_leases_total", "djinn_run_deadlines_total",
-    "djinn_scale_demand_devices", "djinn_scale_desired_workers", "djinn_store_writes_total",
-    "djinn_worker_device_events_total",
-}
 
 
 class AlertsSilentTest(unittest.TestCase):
@@ -102,6 +92,4 @@ class AlertsSilentTest(unittest.TestCase):
         steps = self.count_steps()
         for name, before in begun.items():
             self.assertGreater(steps[name], before, name)
-        for query in prometheus.empty_panels():
-            self.assertTrue(set(re.findall(r"djinn_\w+", query)) & _UNMOVED, query)
         print(f"{rounds} short programs in {_SECONDS:.0f} s, steps {steps}", flush=True)
