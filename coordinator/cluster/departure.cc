@@ -25,6 +25,12 @@ bool HasOthers(const ClusterState& state, const std::string& worker_id)
   return false;
 }
 
+// Returns whether the use of all leases that ended at the worker is saved.
+bool Settled(const Worker& worker) {
+  return worker.ends.closing.empty() && worker.ends.measuring.empty() &&
+         worker.ends.settling.empty();
+}
+
 }  // namespace
 
 absl::StatusOr<v1::LeaveProgress> Leave(ClusterState& state,
@@ -52,11 +58,21 @@ absl::StatusOr<v1::LeaveProgress> Leave(ClusterState& state,
   v1::LeaveProgress progress;
   progress.set_leases(
       static_cast<uint32_t>(state.leases.CountOfWorker(worker->id)));
-  progress.set_settled(worker->ends.closing.empty() &&
-                       worker->ends.measuring.empty() &&
-                       worker->ends.settling.empty());
+  progress.set_settled(Settled(*worker));
   progress.set_others(HasOthers(state, id));
   return progress;
+}
+
+bool HasLeft(const ClusterState& state, const Worker& worker) {
+  const auto leaving = state.moves.leaving.find(worker.id);
+  const bool announced = leaving != state.moves.leaving.end() &&
+                         leaving->second.incarnation == worker.incarnation;
+  // The process of a drained worker may go on, so it must not hold sessions
+  // that have ended here.
+  const bool drained = state.moves.draining.contains(worker.id) &&
+                       worker.leases.held.empty() && worker.ends.drops.empty();
+  return (announced || drained) && state.leases.CountOfWorker(worker.id) == 0 &&
+         Settled(worker);
 }
 
 void Expire(ClusterState& state, absl::Duration now, Wakes* wakes) {
@@ -65,7 +81,7 @@ void Expire(ClusterState& state, absl::Duration now, Wakes* wakes) {
        it != state.moves.leaving.end();) {
     const Worker* const worker = state.workers.Find(it->first);
     const bool same =
-        worker != nullptr && worker->incarnation == it->second.incarnation;
+        worker == nullptr || worker->incarnation == it->second.incarnation;
     if (same && now < it->second.until) {
       ++it;
       continue;

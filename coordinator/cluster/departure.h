@@ -8,6 +8,7 @@
 #include "common/base/mutex.h"
 #include "coordinator/tables/cluster_state.h"
 #include "coordinator/tables/waker.h"
+#include "coordinator/tables/worker.h"
 #include "djinn/v1/worker_departure.pb.h"
 
 namespace djinn::coordinator::departure {
@@ -20,8 +21,14 @@ absl::StatusOr<v1::LeaveProgress> Leave(ClusterState& state,
                                         const v1::LeaveRequest& request)
     ABSL_LOCKS_EXCLUDED(state.mu);
 
+// Returns whether a worker whose stream ended has left in order: it said so, or
+// an operator drained it, and no lease or use of one is left there.
+bool HasLeft(const ClusterState& state, const Worker& worker)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+
 // Ends departures that are over, because the worker has not called in time or
-// another process has taken its place.
+// another process has taken its place. The departure of a worker that has left
+// stays as long, in case only its stream broke.
 void Expire(ClusterState& state, absl::Duration now, Wakes* wakes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 

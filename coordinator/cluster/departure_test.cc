@@ -13,6 +13,9 @@
 namespace djinn::coordinator {
 namespace {
 
+using testing::HasSubstr;
+using testing::Not;
+
 class DepartureTest : public ClusterTest {
  protected:
   DepartureTest() : here_(Join(w0_)) {}
@@ -25,6 +28,14 @@ class DepartureTest : public ClusterTest {
   }
   v1::WorkerInfo Info(const std::string& id) {
     return views::GetWorker(*cluster_, id).value();
+  }
+  bool Knows(const std::string& id) {
+    return views::GetWorker(*cluster_, id).ok();
+  }
+  // Lets the time pass after which a silent worker is lost.
+  void Pass() {
+    clock_.Advance(config_.worker_timeout + absl::Seconds(1));
+    coordinator::Tick(*cluster_);
   }
 
   StreamId here_;
@@ -102,6 +113,81 @@ TEST_F(DepartureTest, TheNextProcessUnderTheIdTakesLeases) {
   Join(w0_);
   coordinator::Tick(*cluster_);
   EXPECT_FALSE(Info("w0").draining());
+}
+
+TEST_F(DepartureTest, AWorkerThatLeftWithoutLeasesIsForgottenAndNotLost) {
+  ASSERT_TRUE(Leave(w0_).ok());
+  workers::Leave(*cluster_, here_);
+  EXPECT_FALSE(Knows("w0"));
+  Pass();
+  EXPECT_THAT(Metrics(), Not(HasSubstr("kind=\"worker_lost\"")));
+  EXPECT_THAT(Metrics(), Not(HasSubstr("djinn_worker_state{worker=\"w0\"")));
+  // Its next process counts as no restart.
+  w0_.set_incarnation(w0_.incarnation() + 1);
+  Join(w0_);
+  EXPECT_THAT(Metrics(), Not(HasSubstr("kind=\"worker_restarted\",result")));
+  EXPECT_FALSE(Info("w0").draining());
+}
+
+TEST_F(DepartureTest, AWorkerThatLeavesLeasesBehindIsLost) {
+  const StreamId session = Open("red");
+  Grant(session, 0, here_, &w0_);
+  ASSERT_TRUE(Leave(w0_).ok());
+  workers::Leave(*cluster_, here_);
+  EXPECT_EQ(Info("w0").state(), v1::WorkerInfo::ACTIVE);
+  Pass();
+  EXPECT_EQ(Info("w0").state(), v1::WorkerInfo::LOST);
+  EXPECT_EQ(Next(session)->ended().reason(), "WORKER_LOST");
+  EXPECT_THAT(Metrics(), HasSubstr("djinn_recoveries_total{kind=\"worker_"
+                                   "lost\",result=\"lost\"} 1\n"));
+}
+
+TEST_F(DepartureTest, AWorkerWithUseThatIsNotSavedStays) {
+  const StreamId session = Open("red");
+  v1::LeaseReturn returned;
+  returned.set_lease_id(Grant(session, 0, here_, &w0_).lease_id());
+  ASSERT_EQ(requests::Return(*cluster_, session, returned), absl::OkStatus());
+  const v1::LeaveProgress progress = Leave(w0_).value();
+  EXPECT_EQ(progress.leases(), 0u);
+  EXPECT_FALSE(progress.settled());
+  workers::Leave(*cluster_, here_);
+  EXPECT_TRUE(Knows("w0"));
+}
+
+TEST_F(DepartureTest, AStreamThatBreaksMeanwhileDoesNotEndTheDeparture) {
+  ASSERT_TRUE(Leave(w0_).ok());
+  workers::Leave(*cluster_, here_);
+  coordinator::Tick(*cluster_);
+  Join(w0_);
+  EXPECT_TRUE(Info("w0").draining());
+  Pass();
+  EXPECT_FALSE(Info("w0").draining());
+}
+
+TEST_F(DepartureTest, AWorkerThatAnOperatorDrainedIsForgottenWhenItStops) {
+  ASSERT_TRUE(operations::Cordon(*cluster_, "w0", true, true).ok());
+  workers::Leave(*cluster_, here_);
+  EXPECT_FALSE(Knows("w0"));
+  Pass();
+  EXPECT_THAT(Metrics(), Not(HasSubstr("kind=\"worker_lost\"")));
+  // The drain stays until the operator ends it.
+  Join(w0_);
+  EXPECT_TRUE(Info("w0").draining());
+}
+
+TEST_F(DepartureTest, ADrainedWorkerThatHoldsASessionStays) {
+  const StreamId session = Open("red");
+  Grant(session, 0, here_, &w0_);
+  ASSERT_TRUE(operations::Cordon(*cluster_, "w0", true, true).ok());
+  workers::Leave(*cluster_, here_);
+  EXPECT_TRUE(Knows("w0"));
+}
+
+TEST_F(DepartureTest, ACordonedWorkerThatStopsIsLost) {
+  ASSERT_TRUE(operations::Cordon(*cluster_, "w0", true, false).ok());
+  workers::Leave(*cluster_, here_);
+  Pass();
+  EXPECT_EQ(Info("w0").state(), v1::WorkerInfo::LOST);
 }
 
 TEST_F(DepartureTest, AnOperatorsCordonStays) {

@@ -14,6 +14,7 @@
 #include "common/log/log.h"
 #include "common/net/protocol_version.h"
 #include "coordinator/cluster/adoption.h"
+#include "coordinator/cluster/departure.h"
 #include "coordinator/cluster/jobs.h"
 #include "coordinator/cluster/leases/credits.h"
 #include "coordinator/cluster/leases/fleet.h"
@@ -271,6 +272,12 @@ void Leave(ClusterState& state, const StreamId& id) {
   state.silent.erase(worker->id);
   if (state.stopping) return;
   EndOffered(state, *worker, &wakes);
+  if (departure::HasLeft(state, *worker)) {
+    log::Info("worker left", {{"worker", worker->id}});
+    state.unreached.Forget(worker->id);
+    credits::RetireWorker(state, worker->id);
+    state.workers.Remove(worker);
+  }
   placement::RetryInTime(state, &wakes);
 }
 

@@ -33,7 +33,8 @@ absl::Status Report(ClusterState& state, const StreamId& worker,
                     const v1::WorkerState& report)
     ABSL_LOCKS_EXCLUDED(state.mu);
 
-// Notes that the stream ended. The worker and its granted leases stay until
+// Notes that the stream ended. Forgets the worker if it has left in order, by
+// departure::HasLeft(). Otherwise it and its granted leases stay until
 // LoseSilent() gives them up; requests with an offered lease there get another
 // worker at once. Does nothing when the worker has another stream.
 void Leave(ClusterState& state, const StreamId& worker)

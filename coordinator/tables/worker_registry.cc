@@ -444,6 +444,12 @@ std::vector<std::string> WorkerRegistry::Forget(absl::Duration now) {
   return forgotten;
 }
 
+void WorkerRegistry::Remove(Worker* worker) {
+  // Takes it out of the indices.
+  MarkLost(worker);
+  workers_.erase(workers_.find(worker->id));
+}
+
 Worker* WorkerRegistry::Find(const std::string& id) {
   const auto found = workers_.find(id);
   return found == workers_.end() ? nullptr : found->second.get();

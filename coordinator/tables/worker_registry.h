@@ -1,10 +1,10 @@
 // Records the workers of the cluster as they last reported themselves.
 //
 // A worker joins with its first report and is ACTIVE while reports come in
-// time, LOST after that, and forgotten long after. Its stream may break and
-// come back in between. A complete report replaces everything that was known of
-// the worker's leases; any other report names only the leases that have
-// changed.
+// time, LOST after that, and forgotten long after. A worker that left in order
+// is forgotten at once. Its stream may break and come back in between. A
+// complete report replaces everything that was known of the worker's leases;
+// any other report names only the leases that have changed.
 //
 // Not thread-safe: the cluster's lock guards it.
 #ifndef COORDINATOR_TABLES_WORKER_REGISTRY_H_
@@ -69,8 +69,11 @@ class WorkerRegistry {
   void MarkLost(Worker* worker);
   // Removes workers that have been lost for long, and returns their ids.
   std::vector<std::string> Forget(absl::Duration now);
+  // Removes the worker.
+  void Remove(Worker* worker);
 
-  // Returns the worker, or null. Pointers stay valid until Forget().
+  // Returns the worker, or null. Pointers stay valid until Forget() or
+  // Remove().
   Worker* Find(const std::string& id);
   // Returns all workers by id.
   const std::map<std::string, std::unique_ptr<Worker>>& all() const {

@@ -150,6 +150,19 @@ TEST_F(WorkerRegistryTest, WhoIsLostOrRestartsHasNoSessions) {
   EXPECT_THAT(WithSession("s"), IsEmpty());
 }
 
+TEST_F(WorkerRegistryTest, RemovedWorkerIsInNoIndex) {
+  v1::WorkerState state = State("a", {"g"});
+  *state.mutable_sessions() = Holding("a", {{"1", "s"}}).sessions();
+  Worker* const a = Join(state);
+  Worker* const b = Join(State("b", {"g"}));
+  registry_.Remove(a);
+  EXPECT_EQ(registry_.Find("a"), nullptr);
+  EXPECT_EQ(registry_.Find("b"), b);
+  EXPECT_THAT(With("g"), ElementsAre("b"));
+  EXPECT_THAT(WithSession("s"), IsEmpty());
+  EXPECT_THAT(registry_.Forget(absl::Hours(1000)), IsEmpty());
+}
+
 TEST_F(WorkerRegistryTest, OnlyWhatIsNewIsUntold) {
   Worker* const worker = Join(State("a", {"g", "h"}));
   EXPECT_THAT(worker->load.untold, UnorderedElementsAre("g", "h"));

@@ -342,6 +342,15 @@ class ScalingTest(Case):
         self.assertEqual(rule["metadata"]["labels"]["release"], "p")
         self.assertNotIn("ServiceMonitor", kinds(objects))
 
+    def test_alert_of_an_absent_coordinator_asks_for_the_release(self):
+        objects = render(monitoring={"enabled": True, "alerts": {"enabled": True}})
+        rule = manifests.named(objects, "PrometheusRule", "djinn")["spec"]["groups"][0]["rules"][0]
+        self.assertEqual(rule["alert"], "DjinnCoordinatorAbsent")
+        self.assertEqual(" ".join(rule["expr"].split()), (
+            "(count by (namespace) (djinn_build_info)"
+            ' or absent(djinn_build_info{namespace="lab"}))'
+            " unless on (namespace) (djinn_coordinator_leader == 1)"))
+
     def test_dashboards_are_those_of_the_files(self):
         objects = render(monitoring={"dashboards": {
             "enabled": True, "labels": {"mine": "1"}, "annotations": {"folder": "Djinn"}}})

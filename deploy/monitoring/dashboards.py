@@ -7,12 +7,30 @@ With --check, names the files that differ from what it would write, and exits 1.
 
 import json
 import os
+import re
 import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 FOLDER = os.path.join(ROOT, "deploy/helm/djinn/files/dashboards")
 _WIDTH, _HEIGHT, _COLUMNS = 8, 8, 3
 _SOURCE = {"type": "prometheus", "uid": "${source}"}
+# Without labels of namespaces, "All" matches the empty one.
+_NAMESPACE = {
+    "name": "namespace", "label": "Namespace", "type": "query", "datasource": _SOURCE,
+    "query": {"query": "label_values(djinn_build_info, namespace)", "refId": "namespace"},
+    "refresh": 2, "sort": 1, "multi": False, "includeAll": True, "allValue": ".*",
+    "current": {"text": "All", "value": "$__all"},
+}
+_METRIC = re.compile(r"\b((?:djinn|process|grpc_server)_\w+)(?:\{([^}]*)\})?")
+
+
+def _of_namespace(expression):
+    """The expression with the namespace that is selected in each of its selectors."""
+    def select(found):
+        matchers = 'namespace=~"$namespace"' + ("," + found[2] if found[2] else "")
+        return f"{found[1]}{{{matchers}}}"
+
+    return _METRIC.sub(select, expression)
 
 
 def _rate(metric, by="", match=""):
@@ -197,8 +215,8 @@ def _panel(number, title, unit, targets, left, top):
         "options": {"legend": {"displayMode": "list", "placement": "bottom"},
                     "tooltip": {"mode": "multi", "sort": "desc"}},
         "targets": [
-            {"refId": chr(ord("A") + i), "datasource": _SOURCE, "expr": expression,
-             "legendFormat": legend}
+            {"refId": chr(ord("A") + i), "datasource": _SOURCE,
+             "expr": _of_namespace(expression), "legendFormat": legend}
             for i, (expression, legend) in enumerate(targets)],
     }
 
@@ -219,7 +237,7 @@ def dashboard(name):
         "editable": True, "graphTooltip": 1, "refresh": "30s",
         "time": {"from": "now-1h", "to": "now"},
         "templating": {"list": [{"name": "source", "label": "Prometheus", "type": "datasource",
-                                 "query": "prometheus"}]},
+                                 "query": "prometheus"}, _NAMESPACE]},
         "panels": panels,
     }
 

@@ -14,8 +14,8 @@ _ALERTS = os.path.join(ROOT, "deploy/helm/djinn/files/alerts.yaml")
 _TESTS = os.path.join(ROOT, "deploy/monitoring/alerts_test.yaml")
 _RUNBOOKS = "docs/operator/runbooks.md"
 _ROW = re.compile(r"^\| `(\w+)(?:\{([\w,]*)\})?` \| (\w+) \|", re.MULTILINE)
-# Labels that a scrape adds to every sample.
-_OF_SCRAPES = {"instance", "job"}
+# Labels that a scrape adds to every sample; the namespace by the Prometheus operator.
+_OF_SCRAPES = {"instance", "job", "namespace"}
 _LABEL_LISTS = re.compile(r"\b(?:by|on|without|ignoring)\s*\(([^)]*)\)")
 _SELECTOR = re.compile(r"(\b(?:djinn|grpc|process)_\w+)(?:\{([^}]*)\})?")
 _TEMPLATE_LABEL = re.compile(r"\$labels\.(\w+)|\{\{(\w+)\}\}")
@@ -115,6 +115,36 @@ class AlertsTest(unittest.TestCase):
                     complaints(rule["expr"], metrics, rule["annotations"]["summary"]), [])
                 self.assertIn(rule["labels"]["severity"], ("critical", "warning", "info"))
 
+    def test_no_list_of_labels_mixes_clusters(self):
+        for rule in rules():
+            expression = rule["expr"]
+            for listed in _LABEL_LISTS.findall(expression):
+                self.assertIn("namespace", listed, rule["alert"])
+            for aggregation in re.findall(r"\b(?:sum|max|min|avg|count)\b(?! by )", expression):
+                self.fail(f"{rule['alert']}: {aggregation} over all clusters")
+
+    def test_absence_of_a_release_fires(self):
+        """The chart's rule fires for its namespace, of which Prometheus has nothing."""
+        with open(_ALERTS, encoding="utf-8") as file:
+            text = file.read().replace(
+                "absent(djinn_build_info)", 'absent(djinn_build_info{namespace="b"})')
+        series = ['djinn_coordinator_leader{namespace="a"}',
+                  'djinn_build_info{namespace="a",version="1"}']
+        with tempfile.TemporaryDirectory() as folder:
+            with open(os.path.join(folder, "alerts.yaml"), "w", encoding="utf-8") as file:
+                file.write(text)
+            path = os.path.join(folder, "test.yaml")
+            with open(path, "w", encoding="utf-8") as file:
+                json.dump({"rule_files": ["alerts.yaml"], "evaluation_interval": "10s", "tests": [{
+                    "interval": "10s",
+                    "input_series": [{"series": one, "values": "1x60"} for one in series],
+                    "alert_rule_test": [{
+                        "eval_time": "1m", "alertname": "DjinnCoordinatorAbsent",
+                        "exp_alerts": [{
+                            "exp_labels": {"severity": "critical", "namespace": "b"},
+                            "exp_annotations": rules()[0]["annotations"]}]}]}]}, file)
+            self.promtool("test", "rules", path)
+
     def test_each_has_a_runbook_and_each_runbook_an_alert(self):
         sections = re.findall(r"^## (Djinn\w+)$", _read(_RUNBOOKS), re.MULTILINE)
         self.assertEqual(sections, [rule["alert"] for rule in rules()])
@@ -161,7 +191,8 @@ class DashboardsTest(unittest.TestCase):
 
     def test_promtool_accepts_every_query(self):
         groups = [{"name": "queries", "rules": [
-            {"record": f"query:{number}", "expr": target["expr"].replace("$__rate_interval", "5m")}
+            {"record": f"query:{number}", "expr": target["expr"].replace("$__rate_interval", "5m")
+             .replace("$namespace", ".*")}
             for number, (_, _, target) in enumerate(self.targets())]}]
         with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
             json.dump({"groups": groups}, file)
@@ -177,6 +208,14 @@ class DashboardsTest(unittest.TestCase):
             with self.subTest((name, title)):
                 self.assertEqual(
                     complaints(target["expr"], metrics, target["legendFormat"]), [])
+
+    def test_each_selector_is_of_the_namespace(self):
+        for name, title, target in self.targets():
+            for metric, matchers in _SELECTOR.findall(_LABEL_LISTS.sub("", target["expr"])):
+                self.assertRegex(matchers, r'^namespace=~"\$namespace"', (name, title, metric))
+        for name in dashboards.DASHBOARDS:
+            variables = dashboards.dashboard(name)["templating"]["list"]
+            self.assertEqual([one["name"] for one in variables], ["source", "namespace"])
 
     def test_panels_have_ids_of_their_own_and_do_not_overlap(self):
         for name in dashboards.DASHBOARDS:

@@ -1,4 +1,4 @@
-"""Programs that make alerts fire.
+"""Programs that make alerts fire, and panels of dashboards show something.
 
     python -m tests.operating.fault_programs NAME
 
@@ -117,6 +117,18 @@ def lose():
         yield
 
 
+def save():
+    """Makes a checkpoint in each step."""
+    djinn.connect(program="save", recovery="checkpoint")
+    values = _values(100)
+    # What a single message makes is not read back.
+    values[:1].cpu()
+    while True:
+        values = values @ values
+        djinn.checkpoint()
+        yield
+
+
 def come_and_go():
     """Works for seconds in a session of its own, and in the next step leaves."""
     while True:
@@ -137,7 +149,7 @@ def come_and_go():
 
 
 PROGRAMS = {program.__name__: program for program in (
-    fill, thrash, be_late, block, wait_behind, lose, come_and_go)}
+    fill, thrash, be_late, block, wait_behind, lose, save, come_and_go)}
 
 
 def main(name):

@@ -110,7 +110,8 @@ class Prometheus:
             with open(path, encoding="utf-8") as file:
                 panels = json.load(file)["panels"]
             for target in (target for panel in panels for target in panel.get("targets", [])):
-                query = target["expr"].replace("$__rate_interval", "1m")
+                query = target["expr"].replace("$__rate_interval", "1m").replace(
+                    "$namespace", ".*")
                 if not self.ask("query", query=query)["result"]:
                     found.append(query)
         return found
