@@ -15,6 +15,7 @@ import threading
 import time
 import unittest
 
+from tests.operating import other_build
 from tests.operating.cluster import PATIENCE, Cluster, eventually
 from tests.operating.prometheus import Faults, Prometheus
 
@@ -123,22 +124,6 @@ device: {{memory: {memory}, threads: 1}}
         return re.search(r'djinn_build_info{.*version="(.*)"',
                          self.cluster.http(process, "metrics")[1])[1]
 
-    def another_build(self):
-        """Makes a worker program of another version; returns its path and its environment."""
-        path = os.path.join("gpu_worker", "djinn-worker")
-        with open(path, "rb") as file:
-            program = file.read()
-        # The version also lies in instructions, four bytes at a time.
-        begin = self.version("odd")[:4].encode()
-        self.assertIn(begin, program)
-        other = self.cluster.path("another-djinn-worker")
-        with open(other, "wb", opener=lambda p, flags: os.open(p, flags, 0o700)) as file:
-            file.write(program.replace(begin, b"9" + begin[1:]))
-        # The copy does not lie beside its libraries.
-        libraries = re.findall(r"=> (/\S+)/[^/]+ \(", subprocess.run(
-            ["ldd", path], check=True, capture_output=True, text=True).stdout)
-        return other, {"LD_LIBRARY_PATH": ":".join(sorted(set(libraries)))}
-
     # Loads that go on until `stop` is set. Each says when its fault has begun.
 
     def mispredict(self, stop, begun):
@@ -204,7 +189,8 @@ device: {{memory: {memory}, threads: 1}}
         faults.begin("DjinnDeviceFull")
         self.certify(6)
         faults.begin("DjinnCertificateExpires")
-        program, environment = self.another_build()
+        program = self.cluster.path("another-djinn-worker")
+        environment = other_build.make(os.path.join("gpu_worker", "djinn-worker"), program)
         self.restart("odd", signal.SIGINT, program, **environment)
         self.assertNotEqual(self.version("odd"), self.version("coordinator"))
         faults.begin("DjinnVersionsDiffer")
