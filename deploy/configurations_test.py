@@ -18,7 +18,7 @@ from deploy.testing.tools import ROOT, yaml
 # Pages whose blocks are values of the chart: docs_test renders them.
 _OTHERS = {"kubernetes.md"}
 # First keys of blocks that are for other programs.
-_FOREIGN = {"triggers"}
+_FOREIGN = {"scrape_configs", "triggers"}
 _BASES = {
     "coordinator/djinn-coordinator": {
         "listen": "127.0.0.1:0", "join_token_file": "join.token",
