@@ -16,6 +16,7 @@ from torch.utils import _pytree
 from torch.utils._device import DeviceContext
 
 from djinn import _capture, _djinn
+from djinn._dynamo.traced import recording
 from djinn._errors import Error
 from djinn._refusals import MAX_WARM_UP_CALLS, is_silent, warn
 from djinn._refusals import describe as describe_function
@@ -309,7 +310,7 @@ class CompiledCallable:
         try:
             given = Given(places)
             before = self._world(prepared, args, kwargs)
-            with tracing or contextlib.nullcontext():
+            with tracing or contextlib.nullcontext(), recording.capture():
                 result = function(*args, **kwargs)
             outputs, form = take_apart(result, environment, given)
             # The call may create state that the next call refers to, such as an optimizer's.

@@ -44,7 +44,7 @@ class Environment(Watch):
     If `varies`, the floats of optimizers are left out (numbers.py).
     """
 
-    # Callables that stand for the function in the named attribute.
+    # The classes of callables that stand for the function in the named attribute.
     transparent = {}
 
     def __init__(self, function, varies=False):
@@ -188,8 +188,8 @@ class _Search:
                 things.append(thing.__self__)
         elif isinstance(thing, weakref.ref):
             self._objects.look_at_reference(thing)
-        elif type(thing) in self._transparent:
-            things.append(getattr(thing, self._transparent[type(thing)]))
+        elif name := next(filter(None, map(self._transparent.get, type(thing).__mro__)), None):
+            things.append(getattr(thing, name))
         elif isinstance(thing, functools.partial):
             things += [thing.func, thing.args, thing.keywords]
             self._objects.look_at_attributes(thing)
