@@ -12,6 +12,7 @@ _PASSING = ("is the first to draw", "another thread did so")
 _ADVICE = {
     "src_key_padding_mask": "Make the encoder with enable_nested_tensor=False.",
     "reads a value": "Return the tensor, and read it outside.",
+    "from a size of a result": "Make the tensor on the device.",
     "tensor of this process": "Move the tensors to the device before the call.",
     " as well": "Compile what each device computes by itself.",
     "kernel in Python": "Give the operator a kernel in C++, or call it outside.",

@@ -19,7 +19,6 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.guards import GuardBuilder
 from torch._functorch._aot_autograd.runtime_wrappers import _AnalyzeCustomOpInputOutputMode
 from torch.fx._lazy_graph_module import _LazyGraphModule
-from torch.fx.passes.split_module import split_module
 from torch.utils._python_dispatch import (
     _disable_current_modes,
     _get_current_dispatch_mode_stack,
@@ -27,6 +26,7 @@ from torch.utils._python_dispatch import (
 
 from djinn import _djinn
 from djinn._debug import LIBRARY_FOLDERS
+from djinn._dynamo.division import CAPTURED, LATE, divide, name_of_part
 from djinn._dynamo.nodes import is_remote, is_tensor, name_of, tensors_of, value_of
 from djinn._dynamo.rewrites import rewrite
 from djinn._operators import is_of_pytorch, kernels_in_python, qualified_name_of
@@ -50,6 +50,8 @@ def _guard_hooks_that_run(builder, guard):
 GuardBuilder.EMPTY_NN_MODULE_HOOKS_DICT = _guard_hooks_that_run
 # Recurrent networks are parts of graphs, which Dynamo leaves out by default.
 torch._dynamo.config.allow_rnn = True
+# A counter of a module's does not make another graph in each call.
+torch._dynamo.config.allow_unspec_int_on_nn_module = True
 
 # The packages whose functions in graphs do nothing but call operators. Dynamo does not trace
 # those of einops.
@@ -64,10 +66,6 @@ _HIGHER_ORDER = frozenset(
     "invoke_subgraph map_impl scan tag_activation_checkpoint while_loop wrap "
     "wrap_activation_checkpoint wrap_with_autocast wrap_with_set_grad_enabled".split()
 )
-# The functions in graphs that change the modes of the thread.
-_MODES = ("autocast", "set_grad_enabled", "inference_mode", "vmap", "functorch")
-# The functions in graphs that do the same in each mode.
-_MODELESS = frozenset("tensor as_tensor to _to_copy".split())
 
 
 class _Thread(threading.local):
@@ -303,15 +301,16 @@ def _executor(graph, static, place, is_internal):
     inputs = [value_of(node) for node in graph.graph.find_nodes(op="placeholder")]
     constants = [tensor for _, tensor in _constants_of(graph)]
     if not any(map(is_remote, inputs + constants)):
-        return lambda args: run(*args)
+        return _unboxed(run)
     if refusal := _refusal_of(graph):
         return _refused(run, place, refusal)
-    divided = _divide(graph)
-    if divided is None:
-        return Graph(run, inputs, static, constants, place, is_internal)
-    part = getattr(divided, _DEVICE_PART, None)
+    division = divide(graph)
+    if division is None:
+        return Graph(_code_of(graph), inputs, static, constants, place, is_internal)
+    part = division.part(CAPTURED)
     if part is None:
-        return lambda args: run(*args)
+        run = _code_of(graph)
+        return _refused(run, place, division.refusal) if division.refusal else _unboxed(run)
     # The names of the graph's inputs stay, so that static ones are known.
     names = [node.target for node in graph.graph.find_nodes(op="placeholder")]
     static_names = {names[i] for i in static}
@@ -322,23 +321,44 @@ def _executor(graph, static, place, is_internal):
     executed = Graph(_code_of(part), inputs, static, constants, place, is_internal)
     (output,) = part.graph.find_nodes(op="output")
     is_single = isinstance(output.args[0], torch.fx.Node)
+    divided = division.whole
     for name, part in list(divided.named_children()):
         # A module would call the hooks of all modules.
         if isinstance(part, torch.fx.GraphModule):
             delattr(divided, name)
-            is_device = name == _DEVICE_PART
-            setattr(divided, name, _part(executed, is_single) if is_device else _code_of(part))
-    run_parts = _code_of(divided)
-    return lambda args: run_parts(*args)
+            if name == name_of_part(CAPTURED):
+                part = _part(executed, is_single)
+            elif name == name_of_part(LATE) and division.refusal:
+                part = _noted(_code_of(part), place, division.refusal)
+            else:
+                part = _code_of(part)
+            setattr(divided, name, part)
+    return _unboxed(_code_of(divided))
+
+
+def _unboxed(run):
+    """Returns a function of a list of the inputs of `run`."""
+    return lambda args: run(*args)
 
 
 def _refused(run, place, refusal):
-    """Returns a function that calls `run`, and warns once."""
-    warned = []
+    """Returns a function of a list of the inputs of `run`, a graph, that warns once."""
+    run = _noted(run, place, refusal)
 
     def execute(args):
         if thread.call is not None:
             thread.call.graphs += 1
+        return run(*args)
+
+    return execute
+
+
+def _noted(run, place, refusal):
+    """Returns a function that calls `run`, notes the refusal, and warns once."""
+    warned = []
+
+    def execute(*args):
+        if thread.call is not None:
             thread.call.refusal = refusal
         if not warned:
             warned.append(True)
@@ -346,55 +366,6 @@ def _refused(run, place, refusal):
         return run(*args)
 
     return execute
-
-
-# The parts of a graph that also uses tensors of this process. The first only uses these and
-# numbers, the second is captured, and the third is what follows after a value was read.
-_HOST, _CAPTURED, _LATE = range(3)
-_DEVICE_PART = f"submod_{_CAPTURED}"
-
-
-def _divide(graph):
-    """Divides a graph that also uses tensors of this process. Returns None if none does."""
-    local = set()
-    parts = {}
-    is_late = False
-    for node in graph.graph.nodes:
-        if node.op in ("placeholder", "get_attr"):
-            if any(map(_is_local, tensors_of(node))):
-                local.add(node)
-            continue
-        if node.op == "output":
-            continue
-        inputs = node.all_input_nodes
-        uses_local = any(one in local for one in inputs)
-        remote = any(any(map(is_remote, tensors_of(one))) for one in inputs)
-        results = [_is_local(one) for one in tensors_of(node)]
-        # A number that is made here becomes a constant of what is captured.
-        makes_local = any(one.dim() for one, local in zip(tensors_of(node), results) if local)
-        is_host = uses_local or makes_local
-        if not is_late:
-            made = any(parts.get(one) == _CAPTURED for one in inputs)
-            is_late = (is_host and (remote or made)) or (remote and any(results))
-        parts[node] = _LATE if is_late else _HOST if is_host else _CAPTURED
-        if parts[node] != _CAPTURED and any(results):
-            local.add(node)
-    if set(parts.values()) <= {_CAPTURED}:
-        return None
-    others = [node for node, part in parts.items() if part != _CAPTURED]
-    if any(name_of(node.target).partition(".")[0] not in _MODELESS for node in others) and any(
-        mode in name_of(node.target) for node in parts for mode in _MODES
-    ):
-        # The modes of one part do not apply to another one.
-        return None
-    # The nodes of the first part come before all others, so that each part only depends on those
-    # before it.
-    last = (graph.graph.find_nodes(op="placeholder") or [graph.graph._root])[-1]
-    for node in list(graph.graph.nodes):
-        if node.op == "get_attr" or parts.get(node) == _HOST:
-            last.append(node)
-            last = node
-    return split_module(graph, None, parts.__getitem__, keep_original_order=True)
 
 
 def _refusal_of(graph):
@@ -473,10 +444,6 @@ def _constants_of(graph):
 
 def _attribute(graph, name):
     return operator.attrgetter(name)(graph)
-
-
-def _is_local(tensor):
-    return tensor.device.type == "cpu"
 
 
 def _picker(positions):
