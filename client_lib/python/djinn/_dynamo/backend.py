@@ -30,7 +30,7 @@ from djinn._dynamo.division import CAPTURED, LATE, divide, name_of_part
 from djinn._dynamo.nodes import is_remote, is_tensor, name_of, tensors_of, value_of
 from djinn._dynamo.rewrites import rewrite
 from djinn._operators import is_of_pytorch, kernels_in_python, qualified_name_of
-from djinn._refusals import is_passing, is_silent, warn
+from djinn._refusals import NEVER_ALIKE, Differences, is_passing, is_silent, warn
 
 # Hooks that a program adds later are seen, too.
 torch._dynamo.config.skip_nnmodule_hook_guards = False
@@ -103,6 +103,7 @@ class Captures:
         self.refusals = 0
         self.refusal = ""
         self.is_warned = False
+        self.differences = Differences()
 
 
 def djinn(graph, example_inputs, **options):
@@ -197,6 +198,7 @@ class Graph:
                 call.replayed += 1
             number, outputs = found
             return _complete(captures, number, outputs) if captures.rest else outputs
+        captures.differences.look_at(operands[0], operands[1])
         if not captures.callable.begin(*operands, 0):
             return self._refused(captures, call, args)
         try:
@@ -234,7 +236,10 @@ class Graph:
         return key + repr([args[i] for i in self._numbers]) if self._numbers else key
 
     def _refused(self, captures, call, args):
-        self._note(captures, call, captures.refusal or captures.callable.statistics()[2])
+        refusal = captures.refusal or captures.callable.statistics()[2]
+        if refusal == NEVER_ALIKE:
+            refusal = captures.differences.describe()
+        self._note(captures, call, refusal)
         return self._run_as_it_is(args)
 
     def _note(self, captures, call, refusal):

@@ -18,7 +18,7 @@ from torch.utils._device import DeviceContext
 from djinn import _capture, _djinn
 from djinn._dynamo.traced import recording
 from djinn._errors import Error
-from djinn._refusals import MAX_WARM_UP_CALLS, is_silent, warn
+from djinn._refusals import MAX_WARM_UP_CALLS, NEVER_ALIKE, Differences, is_silent, warn
 from djinn._refusals import describe as describe_function
 from djinn._registered.arguments import Arguments, Unread
 from djinn._registered.caches import describe_value, is_cache
@@ -50,7 +50,6 @@ _OF_STEPS = frozenset(("backward", "grad", "step", "zero_grad"))
 _KNOWN_PYTHON = (3, 11)
 _OTHER_PYTHON = "Djinn inspects functions, and with them training steps, on Python 3.11 alone"
 # The refusal if too many calls differed from all earlier ones.
-_NEVER_ALIKE = "no call equals an earlier one"
 _CHANGES = "it changes what it refers to, or its arguments"
 _UNKNOWN_NUMBERS = (
     "its optimizer's numbers differ at each call, and it does more with them than the optimizer"
@@ -89,6 +88,7 @@ class CompiledCallable:
         # The number of calls that were skipped since the last begin().
         self._calls_eager = 0
         self._is_warned = False
+        self._differences = Differences()
         self._start_over()
 
     def _start_over(self):
@@ -142,12 +142,16 @@ class CompiledCallable:
         eager, self._calls_eager = self._calls_eager, 0
         optimizers = environment.optimizers
         counters = None if optimizers is None else optimizers.counters
+        self._differences.look_at(call[0], call[1])
         if not self._callable.begin(*call, eager, counters):
-            if self._callable.statistics()[2] == _NEVER_ALIKE:
+            if self._callable.statistics()[2] == NEVER_ALIKE:
                 self._wait(_MOST_GOOD_CALLS_TO_WAIT)  # Some calls in between may recur.
-                if self._has_unknown_numbers and not self._is_warned:
+                if not self._is_warned:
                     self._is_warned = True
-                    warn(describe_function(self._function), _UNKNOWN_NUMBERS)
+                    refusal = self._differences.describe()
+                    if self._has_unknown_numbers:
+                        refusal = _UNKNOWN_NUMBERS
+                    warn(describe_function(self._function), refusal)
             return self._function(*args, **kwargs)
         if answers is None:
             result, is_refused = self._capture(prepared, args, kwargs, self._function)
