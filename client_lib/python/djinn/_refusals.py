@@ -23,6 +23,8 @@ _ADVICE = {
     "other sizes": "Pad the sizes, so that fewer of them occur.",
     "other plain values": "Pass numbers as tensors on the device.",
     "another place of its memory": "Copy slices before the call, as clone() does.",
+    "lazily": "Return its resolve_conj() or resolve_neg().",
+    "mapping": "Pass dict(argument).",
     "autograd may": "Return the result detached, or call under torch.no_grad().",
 }
 _OTHER_ADVICE = 'torch.compile(..., backend="djinn") may replay it in parts.'

@@ -1,6 +1,7 @@
 """Divides the arguments of a registered function into tensors and a key of everything else."""
 
 import collections
+import collections.abc
 import enum
 import itertools
 import threading
@@ -49,7 +50,9 @@ class Arguments:
                 caches = caches or OpenedCaches()
                 values.append(self._open(leaf, caches, tensors))
             else:
-                raise Unwatchable(f"an argument is a {type(leaf).__name__}")
+                is_mapping = isinstance(leaf, collections.abc.Mapping)
+                what = ", a mapping that is no dictionary" if is_mapping else ""
+                raise Unwatchable(f"an argument is a {type(leaf).__name__}{what}")
         places = caches.places if caches else ()
         if places and caches.are_met_in((args, kwargs)):
             raise Unwatchable("an argument is a part of a cache")
