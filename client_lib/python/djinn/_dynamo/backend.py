@@ -29,6 +29,7 @@ from djinn._debug import LIBRARY_FOLDERS
 from djinn._dynamo.division import CAPTURED, LATE, divide, name_of_part
 from djinn._dynamo.nodes import is_remote, is_tensor, name_of, tensors_of, value_of
 from djinn._dynamo.rewrites import rewrite
+from djinn._dynamo.slices import Slices
 from djinn._operators import is_of_pytorch, kernels_in_python, qualified_name_of
 from djinn._refusals import NEVER_ALIKE, Differences, is_passing, is_silent, warn
 
@@ -121,7 +122,8 @@ def djinn(graph, example_inputs, **options):
         context = torch._guards.TracingContext.try_get()
         metadata = context and context.fw_metadata
         static = metadata.static_input_indices if metadata else ()
-        return _boxed(_executor(part, static, place, True))
+        visible = metadata.num_forward_returns if metadata else None
+        return _boxed(_executor(part, static, place, True, visible))
 
     def backward(part, _):
         return _boxed(_executor(part, (), place, True))
@@ -159,17 +161,20 @@ class Place:
 class Graph:
     """Executes a graph, and replays its calls. Thread-safe as far as the graph is.
 
-    `run` takes the graph's inputs, of which those at `static` stay the same tensors. `constants`
-    are the tensors that it refers to. AOTAutograd takes the results of an internal graph, and
-    returns others to the program.
+    The graph's inputs at `static` stay the same tensors. AOTAutograd takes the results of an
+    internal graph, and returns others to the program; the first `visible` ones may be among them.
     """
 
-    def __init__(self, run, inputs, static, constants, place, is_internal):
-        self._run = run
+    def __init__(self, graph, static, place, is_internal, visible=None):
+        self._run = _code_of(graph)
         self._is_internal = is_internal
         static = set(static)
+        inputs = [value_of(node) for node in graph.graph.find_nodes(op="placeholder")]
+        constants = [tensor for _, tensor in _constants_of(graph)]
         tensors = [i for i, one in enumerate(inputs) if is_tensor(one)]
-        self._tensors = _picker([i for i in tensors if i not in static])
+        others = [i for i in tensors if i not in static]
+        self._tensors = _picker(others)
+        self._slices = Slices(graph, others, visible)
         self._static = _picker([i for i in tensors if i in static])
         self._numbers = [i for i, one in enumerate(inputs) if not is_tensor(one)]
         self._constants = constants
@@ -191,8 +196,12 @@ class Graph:
             captures = call.captures_of(self)
         if captures.refusals >= _MAX_REFUSALS and not is_passing(captures.refusal):
             return self._refused(captures, call, args)
-        operands = self._key(args), self._tensors(args), self._static(args) + self._constants
+        operands = self._operands(args)
         found = captures.callable.replay(*operands)
+        copied = self._slices.copy(args, operands) if found is None else None
+        if copied is not None:
+            args, operands = copied, self._operands(copied)
+            found = captures.callable.replay(*operands)
         if found is not None:
             if call is not None:
                 call.replayed += 1
@@ -202,6 +211,7 @@ class Graph:
         if not captures.callable.begin(*operands, 0):
             return self._refused(captures, call, args)
         try:
+            slices = self._slices.begin(args, operands)
             results = self._run_as_it_is(args)
             outputs = list(filter(is_tensor, results))
         except BaseException:
@@ -217,6 +227,8 @@ class Graph:
             number = captures.callable.end(outputs)
             if number and len(outputs) < len(results):
                 _keep(captures, number, results)
+        if number and slices is not None:
+            self._slices.end(slices, args, operands, results)
         captures.refusals = 0 if number else captures.refusals + 1
         captures.refusal = "" if number else captures.callable.statistics()[2]
         if not number:
@@ -229,6 +241,9 @@ class Graph:
         results = self._run(*args)
         # A part may have a single result, a tensor or a number.
         return results if isinstance(results, (tuple, list)) else (results,)
+
+    def _operands(self, args):
+        return self._key(args), self._tensors(args), self._static(args) + self._constants
 
     def _key(self, args):
         # A kernel in Python that the program registers changes what operators do.
@@ -299,7 +314,7 @@ def _code_of(graph):
     return graph.forward
 
 
-def _executor(graph, static, place, is_internal):
+def _executor(graph, static, place, is_internal, visible=None):
     """Returns a function of a list of inputs that executes the graph, and replays what it can."""
     rewrite(graph)
     run = _code_of(graph)
@@ -311,7 +326,7 @@ def _executor(graph, static, place, is_internal):
         return _refused(run, place, refusal)
     division = divide(graph)
     if division is None:
-        return Graph(_code_of(graph), inputs, static, constants, place, is_internal)
+        return Graph(graph, static, place, is_internal, visible)
     part = division.part(CAPTURED)
     if part is None:
         run = _code_of(graph)
@@ -321,9 +336,7 @@ def _executor(graph, static, place, is_internal):
     static_names = {names[i] for i in static}
     nodes = part.graph.find_nodes(op="placeholder")
     static = [i for i, node in enumerate(nodes) if node.target in static_names]
-    constants = [tensor for _, tensor in _constants_of(part)]
-    inputs = [value_of(node) for node in nodes]
-    executed = Graph(_code_of(part), inputs, static, constants, place, is_internal)
+    executed = Graph(part, static, place, is_internal)
     (output,) = part.graph.find_nodes(op="output")
     is_single = isinstance(output.args[0], torch.fx.Node)
     divided = division.whole

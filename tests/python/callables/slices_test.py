@@ -1,0 +1,140 @@
+"""Compiled modules that are called with slices of larger tensors."""
+
+import copy
+
+import torch
+
+import djinn
+from tests.python.callables.registered_case import RegisteredCase
+
+
+class Calls(torch.nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 4)
+        self.function = function
+
+    def forward(self, *args):
+        return self.function(self.layer, *args)
+
+
+def reads(layer, x, y):
+    return layer(x) + y[:, :1]
+
+
+def writes(layer, x, y):
+    x.add_(layer(y))
+    return x * 2
+
+
+def writes_the_other(layer, x, y):
+    y.mul_(2)
+    return layer(x) * 2
+
+
+def writes_data(layer, x, y):
+    x.data.add_(1)
+    return layer(x) + y
+
+
+def returns_itself(layer, x, y):
+    return x, layer(x)
+
+
+def returns_a_view(layer, x, y):
+    return x[1:].view(-1), layer(y)
+
+
+def reaches_outside(layer, x, y):
+    return x.as_strided((2, 4), (4, 1), 0) + layer(y)
+
+
+def asks_its_place(layer, x, y):
+    return layer(x) * x.storage_offset() + y
+
+
+class SlicesTest(RegisteredCase):
+    def setUp(self):
+        super().setUp()
+        torch._dynamo.reset()
+
+    def check(self, function, cut, replays):
+        """Calls a module with slices of one tensor, and writes results and the tensor."""
+        local = Calls(function)
+        remote = copy.deepcopy(local).to(self.device)
+        compiled = djinn.compile(remote)
+        here = torch.randn(40, 4)
+        there = here.to(self.device)
+        for i in range(12):
+            if i == 6:
+                for one in (here, there):
+                    one.add_(1)
+            expected, actual = local(*cut(here, i)), compiled(*cut(there, i))
+            if torch.is_tensor(expected):
+                expected, actual = [expected], [actual]
+            for one, other in zip(actual, expected, strict=True):
+                self.assert_same(one.detach(), other.detach())
+                # The result may share the tensor's memory.
+                with torch.no_grad():
+                    for result in (one, other):
+                        result.mul_(0.5)
+            self.assert_same(there, here)
+        self.assertGreaterEqual(compiled.statistics()["replays"], replays, compiled.statistics())
+
+    def apart(self, data, i):
+        return data[3 * i : 3 * i + 2], data[36:38]
+
+    def together(self, data, i):
+        return data[i : i + 2], data[i + 1 : i + 3]
+
+    @torch.no_grad()
+    def test_results_and_contents_are_those_of_the_cpu(self):
+        functions = {
+            reads: 8, writes: 0, writes_the_other: 0, writes_data: 0, returns_itself: 0,
+            returns_a_view: 0, reaches_outside: 0, asks_its_place: 0,
+        }  # fmt: skip
+        for function, replays in functions.items():
+            for cut in (self.apart, self.together):
+                with self.subTest(function.__name__, cut=cut.__name__):
+                    self.check(function, cut, replays)
+
+    def test_gradients(self):
+        for function in (reads, returns_itself):
+            for cut in (self.apart, self.together):
+                with self.subTest(function.__name__, cut=cut.__name__):
+                    self.check(function, cut, 0)
+        local = Calls(reads)
+        remote = copy.deepcopy(local).to(self.device)
+        compiled = djinn.compile(remote)
+        here = torch.randn(40, 4)
+        there = here.to(self.device)
+        for i in range(8):
+            for call, data in ((local, here), (compiled, there)):
+                call(*self.apart(data, i)).square().sum().backward()
+            for one, other in zip(remote.parameters(), local.parameters()):
+                self.assert_same(one.grad, other.grad)
+        self.assertGreaterEqual(compiled.statistics()["replays"], 5, compiled.statistics())
+
+    @torch.no_grad()
+    def test_an_epoch_is_replayed(self):
+        local = torch.nn.Linear(4, 2)
+        compiled = djinn.compile(copy.deepcopy(local).to(self.device))
+        data = torch.randn(800, 4)
+        there = data.to(self.device)
+        for i in range(100):
+            rows = slice(8 * i, 8 * i + 8)
+            self.assert_same(compiled(there[rows]), local(data[rows]))
+        self.assertGreaterEqual(compiled.statistics()["replays"], 97, compiled.statistics())
+        self.assertLessEqual(compiled.statistics()["captures"], 3)
+        djinn.synchronize()
+        runs = djinn.statistics()["runs"]
+        for i in range(10):
+            compiled(there[8 * i : 8 * i + 8])
+        djinn.synchronize()
+        self.assertLessEqual(djinn.statistics()["runs"] - runs, 21)
+
+
+if __name__ == "__main__":
+    import unittest
+
+    unittest.main()
