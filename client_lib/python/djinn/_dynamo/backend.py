@@ -29,9 +29,9 @@ from djinn._debug import LIBRARY_FOLDERS
 from djinn._dynamo.division import CAPTURED, LATE, divide, name_of_part
 from djinn._dynamo.nodes import is_remote, is_tensor, name_of, tensors_of, value_of
 from djinn._dynamo.rewrites import rewrite
-from djinn._dynamo.slices import Slices
 from djinn._operators import is_of_pytorch, kernels_in_python, qualified_name_of
 from djinn._refusals import NEVER_ALIKE, Differences, is_passing, is_silent, warn
+from djinn._slices import REACH_OUTSIDE, Slices
 
 # Hooks that a program adds later are seen, too.
 torch._dynamo.config.skip_nnmodule_hook_guards = False
@@ -172,9 +172,8 @@ class Graph:
         inputs = [value_of(node) for node in graph.graph.find_nodes(op="placeholder")]
         constants = [tensor for _, tensor in _constants_of(graph)]
         tensors = [i for i, one in enumerate(inputs) if is_tensor(one)]
-        others = [i for i in tensors if i not in static]
-        self._tensors = _picker(others)
-        self._slices = Slices(graph, others, visible)
+        self._tensors = _picker([i for i in tensors if i not in static])
+        self._slices = Slices(visible) if _is_about_elements(graph) else None
         self._static = _picker([i for i in tensors if i in static])
         self._numbers = [i for i, one in enumerate(inputs) if not is_tensor(one)]
         self._constants = constants
@@ -198,9 +197,10 @@ class Graph:
             return self._refused(captures, call, args)
         operands = self._operands(args)
         found = captures.callable.replay(*operands)
-        copied = self._slices.copy(args, operands) if found is None else None
-        if copied is not None:
-            args, operands = copied, self._operands(copied)
+        copies = self._slices.copy(operands) if found is None and self._slices else None
+        if copies:
+            args = [copies.get(id(one), one) for one in args]
+            operands = self._operands(args)
             found = captures.callable.replay(*operands)
         if found is not None:
             if call is not None:
@@ -211,7 +211,7 @@ class Graph:
         if not captures.callable.begin(*operands, 0):
             return self._refused(captures, call, args)
         try:
-            slices = self._slices.begin(args, operands)
+            slices = self._slices.begin(operands) if self._slices else None
             results = self._run_as_it_is(args)
             outputs = list(filter(is_tensor, results))
         except BaseException:
@@ -228,7 +228,7 @@ class Graph:
             if number and len(outputs) < len(results):
                 _keep(captures, number, results)
         if number and slices is not None:
-            self._slices.end(slices, args, operands, results)
+            self._slices.end(slices, operands, results)
         captures.refusals = 0 if number else captures.refusals + 1
         captures.refusal = "" if number else captures.callable.statistics()[2]
         if not number:
@@ -450,6 +450,16 @@ def _static_inputs(graph):
         for i, node in enumerate(graph.graph.find_nodes(op="placeholder"))
         if node.meta.get("tensor_dict", {}).get("_dynamo_static_input_type")
     ]
+
+
+def _is_about_elements(graph):
+    """Returns whether a graph depends on the elements of its inputs, and not on their places."""
+    return not any(
+        isinstance(node.target, torch._ops.HigherOrderOperator)
+        or name_of(node.target).partition(".")[0] in REACH_OUTSIDE
+        for node in graph.graph.nodes
+        if node.op.startswith("call")
+    )
 
 
 def _constants_of(graph):
