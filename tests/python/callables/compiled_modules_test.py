@@ -85,6 +85,20 @@ class CompiledModulesTest(RegisteredCase):
         self.assertGreaterEqual(functions[0].statistics()["replays"], 2)
         self.assertEqual(part.statistics()["captures"], 0)
 
+    def test_a_compiled_model_is_compiled_again(self):
+        local, remote = self.linear()
+        first = djinn.compile(remote)
+        second = djinn.register_model(first, "second")
+        self.check(second, local)
+        self.assertEqual(first.statistics()["captures"], 0)
+
+    def test_modules_of_unusual_classes(self):
+        local, remote = self.linear()
+        for make in (torch.fx.symbolic_trace, lambda one: torch.compile(one, backend="djinn")):
+            self.check(djinn.compile(make(remote)), local)
+        normed = torch.nn.utils.parametrizations.weight_norm(copy.deepcopy(local))
+        self.check(djinn.compile(copy.deepcopy(normed).to(self.device)), normed)
+
     def test_functional_calls(self):
         local, remote = self.linear()
         compiled = djinn.compile(remote)

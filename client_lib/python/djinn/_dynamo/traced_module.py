@@ -47,6 +47,8 @@ def trace_module(module, name):
 
     Operators of the cluster see the name.
     """
+    if isinstance(module, TracedModule):
+        module = module._djinn_module
     kind = type(module)
     namespace = {
         "__slots__": ("_djinn_module", "_djinn_name", "_djinn_calls"),
