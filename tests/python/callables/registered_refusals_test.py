@@ -285,14 +285,19 @@ class RegisteredRefusalsTest(RegisteredCase):
     @torch.no_grad()
     def test_calls_that_are_never_alike_say_what_differs(self):
         rows = torch.randn(1600, 4).to(self.device)
+        layer = torch.nn.Linear(4, 4).to(self.device)
+
+        def function(x, scale):
+            # A slice that is written is not copied.
+            return layer(x.add_(1)).detach() * scale
+
+        module = torch.nn.Module()
+        module.forward = function
         calls = {
             "other sizes.* Pad the sizes": lambda i: (self.on(i + 1, 4), 1),
             "other plain values.* as tensors": lambda i: (rows[:4], i / 8),
             "another place of its memory.* clone": lambda i: (rows[i : i + 4], 1),
         }
-        layer = torch.nn.Linear(4, 4).to(self.device)
-        module = torch.nn.Module()
-        module.forward = function = lambda x, scale: layer(x).detach() * scale
         for words, arguments in calls.items():
             for compiled in (djinn.compile(function), djinn.compile(module)):
                 with self.subTest(words, kind=type(compiled).__name__):
