@@ -88,6 +88,15 @@ def filled(x, number, whole, double):
     return x.masked_fill(x > 1, whole)
 
 
+def attention(x, number, whole, double):
+    # As WavLM has it, whose parameters are others.
+    weight, bias = torch.eye(4, device=x.device), torch.zeros(12, device=x.device)
+    return torch.nn.functional.multi_head_attention_forward(
+        x, x, x, 4, 2, torch.empty([0]), bias, None, None, False, 0.0, weight, bias[:4],
+        use_separate_proj_weight=True, q_proj_weight=weight, k_proj_weight=weight,
+        v_proj_weight=weight * number)[0]  # fmt: skip
+
+
 def by_index(x, columns, rows):
     return x[:, columns.sort().values][..., [0, 0, 1, 2]] + x[rows] * 2
 
@@ -138,7 +147,7 @@ class LocalOperandsTest(RegisteredCase):
 
     def test_operands_are_sent_and_the_rest_is_one_graph(self):
         functions = {
-            _numbers: (scaled, filled),
+            _numbers: (scaled, filled, attention),
             _indices: (by_index, written_by_index, copied),
         }
         for make, some in functions.items():

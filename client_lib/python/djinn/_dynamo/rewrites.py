@@ -4,7 +4,7 @@ The lists in `x[[0, 1]]` and `torch.tensor([1, 2], device=x.device)` are constan
 PyTorch sends them to the device at each call, and a call that sends a tensor is not replayed. Each
 of them gets two nodes of its own, which make the tensor here and send it, so that the rest of the
 graph can be captured. So does a tensor of this process that an operator on the device takes: an index,
-a tensor without dimensions, and what is copied.
+a tensor without dimensions or elements, and what is copied.
 
 When they are compiled, Hugging Face's models with experts call an operator with a kernel in Python,
 because Inductor has none for most dtypes. Devices have PyTorch's own operator for it.
@@ -135,7 +135,7 @@ def send_operands(node, local):
         may_be_sent = lambda one: is_tensor(one) and not (is_read and one.dtype in _TRUTHS)
         node.args = (node.args[0], *torch.fx.map_arg(node.args[1:], send_some))
     elif name not in _READ and (name in _NOT_CONVERTED or not _autocasts(node)):
-        may_be_sent = lambda one: is_tensor(one) and not one.dim()
+        may_be_sent = lambda one: is_tensor(one) and (not one.dim() or 0 in one.shape)
         node.args = tuple(_each_node(one, send_some) for one in node.args)
         node.kwargs = {key: _each_node(one, send_some) for key, one in node.kwargs.items()}
     return list(added.values())
