@@ -226,6 +226,18 @@ class LocalOperandsTest(RegisteredCase):
                 self.assertEqual(remote.elements, local.elements)
 
     @torch.no_grad()
+    def test_a_list_that_grows_is_named(self):
+        sizes = []
+        local = Net(lambda x: (sizes.append(1), x)[1])
+        compiled = djinn.compile(local.to(self.device))
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for _ in range(16):
+                compiled(self.on(2, 4))
+        self.assertRegex(compiled.statistics()["refusal"], "it traced it 8 times, last because of .*len")
+        self.assertEqual(len([one for one in caught if "it traced it" in str(one.message)]), 1)
+
+    @torch.no_grad()
     def test_a_counter_that_is_set_between_calls_is_seen(self):
         local = Counters()
         remote, compiled = self.check(local)

@@ -80,6 +80,10 @@ thread = _Thread()
 
 def _note_untraced(record):
     """Notes why Dynamo calls a function of a traced call as it is, instead of a long log line."""
+    if thread.call is not None and "hit config." in str(record.msg) and len(record.args) > 3:
+        # It is the limit of traces of one code.
+        guard = str(record.args[3]).partition("#")[0].strip()
+        thread.call.untraced = f"it traced it {record.args[1]} times, last because of {guard}"[:200]
     if thread.call is None or not record.exc_info:
         return True
     text = str(record.exc_info[1])
