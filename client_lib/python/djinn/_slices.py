@@ -26,32 +26,30 @@ class Slices:
 
     def __init__(self, visible=None):
         self._visible = visible
-        # For each form of a call the tensors that it writes, by their positions among the inputs
-        # and others. None if no input may be a copy.
-        self._written = {}
+        # For each form of a call the positions of inputs that it does not return, and of the tensors
+        # that it writes, among the inputs and others.
+        self._known = {}
 
     def copy(self, call):
         """Returns {id of an input: its copy} for the slices of a call."""
-        if not self._written or not any(map(_is_slice, call[1])):
+        if not self._known or not any(map(_is_slice, call[1])):
             return {}
-        written = self._written.get(_form_of(call))
-        if written is None:
-            return {}
+        not_returned, written = self._known.get(_form_of(call), ((), ()))
         tensors = _tensors_of(call)
-        if len(tensors) <= max(written, default=0):
+        if not not_returned or len(tensors) <= max(written, default=0):
             return {}
         places = {_memory_of(tensors[i]) for i in written}
         places.update(_memory_of(one.grad) for one in tensors if _has_gradient(one))
         others = set(map(id, call[2]))
         return {
             id(one): one.clone()
-            for one in call[1]
+            for one in map(call[1].__getitem__, not_returned)
             if _is_slice(one) and id(one) not in others and _memory_of(one) not in places
         }
 
     def begin(self, call):
         """Returns what end() needs about a call that is captured, or None."""
-        if not any(map(_is_slice, call[1])) or _form_of(call) in self._written:
+        if not any(map(_is_slice, call[1])) or _form_of(call) in self._known:
             return None
         tensors = _tensors_of(call)
         if any(one.is_inference() for one in tensors):
@@ -61,17 +59,17 @@ class Slices:
     def end(self, versions, call, results):
         """Learns from a captured call whether its slices may be copies."""
         tensors = _tensors_of(call)
-        slices = list(filter(_is_slice, call[1]))
         visible = [one for one in results[: self._visible] if isinstance(one, torch.Tensor)]
         if self._visible is not None:
-            visible = [one for one in visible if not any(one is other for other in slices)]
+            inputs = set(map(id, call[1]))
+            visible = [one for one in visible if id(one) not in inputs]
         visible += [one.grad for one in tensors if _has_gradient(one)]
-        written = None
-        if set(map(_memory_of, slices)).isdisjoint(map(_memory_of, visible)):
-            written = [i for i, one in enumerate(tensors) if one._version != versions[i]]
-        if len(self._written) >= _MAX_KNOWN:
-            self._written = {}
-        self._written[_form_of(call)] = written
+        places = set(map(_memory_of, visible))
+        not_returned = [i for i, one in enumerate(call[1]) if _memory_of(one) not in places]
+        written = [i for i, one in enumerate(tensors) if one._version != versions[i]]
+        if len(self._known) >= _MAX_KNOWN:
+            self._known = {}
+        self._known[_form_of(call)] = not_returned, written
 
 
 def _tensors_of(call):
@@ -100,6 +98,15 @@ def _memory_of(tensor):
 
 
 def _form_of(call):
-    """Returns what decides which operators a call calls: its key, sizes and strides."""
-    strided = [one for one in call[1] if one.layout is torch.strided]
-    return call[0], *((one.shape, one.stride(), one.dtype) for one in strided)
+    """Returns what decides which operators a call calls, but for the places of tensors in memory.
+
+    These are its key, what each tensor is like, and which of them are the same ones.
+    """
+    numbers = {}
+    form = [call[0], len(call[1])]
+    for number, one in enumerate(_tensors_of(call)):
+        first = numbers.setdefault(id(one), number)
+        strides = one.stride() if one.layout is torch.strided else one.layout
+        flags = one.requires_grad, one.is_leaf, _has_gradient(one), one.is_conj(), one.is_neg()
+        form.append((first, one.shape, strides, one.dtype, flags))
+    return tuple(form)

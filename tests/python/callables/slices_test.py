@@ -208,6 +208,55 @@ class SlicesTest(RegisteredCase):
                 with self.subTest(function.__name__, cut=cut.__name__):
                     self.check_step(function, cut, replays)
 
+    def test_a_step_that_writes_a_slice_in_some_calls(self):
+        weight = torch.ones(4).to(self.device).requires_grad_()
+
+        def by_identity(x, y):
+            if x is y:
+                x.add_(1)
+            return x + y
+
+        def by_flag(x, y):
+            if not weight.requires_grad:
+                x.add_(1)
+            return x + y
+
+        def by_gradient(x, y):
+            if weight.grad is not None:
+                x.add_(1)
+            return x + y
+
+        for step in (by_identity, by_flag, by_gradient):
+            compiled = djinn.compile(step)
+            for i in range(24):
+                is_other = i % 6 == 5
+                weight.requires_grad_(not is_other)
+                weight.grad = torch.ones(4).to(self.device) if is_other else None
+                data = torch.randn(40, 4)
+                there = data.to(self.device)
+                x, y = there[i : i + 2], there[i + 2 : i + 4]
+                if is_other and step is by_identity:
+                    y = x
+                expected = data.clone()
+                expected[i : i + 2] += is_other
+                compiled(x, y)
+                with self.subTest(step.__name__, call=i):
+                    self.assert_same(there, expected)
+            self.assertGreaterEqual(compiled.statistics()["replays"], 5)
+
+    @torch.no_grad()
+    def test_an_input_that_becomes_a_slice_is_returned_itself(self):
+        layer = torch.nn.Linear(4, 4).to(self.device)
+        module = Calls(lambda _, x, y: (layer(x), y))
+        for compiled in (djinn.compile(module), djinn.compile(lambda x, y: (layer(x).detach(), y))):
+            data = self.on(40, 4)
+            for i in range(12):
+                x, y = data[i : i + 2], self.on(2, 4) if i < 6 else data[30:32]
+                expected, (actual, result) = layer(x).cpu(), compiled(x, y)
+                self.assert_same(actual, expected)
+                result.fill_(i)
+                self.assertEqual(y.cpu().tolist(), [[i] * 4] * 2)
+
     @torch.no_grad()
     def test_an_epoch_is_replayed(self):
         local = torch.nn.Linear(4, 2)

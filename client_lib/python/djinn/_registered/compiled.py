@@ -236,7 +236,9 @@ class CompiledCallable:
     def _copies(self, prepared):
         """Returns copies of the slices among a call's arguments, by the ids of the slices."""
         environment, call, places, _, _ = prepared
-        return {} if places or environment.reaches_memory else self._slices.copy(call)
+        if places or environment.reaches_memory or call[0] in self._reading:
+            return {}
+        return self._slices.copy(call)
 
     def _replay(self, environment, call, leaves):
         if environment.optimizers is None:
