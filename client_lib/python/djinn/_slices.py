@@ -19,8 +19,8 @@ _MAX_KNOWN = 256
 class Slices:
     """Knows which inputs may be copies.
 
-    The methods' `call` is (key, inputs, other tensors), as calls are captured. Of the results, the
-    program gets the first `visible` ones. If `visible` is None, it gets all, and a result that is an
+    The methods' `call` is (key, inputs, other tensors), as calls of `callable`, a RegisteredCallable,
+    are captured. Of the results, the program gets the first `visible` ones. If `visible` is None, it gets all, and a result that is an
     input must not be a copy of it.
     """
 
@@ -30,11 +30,11 @@ class Slices:
         # that it writes, among the inputs and others.
         self._known = {}
 
-    def copy(self, call):
+    def copy(self, callable, call):
         """Returns {id of an input: its copy} for the slices of a call."""
         if not self._known or not any(map(_is_slice, call[1])):
             return {}
-        not_returned, written = self._known.get(_form_of(call), ((), ()))
+        not_returned, written = self._known.get(_form_of(callable, call), ((), ()))
         tensors = _tensors_of(call)
         if not not_returned or len(tensors) <= max(written, default=0):
             return {}
@@ -47,17 +47,21 @@ class Slices:
             if _is_slice(one) and id(one) not in others and _memory_of(one) not in places
         }
 
-    def begin(self, call):
-        """Returns what end() needs about a call that is captured, or None."""
-        if not any(map(_is_slice, call[1])) or _form_of(call) in self._known:
-            return None
-        tensors = _tensors_of(call)
-        if any(one.is_inference() for one in tensors):
-            return None
-        return [one._version for one in tensors]
+    def begin(self, callable, call):
+        """Returns what end() needs about a call that is to be captured next, or None.
 
-    def end(self, versions, call, results):
+        While a call is captured, the thread's state is another one.
+        """
+        if not any(map(_is_slice, call[1])):
+            return None
+        form, tensors = _form_of(callable, call), _tensors_of(call)
+        if form is None or form in self._known or any(one.is_inference() for one in tensors):
+            return None
+        return form, [one._version for one in tensors]
+
+    def end(self, begun, call, results):
         """Learns from a captured call whether its slices may be copies."""
+        form, versions = begun
         tensors = _tensors_of(call)
         visible = [one for one in results[: self._visible] if isinstance(one, torch.Tensor)]
         if self._visible is not None:
@@ -69,7 +73,7 @@ class Slices:
         written = [i for i, one in enumerate(tensors) if one._version != versions[i]]
         if len(self._known) >= _MAX_KNOWN:
             self._known = {}
-        self._known[_form_of(call)] = not_returned, written
+        self._known[form] = not_returned, written
 
 
 def _tensors_of(call):
@@ -97,16 +101,22 @@ def _memory_of(tensor):
     return tensor.untyped_storage()._cdata if tensor.layout is torch.strided else None
 
 
-def _form_of(call):
-    """Returns what decides which operators a call calls, but for the places of tensors in memory.
+def _form_of(callable, call):
+    """Returns what decides which operators a call calls, but for the places of slices in memory.
 
-    These are its key, what each tensor is like, and which of them are the same ones.
+    Returns None if no other call can be alike.
     """
+    key, inputs, others = call
+    guard = callable.guard(key, [one for one in inputs if not _is_slice(one)], others)
+    if not guard:
+        return None
     numbers = {}
-    form = [call[0], len(call[1])]
     for number, one in enumerate(_tensors_of(call)):
-        first = numbers.setdefault(id(one), number)
-        strides = one.stride() if one.layout is torch.strided else one.layout
-        flags = one.requires_grad, one.is_leaf, _has_gradient(one), one.is_conj(), one.is_neg()
-        form.append((first, one.shape, strides, one.dtype, flags))
-    return tuple(form)
+        numbers.setdefault(id(one), number)
+    slices = [
+        (one.shape, one.stride(), one.dtype, one.is_leaf, one.is_conj(), one.is_neg())
+        if _is_slice(one)
+        else None
+        for one in inputs
+    ]
+    return guard, tuple(slices), tuple(numbers[id(one)] for one in inputs)

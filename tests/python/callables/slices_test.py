@@ -226,7 +226,12 @@ class SlicesTest(RegisteredCase):
                 x.add_(1)
             return x + y
 
-        for step in (by_identity, by_flag, by_gradient):
+        def by_mode(x, y):
+            if not torch.is_grad_enabled():
+                x.add_(1)
+            return x + y
+
+        for step in (by_identity, by_flag, by_gradient, by_mode):
             compiled = djinn.compile(step)
             for i in range(24):
                 is_other = i % 6 == 5
@@ -239,7 +244,8 @@ class SlicesTest(RegisteredCase):
                     y = x
                 expected = data.clone()
                 expected[i : i + 2] += is_other
-                compiled(x, y)
+                with torch.set_grad_enabled(not is_other):
+                    compiled(x, y)
                 with self.subTest(step.__name__, call=i):
                     self.assert_same(there, expected)
             self.assertGreaterEqual(compiled.statistics()["replays"], 5)
