@@ -195,10 +195,12 @@ RemoteStorage* StorageOf(const at::Tensor& tensor) {
 
 RemoteStorage* OwnStorageOf(const at::Tensor& tensor) {
   RemoteStorage* const storage = StorageOf(tensor);
-  TORCH_CHECK(storage != nullptr, "a tensor on ", tensor.device(),
-              " was made from an address or of a slice of a storage, and remote "
-              "memory has no usable address: for torch.save(), use its default format, or move the "
-              "tensor to the CPU first");
+  TORCH_CHECK(
+      storage != nullptr, "a tensor on ", tensor.device(),
+      " was made from an address or of a slice of a storage, and remote "
+      "memory has no usable address: for torch.save(), use its default format, "
+      "or move the "
+      "tensor to the CPU first");
   return storage;
 }
 

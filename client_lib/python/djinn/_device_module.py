@@ -343,8 +343,8 @@ def _refuse_slices(original):
     def __getitem__(self, index):
         if isinstance(index, slice) and self.device.type == _NAME:
             raise NotImplementedError(
-                f"a slice of a storage on {self.device} cannot share its memory, which has no usable "
-                "address: take a slice of storage.cpu(), or of a tensor"
+                f"a slice of a storage on {self.device} cannot share its memory, which has no "
+                "usable address: take a slice of storage.cpu(), or of a tensor"
             )
         return original(self, index)
 

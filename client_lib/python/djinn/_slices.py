@@ -1,8 +1,8 @@
 """Replays calls for slices of larger tensors.
 
-A captured graph names each input's place in its memory, so `model(data[i : i + 16])` is another call
-for each i. A call that only reads such an input gets a copy in memory of its own instead, once a
-call on another slice of the same sizes was captured.
+A captured graph names each input's place in its memory, so `model(data[i : i + 16])` is another
+call for each i. A call that only reads such an input gets a copy in memory of its own instead, once
+a call on another slice of the same sizes was captured.
 """
 
 import torch
@@ -19,15 +19,15 @@ _MAX_KNOWN = 256
 class Slices:
     """Knows which inputs may be copies.
 
-    The methods' `call` is (key, inputs, other tensors), as calls of `callable`, a RegisteredCallable,
-    are captured. Of the results, the program gets the first `visible` ones. If `visible` is None, it gets all, and a result that is an
-    input must not be a copy of it.
+    The methods' `call` is (key, inputs, other tensors), as calls of `callable`, a
+    RegisteredCallable, are captured. Of the results, the program gets the first `visible` ones. If
+    `visible` is None, it gets all, and a result that is an input must not be a copy of it.
     """
 
     def __init__(self, visible=None):
         self._visible = visible
-        # For each form of a call the positions of inputs that it does not return, and of the tensors
-        # that it writes, among the inputs and others.
+        # For each form of a call the positions of inputs that it does not return, and of the
+        # tensors that it writes, among the inputs and others.
         self._known = {}
 
     def copy(self, callable, call):

@@ -63,7 +63,8 @@ class CompiledModulesTest(RegisteredCase):
         part = model[0] = djinn.compile(remote)
         self.check(model, torch.nn.Sequential(local, torch.nn.ReLU()), part)
         model.head = djinn.compile(torch.nn.Linear(4, 2).to(self.device))
-        self.assertEqual(list(model.state_dict()), ["0.weight", "0.bias", "head.weight", "head.bias"])
+        names = ["0.weight", "0.bias", "head.weight", "head.bias"]
+        self.assertEqual(list(model.state_dict()), names)
         listed = torch.nn.ModuleList([part, djinn.compile(model)])
         self.assertEqual(len(listed[1]), 3)
         self.assertIs(listed[1][0], part)

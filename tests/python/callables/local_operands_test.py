@@ -284,6 +284,23 @@ class LocalOperandsTest(RegisteredCase):
         self.assertIn("reads a value", compiled.statistics()["refusal"])
         self.assertEqual(compiled.statistics()["replays"], 0)
 
+    @torch.no_grad()
+    def test_a_tensor_of_this_process_that_is_written_from_the_device(self):
+        def function(x, rows):
+            here = torch.zeros(4, 4)
+            here[rows] = x.to("cpu")
+            here[rows[0]] = x[0]
+            return here, x * 2
+
+        module = torch.nn.Module()
+        module.forward = function
+        compiled = djinn.compile(module)
+        for i in range(5):
+            x, rows = torch.randn(2, 4), torch.tensor([i % 3, 3])
+            (here, twice), (local, expected) = compiled(x.to(self.device), rows), function(x, rows)
+            self.assertTrue(torch.equal(here, local))
+            self.assert_same(twice, expected)
+
     def test_a_read_at_the_end_refuses_nothing(self):
         self.check(Net(lambda x: x).requires_grad_(False))
         local = Net(None)

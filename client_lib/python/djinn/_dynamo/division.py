@@ -22,8 +22,8 @@ _NUMBERS = (bool, int, float, complex, torch.SymBool, torch.SymFloat, torch.SymI
 class Division:
     """A graph that was divided.
 
-    `parts` are functions by part, as modules of the graph `whole` that calls them. `refusal` says
-    why operators on the device are not captured, or is empty.
+    The graph `whole` calls the parts, which are modules of it. `refusal` says why operators on the
+    device are not captured, or is empty.
     """
 
     def __init__(self, whole, refusal):

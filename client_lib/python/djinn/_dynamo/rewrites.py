@@ -3,8 +3,8 @@
 The lists in `x[[0, 1]]` and `torch.tensor([1, 2], device=x.device)` are constants of the graph.
 PyTorch sends them to the device at each call, and a call that sends a tensor is not replayed. Each
 of them gets two nodes of its own, which make the tensor here and send it, so that the rest of the
-graph can be captured. So does a tensor of this process that an operator on the device takes: an index,
-a tensor without dimensions or elements, and what is copied.
+graph can be captured. A tensor of this process that an operator on the device takes is sent by a
+node of its own, too: an index, a tensor without dimensions or elements, and what is copied.
 
 When they are compiled, Hugging Face's models with experts call an operator with a kernel in Python,
 because Inductor has none for most dtypes. Devices have PyTorch's own operator for it.
@@ -28,7 +28,8 @@ _BY_INDEX = frozenset("copy copy_ getitem index index_put index_put_ setitem".sp
 # Operators that read a tensor of this process, and would read one on the device as well.
 _READ = ("tensor_split",)
 _TRUTHS = (torch.bool, torch.uint8)
-# Operators that autocast leaves alone. It converts a tensor on the device, and none of this process.
+# Operators that autocast leaves alone. It converts a tensor on the device, but none of this
+# process.
 _NOT_CONVERTED = frozenset(
     f"{prefix}{name}{suffix}"
     for name in ("add", "sub", "mul", "div", "truediv")
@@ -103,9 +104,10 @@ def send_operands(node, local):
     """
     name = name_of(node.target).partition(".")[0]
     results = tensors_of(node)
-    there = [one for operand in node.all_input_nodes for one in tensors_of(operand) if is_remote(one)]
+    inputs = node.all_input_nodes
+    there = [one for operand in inputs for one in tensors_of(operand) if is_remote(one)]
     if (
-        local.isdisjoint(node.all_input_nodes)
+        local.isdisjoint(inputs)
         or not there
         or not (results or name == "setitem")
         or not all(map(is_remote, results))
@@ -130,6 +132,8 @@ def send_operands(node, local):
         return send(operand) if operand in local and may_be_sent(value_of(operand)) else operand
 
     if name in _BY_INDEX:
+        if not is_remote(value_of(node.args[0])):
+            return []
         # The result of an index of truth values has a size that depends on them.
         is_read = name in ("getitem", "index")
         may_be_sent = lambda one: is_tensor(one) and not (is_read and one.dtype in _TRUTHS)
