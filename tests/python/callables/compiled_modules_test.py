@@ -132,6 +132,10 @@ class CompiledModulesTest(RegisteredCase):
         self.assertEqual(len(calls), 1)
         self.check(compiled, local)
 
+    def test_another_model_of_the_class_is_not_compiled(self):
+        _, remote = self.linear()
+        self.assertIs(type(type(djinn.compile(remote))(2, 3)), torch.nn.Linear)
+
     def test_copies_capture_their_own_calls(self):
         local, remote = self.linear()
         compiled = djinn.compile(remote)

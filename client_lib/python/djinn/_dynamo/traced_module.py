@@ -55,6 +55,8 @@ def trace_module(module, name):
         "__module__": kind.__module__,
         "__qualname__": kind.__qualname__,
         "__doc__": kind.__doc__,
+        # A program that makes another model of the class gets one that is not compiled.
+        "__new__": lambda cls, *args, **kwargs: kind(*args, **kwargs),
         # PyTorch limits the recompilations of each code.
         "__call__": _copy_of(TracedModule.__call__),
     }
