@@ -26,7 +26,7 @@ class CompiledModelsTest(RemoteCase):
                 for call in range(1, 5):
                     if call == 4:
                         # Each parameter is read where it is.
-                        for module in (local, remote._function):
+                        for module in (local, remote):
                             next(module.parameters()).mul_(2)
                     inputs = {
                         name: value.roll(call, 0) if value.is_floating_point() else value

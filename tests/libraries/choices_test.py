@@ -130,6 +130,33 @@ print(trainer.model.device)
 """,
             "djinn OptimizedModule remote_accelerator:0", "remote_accelerator:0")
 
+    def test_training_that_goes_on_from_a_checkpoint_draws_what_it_would_have_drawn(self):
+        self.assert_prints(
+            _LOCAL + """
+import tempfile, transformers
+from accelerate import Accelerator
+config = transformers.BertConfig(
+    vocab_size=32, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16,
+    hidden_dropout_prob=0.5)
+examples = [{"input_ids": torch.arange(8), "labels": torch.tensor(i % 2)} for i in range(32)]
+def train(folder, checkpoint):
+    transformers.set_seed(0)
+    arguments = transformers.TrainingArguments(
+        folder, max_steps=4, save_steps=2, report_to=[], logging_strategy="no", disable_tqdm=True)
+    trainer = transformers.Trainer(
+        transformers.BertForSequenceClassification(config), arguments, train_dataset=examples)
+    trainer.remove_callback(transformers.PrinterCallback)
+    trainer.train(resume_from_checkpoint=checkpoint)
+    return [parameter.detach().cpu() for parameter in trainer.model.parameters()]
+with tempfile.TemporaryDirectory() as folder:
+    print(all(map(torch.equal, train(folder, None), train(folder, f"{folder}/checkpoint-2"))), end=" ")
+    accelerator = Accelerator()
+    accelerator.save_state(f"{folder}/state")
+    drawn = torch.rand(4, device=accelerator.device).cpu()
+    accelerator.load_state(f"{folder}/state")
+    print(torch.equal(torch.rand(4, device=accelerator.device).cpu(), drawn))
+""", "True True")
+
     def test_trainer_on_the_cpu_stays_there(self):
         self.assert_prints(
             _LOCAL + "from transformers import TrainingArguments\n"

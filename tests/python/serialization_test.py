@@ -145,6 +145,25 @@ class SerializationTest(RemoteCase):
         state = twin.state[model.weight]["exp_avg"]
         self.assert_same(state, optimizer.state[model.weight]["exp_avg"].cpu())
 
+    def test_bytes_of_a_storage(self):
+        for dtype in (torch.float32, torch.int16, torch.complex64):
+            local = torch.arange(4).to(dtype)
+            remote = local.to(self.device)
+            for tensor in (local, remote):
+                tensor.untyped_storage().byteswap(dtype)
+            storage = remote.untyped_storage()
+            self.assertEqual(storage.cpu().tolist(), local.untyped_storage().tolist())
+            self.assertEqual([storage[i] for i in range(8)], local.untyped_storage().tolist()[:8])
+
+    def test_a_slice_of_a_storage_is_refused(self):
+        storage = torch.ones(4).to(self.device).untyped_storage()
+        with self.assertRaisesRegex(NotImplementedError, "slice of a storage on .*storage.cpu()"):
+            storage[4:8]
+        # This is how PyTorch itself makes a slice.
+        part = torch._C.StorageBase.__getitem__(storage, slice(4, 8))
+        with self.assertRaisesRegex(RuntimeError, "of a slice of a storage"):
+            part.tolist()
+
     def test_storage(self):
         tensor = torch.arange(4, dtype=torch.int32).to(self.device)
         storage = tensor.untyped_storage()

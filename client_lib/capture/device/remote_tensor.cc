@@ -183,7 +183,10 @@ c10::Allocator* RemoteAllocator() {
 RemoteStorage* StorageOf(const c10::Storage& storage) {
   // A sparse tensor has none.
   if (!storage) return nullptr;
-  return static_cast<RemoteStorage*>(storage.data_ptr().get_context());
+  const c10::DataPtr& pointer = storage.data_ptr();
+  // PyTorch's pointers into other storages have contexts of their own.
+  if (pointer.get_deleter() != &DropHandle) return nullptr;
+  return static_cast<RemoteStorage*>(pointer.get_context());
 }
 
 RemoteStorage* StorageOf(const at::Tensor& tensor) {
@@ -192,10 +195,12 @@ RemoteStorage* StorageOf(const at::Tensor& tensor) {
 
 RemoteStorage* OwnStorageOf(const at::Tensor& tensor) {
   RemoteStorage* const storage = StorageOf(tensor);
-  TORCH_CHECK(storage != nullptr, "a tensor on ", tensor.device(),
-              " was made from an address, and remote memory has no usable "
-              "address: for torch.save(), use its default format, or move the "
-              "tensor to the CPU first");
+  TORCH_CHECK(
+      storage != nullptr, "a tensor on ", tensor.device(),
+      " was made from an address or of a slice of a storage, and remote "
+      "memory has no usable address: for torch.save(), use its default format, "
+      "or move the "
+      "tensor to the CPU first");
   return storage;
 }
 

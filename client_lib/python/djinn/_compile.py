@@ -4,12 +4,14 @@ import functools
 
 import torch
 
-from djinn._dynamo.traced import TracedCalls, TracedModule, is_module
+from djinn._dynamo.traced import TracedCalls, is_module
+from djinn._dynamo.traced_module import TracedMethod, TracedModule, trace_module
 from djinn._registered.compiled import CompiledCallable
 from djinn._registered.environment import Environment
 
 Environment.transparent[CompiledCallable] = "_function"
-Environment.transparent[TracedModule] = "_function"
+Environment.transparent[TracedMethod] = "_function"
+Environment.transparent[TracedModule] = "_djinn_module"
 
 
 def _name_of(function):
@@ -45,15 +47,18 @@ def compile(function):
 
     A module, or a method of one, is traced by torch.compile(backend="djinn") instead. So is a
     function that names a module and refers to something that Djinn cannot inspect, unless it
-    computes gradients.
+    computes gradients. The result for a module is a module with the same attributes, of a subclass
+    of its class. It has statistics(), warm_up() and forget() as well.
 
     Raises TypeError if `function` is not callable.
     """
     if not callable(function):
         raise TypeError(f"djinn.compile() needs a callable, got {function!r}")
-    if is_module(function):
-        return TracedModule(function, _name_of(function))
     name = _name_of(function)
+    if isinstance(function, torch.nn.Module):
+        return trace_module(function, name)
+    if is_module(function):
+        return TracedMethod(function, name)
     return CompiledCallable(function, name, functools.partial(TracedCalls, name))
 
 
@@ -66,4 +71,4 @@ def register_model(model, name=None):
     """
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"djinn.register_model() needs a torch.nn.Module, got {model!r}")
-    return TracedModule(model, _name_of(model) if name is None else name)
+    return trace_module(model, _name_of(model) if name is None else name)

@@ -322,6 +322,35 @@ def _write_to_file(original):
     return _write_file
 
 
+def _swap_bytes_here(original):
+    """Makes a storage swap its bytes in this process. PyTorch swaps them at a device's address."""
+
+    @functools.wraps(original)
+    def _byteswap(self, element_size):
+        if self.device.type != _NAME:
+            return original(self, element_size)
+        local = self.cpu()
+        original(local, element_size)
+        self.copy_(local)
+
+    return _byteswap
+
+
+def _refuse_slices(original):
+    """Makes a storage refuse slices, which would share its memory by its address."""
+
+    @functools.wraps(original)
+    def __getitem__(self, index):
+        if isinstance(index, slice) and self.device.type == _NAME:
+            raise NotImplementedError(
+                f"a slice of a storage on {self.device} cannot share its memory, which has no "
+                "usable address: take a slice of storage.cpu(), or of a tensor"
+            )
+        return original(self, index)
+
+    return __getitem__
+
+
 def register():
     """Registers this module as torch.<name>, and adds its methods to tensors and modules."""
     for storage in (torch.TypedStorage, torch.storage._StorageBase):
@@ -329,6 +358,8 @@ def register():
     untyped = torch.UntypedStorage
     untyped._set_from_file = _fill_from_file(untyped._set_from_file)
     untyped._write_file = _write_to_file(untyped._write_file)
+    untyped._byteswap = _swap_bytes_here(untyped._byteswap)
+    untyped.__getitem__ = _refuse_slices(untyped.__getitem__)
     # PyTorch's modules read the name from here, and behave differently without it.
     torch.utils.rename_privateuse1_backend(_NAME)
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)

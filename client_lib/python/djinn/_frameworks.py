@@ -14,7 +14,7 @@ import warnings
 
 import torch
 
-from djinn import _djinn, _nested, _switches
+from djinn import _checkpoints, _djinn, _nested, _switches
 
 _NAME = torch._C._get_privateuse1_backend_name()
 _DEVICE = f"{_NAME}:0"
@@ -288,6 +288,8 @@ def _watch_automatic_accelerator(connector):
 _TEACHERS = {
     "accelerate.state": _teach_state,
     "accelerate.utils.dataclasses": _add_backend,
+    "accelerate.checkpointing": _checkpoints.teach_accelerate,
+    "transformers.trainer": _checkpoints.teach_trainer,
     "transformers.training_args": _teach_training_arguments,
     "transformers.pipelines.base": _watch_pipelines,
     "transformers.integrations.accelerate": _watch_device_maps,

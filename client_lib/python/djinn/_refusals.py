@@ -2,6 +2,8 @@
 
 import warnings
 
+import torch
+
 # The number of calls after which warm_up() gives up.
 MAX_WARM_UP_CALLS = 8
 
@@ -12,15 +14,53 @@ _PASSING = ("is the first to draw", "another thread did so")
 _ADVICE = {
     "src_key_padding_mask": "Make the encoder with enable_nested_tensor=False.",
     "reads a value": "Return the tensor, and read it outside.",
+    "from a size of a result": "Make the tensor on the device.",
     "tensor of this process": "Move the tensors to the device before the call.",
     " as well": "Compile what each device computes by itself.",
     "kernel in Python": "Give the operator a kernel in C++, or call it outside.",
     "allow_in_graph": "Let torch.compile trace the function.",
     "optimizer's numbers": "Change learning rates outside, or by a scheduler's step() at the end.",
-    "equals an earlier one": "Pad the sizes, so that fewer of them occur.",
+    "other sizes": "Pad the sizes, so that fewer of them occur.",
+    "other plain values": "Pass numbers as tensors on the device.",
+    "another place of its memory": "Copy slices before the call, as clone() does.",
+    "lazily": "Return its resolve_conj() or resolve_neg().",
+    "mapping": "Pass dict(argument).",
     "autograd may": "Return the result detached, or call under torch.no_grad().",
 }
 _OTHER_ADVICE = 'torch.compile(..., backend="djinn") may replay it in parts.'
+
+# What the session says if most calls need captures of their own.
+NEVER_ALIKE = "no call equals an earlier one"
+
+
+class Differences:
+    """Finds out how a call differs from the one before that was not replayed either."""
+
+    def __init__(self):
+        self._before = None
+        self._what = ""
+
+    def look_at(self, values, tensors):
+        """Looks at a call. Its other arguments are equal if their `values` are equal."""
+        strided = [one for one in tensors if one.layout is torch.strided]
+        shapes = [one.shape for one in tensors]
+        now = shapes, values, [one.storage_offset() for one in strided]
+        before, self._before = self._before, now
+        found = [
+            what for what, one, other in zip(_DIFFERENCES, before or now, now) if one != other
+        ]
+        self._what = found[0] if found else ""
+
+    def describe(self):
+        """Returns the refusal of a call that does not equal an earlier one."""
+        return f"{NEVER_ALIKE}: {self._what}" if self._what else NEVER_ALIKE
+
+
+_DIFFERENCES = (
+    "each call has other sizes",
+    "each call has other plain values",
+    "a tensor of each call begins at another place of its memory",
+)
 
 
 def is_silent(refusal):

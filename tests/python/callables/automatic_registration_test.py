@@ -38,6 +38,12 @@ class Negates(Silent):
         return -super().forward(x)
 
 
+class TakesContainers(Silent):
+    def forward(self, batch, more=()):
+        (x,) = batch["inputs"]
+        return super().forward(x + sum(more))
+
+
 class Scale(enum.Enum):
     TWO = 2
 
@@ -203,6 +209,17 @@ class AutomaticRegistrationTest(RemoteCase):
         for _ in range(times):
             x = torch.randn(4, 8)
             self.assert_same(module(x.to(self.device), **kwargs), local(x, **kwargs))
+
+    @torch.no_grad()
+    def test_tensors_in_containers(self):
+        module = TakesContainers().to(self.device)
+        local = Silent()
+        local.load_state_dict({name: x.cpu() for name, x in module.state_dict().items()})
+        for _ in range(6):
+            x = torch.randn(4, 8)
+            batch = {"name": "a", "inputs": [x.to(self.device)]}
+            self.assert_same(module(batch, more=(1.0,)), local(x + 1))
+        self.assertGreaterEqual(self.statistics(module)["replays"], 2)
 
     @torch.no_grad()
     def test_a_module_that_repeats(self):

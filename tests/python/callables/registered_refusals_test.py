@@ -1,5 +1,6 @@
 """djinn.compile(): what is refused, and what is left of a call that fails."""
 
+import warnings
 import weakref
 
 import torch
@@ -280,6 +281,32 @@ class RegisteredRefusalsTest(RegisteredCase):
     def test_what_is_not_callable(self):
         with self.assertRaisesRegex(TypeError, "needs a callable"):
             djinn.compile(3)
+
+    @torch.no_grad()
+    def test_calls_that_are_never_alike_say_what_differs(self):
+        rows = torch.randn(1600, 4).to(self.device)
+        layer = torch.nn.Linear(4, 4).to(self.device)
+
+        def function(x, scale):
+            # A slice that is written is not copied.
+            return layer(x.add_(1)).detach() * scale
+
+        module = torch.nn.Module()
+        module.forward = function
+        calls = {
+            "other sizes.* Pad the sizes": lambda i: (self.on(i + 1, 4), 1),
+            "other plain values.* as tensors": lambda i: (rows[:4], i / 8),
+            "another place of its memory.* clone": lambda i: (rows[i : i + 4], 1),
+        }
+        for words, arguments in calls.items():
+            for compiled in (djinn.compile(function), djinn.compile(module)):
+                with self.subTest(words, kind=type(compiled).__name__):
+                    with warnings.catch_warnings(record=True) as caught:
+                        warnings.simplefilter("always")
+                        for i in range(100):
+                            compiled(*arguments(i))
+                    (said,) = [str(one.message) for one in caught if "djinn" in str(one.message)]
+                    self.assertRegex(said, f"no call equals an earlier one: .*{words}")
 
     def test_one_message_per_call(self):
         net = torch.nn.Sequential(*[torch.nn.Linear(8, 8) for _ in range(20)]).to(self.device)

@@ -1,5 +1,7 @@
 """Registers modules whose calls repeat."""
 
+import collections
+import itertools
 import os
 import threading
 import weakref
@@ -11,6 +13,10 @@ from djinn._dynamo.traced import TracedCalls
 
 # The number of calls after which a module is registered.
 _CALLS_BEFORE = 2
+# The containers in which tensors are looked for, among the first elements of each.
+_MAPPINGS = (dict, collections.UserDict)
+_CONTAINERS = (list, tuple, *_MAPPINGS)
+_MAX_ELEMENTS, _MAX_DEPTH = 16, 2
 
 _call_unregistered = torch.nn.Module.__call__
 _thread = threading.local()
@@ -63,19 +69,34 @@ def _call(self, *args, **kwargs):
 
 
 def _has_remote(args, kwargs):
-    """Returns whether the first tensor among the arguments is remote."""
+    """Returns whether the first tensor among the arguments, and in containers, is remote."""
     for thing in (*args, *kwargs.values()):
         if isinstance(thing, torch.Tensor):
             return is_remote(thing)
+        if isinstance(thing, _CONTAINERS) and (found := _first_tensor(thing)) is not None:
+            return is_remote(found)
     return False
+
+
+def _first_tensor(container, depth=0):
+    """Returns the first tensor in a container that is nested little, or None."""
+    if isinstance(container, _MAPPINGS):
+        container = container.values()
+    for thing in itertools.islice(container, _MAX_ELEMENTS):
+        if isinstance(thing, torch.Tensor):
+            return thing
+        if isinstance(thing, _CONTAINERS) and depth < _MAX_DEPTH:
+            if (found := _first_tensor(thing, depth + 1)) is not None:
+                return found
+    return None
 
 
 def set_automatic_registration(on):
     """Sets whether modules whose calls repeat are registered automatically.
 
     The registration is that of djinn.compile(). It applies to the outermost module that is
-    called with a tensor on the device while gradients are off, from its third call on.
-    DJINN_AUTOMATIC_REGISTRATION=1 enables it initially.
+    called with a tensor on the device, or a container of such, while gradients are off, from its
+    third call on. DJINN_AUTOMATIC_REGISTRATION=1 enables it initially.
     """
     torch.nn.Module.__call__ = _call if on else _call_unregistered
 

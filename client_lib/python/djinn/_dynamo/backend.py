@@ -19,7 +19,6 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.guards import GuardBuilder
 from torch._functorch._aot_autograd.runtime_wrappers import _AnalyzeCustomOpInputOutputMode
 from torch.fx._lazy_graph_module import _LazyGraphModule
-from torch.fx.passes.split_module import split_module
 from torch.utils._python_dispatch import (
     _disable_current_modes,
     _get_current_dispatch_mode_stack,
@@ -27,10 +26,12 @@ from torch.utils._python_dispatch import (
 
 from djinn import _djinn
 from djinn._debug import LIBRARY_FOLDERS
+from djinn._dynamo.division import CAPTURED, LATE, divide, name_of_part
 from djinn._dynamo.nodes import is_remote, is_tensor, name_of, tensors_of, value_of
 from djinn._dynamo.rewrites import rewrite
 from djinn._operators import is_of_pytorch, kernels_in_python, qualified_name_of
-from djinn._refusals import is_passing, is_silent, warn
+from djinn._refusals import NEVER_ALIKE, Differences, is_passing, is_silent, warn
+from djinn._slices import REACH_OUTSIDE, Slices
 
 # Hooks that a program adds later are seen, too.
 torch._dynamo.config.skip_nnmodule_hook_guards = False
@@ -50,6 +51,8 @@ def _guard_hooks_that_run(builder, guard):
 GuardBuilder.EMPTY_NN_MODULE_HOOKS_DICT = _guard_hooks_that_run
 # Recurrent networks are parts of graphs, which Dynamo leaves out by default.
 torch._dynamo.config.allow_rnn = True
+# A counter of a module's does not make another graph in each call.
+torch._dynamo.config.allow_unspec_int_on_nn_module = True
 
 # The packages whose functions in graphs do nothing but call operators. Dynamo does not trace
 # those of einops.
@@ -64,10 +67,6 @@ _HIGHER_ORDER = frozenset(
     "invoke_subgraph map_impl scan tag_activation_checkpoint while_loop wrap "
     "wrap_activation_checkpoint wrap_with_autocast wrap_with_set_grad_enabled".split()
 )
-# The functions in graphs that change the modes of the thread.
-_MODES = ("autocast", "set_grad_enabled", "inference_mode", "vmap", "functorch")
-# The functions in graphs that do the same in each mode.
-_MODELESS = frozenset("tensor as_tensor to _to_copy".split())
 
 
 class _Thread(threading.local):
@@ -81,6 +80,10 @@ thread = _Thread()
 
 def _note_untraced(record):
     """Notes why Dynamo calls a function of a traced call as it is, instead of a long log line."""
+    if thread.call is not None and "hit config." in str(record.msg) and len(record.args) > 3:
+        # It is the limit of traces of one code.
+        guard = str(record.args[3]).partition("#")[0].strip()
+        thread.call.untraced = f"it traced it {record.args[1]} times, last because of {guard}"[:200]
     if thread.call is None or not record.exc_info:
         return True
     text = str(record.exc_info[1])
@@ -105,6 +108,7 @@ class Captures:
         self.refusals = 0
         self.refusal = ""
         self.is_warned = False
+        self.differences = Differences()
 
 
 def djinn(graph, example_inputs, **options):
@@ -122,7 +126,8 @@ def djinn(graph, example_inputs, **options):
         context = torch._guards.TracingContext.try_get()
         metadata = context and context.fw_metadata
         static = metadata.static_input_indices if metadata else ()
-        return _boxed(_executor(part, static, place, True))
+        visible = metadata.num_forward_returns if metadata else None
+        return _boxed(_executor(part, static, place, True, visible))
 
     def backward(part, _):
         return _boxed(_executor(part, (), place, True))
@@ -160,17 +165,19 @@ class Place:
 class Graph:
     """Executes a graph, and replays its calls. Thread-safe as far as the graph is.
 
-    `run` takes the graph's inputs, of which those at `static` stay the same tensors. `constants`
-    are the tensors that it refers to. AOTAutograd takes the results of an internal graph, and
-    returns others to the program.
+    The graph's inputs at `static` stay the same tensors. AOTAutograd takes the results of an
+    internal graph, and returns others to the program; the first `visible` ones may be among them.
     """
 
-    def __init__(self, run, inputs, static, constants, place, is_internal):
-        self._run = run
+    def __init__(self, graph, static, place, is_internal, visible=None):
+        self._run = _code_of(graph)
         self._is_internal = is_internal
         static = set(static)
+        inputs = [value_of(node) for node in graph.graph.find_nodes(op="placeholder")]
+        constants = [tensor for _, tensor in _constants_of(graph)]
         tensors = [i for i, one in enumerate(inputs) if is_tensor(one)]
         self._tensors = _picker([i for i in tensors if i not in static])
+        self._slices = Slices(visible) if _is_about_elements(graph) else None
         self._static = _picker([i for i in tensors if i in static])
         self._numbers = [i for i, one in enumerate(inputs) if not is_tensor(one)]
         self._constants = constants
@@ -192,13 +199,22 @@ class Graph:
             captures = call.captures_of(self)
         if captures.refusals >= _MAX_REFUSALS and not is_passing(captures.refusal):
             return self._refused(captures, call, args)
-        operands = self._key(args), self._tensors(args), self._static(args) + self._constants
+        operands = self._operands(args)
         found = captures.callable.replay(*operands)
+        copies = None
+        if found is None and self._slices:
+            copies = self._slices.copy(captures.callable, operands)
+        if copies:
+            args = [copies.get(id(one), one) for one in args]
+            operands = self._operands(args)
+            found = captures.callable.replay(*operands)
         if found is not None:
             if call is not None:
                 call.replayed += 1
             number, outputs = found
             return _complete(captures, number, outputs) if captures.rest else outputs
+        captures.differences.look_at(operands[0], operands[1])
+        slices = self._slices.begin(captures.callable, operands) if self._slices else None
         if not captures.callable.begin(*operands, 0):
             return self._refused(captures, call, args)
         try:
@@ -217,6 +233,8 @@ class Graph:
             number = captures.callable.end(outputs)
             if number and len(outputs) < len(results):
                 _keep(captures, number, results)
+        if number and slices is not None:
+            self._slices.end(slices, operands, results)
         captures.refusals = 0 if number else captures.refusals + 1
         captures.refusal = "" if number else captures.callable.statistics()[2]
         if not number:
@@ -230,13 +248,19 @@ class Graph:
         # A part may have a single result, a tensor or a number.
         return results if isinstance(results, (tuple, list)) else (results,)
 
+    def _operands(self, args):
+        return self._key(args), self._tensors(args), self._static(args) + self._constants
+
     def _key(self, args):
         # A kernel in Python that the program registers changes what operators do.
         key = f"{len(torch.library._impls)}"
         return key + repr([args[i] for i in self._numbers]) if self._numbers else key
 
     def _refused(self, captures, call, args):
-        self._note(captures, call, captures.refusal or captures.callable.statistics()[2])
+        refusal = captures.refusal or captures.callable.statistics()[2]
+        if refusal == NEVER_ALIKE:
+            refusal = captures.differences.describe()
+        self._note(captures, call, refusal)
         return self._run_as_it_is(args)
 
     def _note(self, captures, call, refusal):
@@ -296,49 +320,69 @@ def _code_of(graph):
     return graph.forward
 
 
-def _executor(graph, static, place, is_internal):
+def _executor(graph, static, place, is_internal, visible=None):
     """Returns a function of a list of inputs that executes the graph, and replays what it can."""
     rewrite(graph)
     run = _code_of(graph)
     inputs = [value_of(node) for node in graph.graph.find_nodes(op="placeholder")]
     constants = [tensor for _, tensor in _constants_of(graph)]
     if not any(map(is_remote, inputs + constants)):
-        return lambda args: run(*args)
+        return _unboxed(run)
     if refusal := _refusal_of(graph):
         return _refused(run, place, refusal)
-    divided = _divide(graph)
-    if divided is None:
-        return Graph(run, inputs, static, constants, place, is_internal)
-    part = getattr(divided, _DEVICE_PART, None)
+    division = divide(graph)
+    if division is None:
+        return Graph(graph, static, place, is_internal, visible)
+    part = division.part(CAPTURED)
     if part is None:
-        return lambda args: run(*args)
+        run = _code_of(graph)
+        return _refused(run, place, division.refusal) if division.refusal else _unboxed(run)
     # The names of the graph's inputs stay, so that static ones are known.
     names = [node.target for node in graph.graph.find_nodes(op="placeholder")]
     static_names = {names[i] for i in static}
     nodes = part.graph.find_nodes(op="placeholder")
     static = [i for i, node in enumerate(nodes) if node.target in static_names]
-    constants = [tensor for _, tensor in _constants_of(part)]
-    inputs = [value_of(node) for node in nodes]
-    executed = Graph(_code_of(part), inputs, static, constants, place, is_internal)
+    executed = Graph(part, static, place, is_internal)
     (output,) = part.graph.find_nodes(op="output")
     is_single = isinstance(output.args[0], torch.fx.Node)
+    divided = division.whole
     for name, part in list(divided.named_children()):
         # A module would call the hooks of all modules.
         if isinstance(part, torch.fx.GraphModule):
             delattr(divided, name)
-            is_device = name == _DEVICE_PART
-            setattr(divided, name, _part(executed, is_single) if is_device else _code_of(part))
-    run_parts = _code_of(divided)
-    return lambda args: run_parts(*args)
+            if name == name_of_part(CAPTURED):
+                part = _part(executed, is_single)
+            elif name == name_of_part(LATE) and division.refusal:
+                part = _noted(_code_of(part), place, division.refusal)
+            else:
+                part = _code_of(part)
+            setattr(divided, name, part)
+    return _unboxed(_code_of(divided))
+
+
+def _unboxed(run):
+    """Returns a function of a list of the inputs of `run`."""
+    return lambda args: run(*args)
 
 
 def _refused(run, place, refusal):
-    """Returns a function that calls `run`, and warns once."""
-    warned = []
+    """Returns a function of a list of the inputs of `run`, a graph, that warns once."""
+    run = _noted(run, place, refusal)
 
     def execute(args):
         if thread.call is not None:
             thread.call.graphs += 1
+        return run(*args)
+
+    return execute
+
+
+def _noted(run, place, refusal):
+    """Returns a function that calls `run`, notes the refusal, and warns once."""
+    warned = []
+
+    def execute(*args):
+        if thread.call is not None:
             thread.call.refusal = refusal
         if not warned:
             warned.append(True)
@@ -346,55 +390,6 @@ def _refused(run, place, refusal):
         return run(*args)
 
     return execute
-
-
-# The parts of a graph that also uses tensors of this process. The first only uses these and
-# numbers, the second is captured, and the third is what follows after a value was read.
-_HOST, _CAPTURED, _LATE = range(3)
-_DEVICE_PART = f"submod_{_CAPTURED}"
-
-
-def _divide(graph):
-    """Divides a graph that also uses tensors of this process. Returns None if none does."""
-    local = set()
-    parts = {}
-    is_late = False
-    for node in graph.graph.nodes:
-        if node.op in ("placeholder", "get_attr"):
-            if any(map(_is_local, tensors_of(node))):
-                local.add(node)
-            continue
-        if node.op == "output":
-            continue
-        inputs = node.all_input_nodes
-        uses_local = any(one in local for one in inputs)
-        remote = any(any(map(is_remote, tensors_of(one))) for one in inputs)
-        results = [_is_local(one) for one in tensors_of(node)]
-        # A number that is made here becomes a constant of what is captured.
-        makes_local = any(one.dim() for one, local in zip(tensors_of(node), results) if local)
-        is_host = uses_local or makes_local
-        if not is_late:
-            made = any(parts.get(one) == _CAPTURED for one in inputs)
-            is_late = (is_host and (remote or made)) or (remote and any(results))
-        parts[node] = _LATE if is_late else _HOST if is_host else _CAPTURED
-        if parts[node] != _CAPTURED and any(results):
-            local.add(node)
-    if set(parts.values()) <= {_CAPTURED}:
-        return None
-    others = [node for node, part in parts.items() if part != _CAPTURED]
-    if any(name_of(node.target).partition(".")[0] not in _MODELESS for node in others) and any(
-        mode in name_of(node.target) for node in parts for mode in _MODES
-    ):
-        # The modes of one part do not apply to another one.
-        return None
-    # The nodes of the first part come before all others, so that each part only depends on those
-    # before it.
-    last = (graph.graph.find_nodes(op="placeholder") or [graph.graph._root])[-1]
-    for node in list(graph.graph.nodes):
-        if node.op == "get_attr" or parts.get(node) == _HOST:
-            last.append(node)
-            last = node
-    return split_module(graph, None, parts.__getitem__, keep_original_order=True)
 
 
 def _refusal_of(graph):
@@ -463,6 +458,16 @@ def _static_inputs(graph):
     ]
 
 
+def _is_about_elements(graph):
+    """Returns whether a graph depends on the elements of its inputs, and not on their places."""
+    return not any(
+        isinstance(node.target, torch._ops.HigherOrderOperator)
+        or name_of(node.target).partition(".")[0] in REACH_OUTSIDE
+        for node in graph.graph.nodes
+        if node.op.startswith("call")
+    )
+
+
 def _constants_of(graph):
     """Yields (name, tensor) for each tensor that the graph has as an attribute."""
     for name in {node.target: None for node in graph.graph.find_nodes(op="get_attr")}:
@@ -473,10 +478,6 @@ def _constants_of(graph):
 
 def _attribute(graph, name):
     return operator.attrgetter(name)(graph)
-
-
-def _is_local(tensor):
-    return tensor.device.type == "cpu"
 
 
 def _picker(positions):

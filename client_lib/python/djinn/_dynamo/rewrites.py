@@ -3,7 +3,8 @@
 The lists in `x[[0, 1]]` and `torch.tensor([1, 2], device=x.device)` are constants of the graph.
 PyTorch sends them to the device at each call, and a call that sends a tensor is not replayed. Each
 of them gets two nodes of its own, which make the tensor here and send it, so that the rest of the
-graph can be captured.
+graph can be captured. A tensor of this process that an operator on the device takes is sent by a
+node of its own, too: an index, a tensor without dimensions or elements, and what is copied.
 
 When they are compiled, Hugging Face's models with experts call an operator with a kernel in Python,
 because Inductor has none for most dtypes. Devices have PyTorch's own operator for it.
@@ -12,9 +13,28 @@ because Inductor has none for most dtypes. Devices have PyTorch's own operator f
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from djinn._dynamo.nodes import is_remote, value_of
+from djinn._dynamo.nodes import (
+    DEVICE_TYPE,
+    is_remote,
+    is_tensor,
+    name_of,
+    tensors_of,
+    value_of,
+)
 
 _GROUPED_PRODUCT = "transformers::grouped_mm_fallback"
+# Operators whose second and later operands may be tensors of this process.
+_BY_INDEX = frozenset("copy copy_ getitem index index_put index_put_ setitem".split())
+# Operators that read a tensor of this process, and would read one on the device as well.
+_READ = ("tensor_split",)
+_TRUTHS = (torch.bool, torch.uint8)
+# Operators that autocast leaves alone. It converts a tensor on the device, but none of this
+# process.
+_NOT_CONVERTED = frozenset(
+    f"{prefix}{name}{suffix}"
+    for name in ("add", "sub", "mul", "div", "truediv")
+    for prefix, suffix in (("", ""), ("i", ""), ("", "_"))
+)
 
 
 def rewrite(graph):
@@ -75,6 +95,65 @@ def _separate_tensor(node, name):
     node.replace_all_uses_with(made)
     node.graph.erase_node(node)
     return True
+
+
+def send_operands(node, local):
+    """Sends tensors of this process that an operator on the device takes.
+
+    `local` are the nodes whose results are such tensors. Returns the nodes that were added.
+    """
+    name = name_of(node.target).partition(".")[0]
+    results = tensors_of(node)
+    inputs = node.all_input_nodes
+    there = [one for operand in inputs for one in tensors_of(operand) if is_remote(one)]
+    if (
+        local.isdisjoint(inputs)
+        or not there
+        or not (results or name == "setitem")
+        or not all(map(is_remote, results))
+        or isinstance(node.target, torch._ops.HigherOrderOperator)
+    ):
+        return []
+    if name in ("to", "type_as") and len(node.args) > 1 and is_remote(value_of(node.args[1])):
+        # A tensor that goes to where another one is.
+        node.op, node.target = "call_method", "to"
+        node.args = (node.args[0], there[0].device, there[0].dtype, *node.args[2:])
+        return []
+    added = {}
+
+    def send(operand):
+        if operand not in added:
+            here = value_of(operand)
+            example = there[0].new_empty(here.shape, dtype=here.dtype)
+            added[operand] = _before(node, "to", (operand, there[0].device), {}, example)
+        return added[operand]
+
+    def send_some(operand):
+        return send(operand) if operand in local and may_be_sent(value_of(operand)) else operand
+
+    if name in _BY_INDEX:
+        if not is_remote(value_of(node.args[0])):
+            return []
+        # The result of an index of truth values has a size that depends on them.
+        is_read = name in ("getitem", "index")
+        may_be_sent = lambda one: is_tensor(one) and not (is_read and one.dtype in _TRUTHS)
+        node.args = (node.args[0], *torch.fx.map_arg(node.args[1:], send_some))
+    elif name not in _READ and (name in _NOT_CONVERTED or not _autocasts(node)):
+        may_be_sent = lambda one: is_tensor(one) and (not one.dim() or 0 in one.shape)
+        node.args = tuple(_each_node(one, send_some) for one in node.args)
+        node.kwargs = {key: _each_node(one, send_some) for key, one in node.kwargs.items()}
+    return list(added.values())
+
+
+def _each_node(thing, function):
+    return function(thing) if isinstance(thing, torch.fx.Node) else thing
+
+
+def _autocasts(node):
+    """Returns whether autocast may convert the operands of a node."""
+    return torch.is_autocast_enabled(DEVICE_TYPE) or any(
+        "autocast" in name_of(one.target) for one in node.graph.nodes if one.op == "call_function"
+    )
 
 
 def _sent(node, numbers, options, example):

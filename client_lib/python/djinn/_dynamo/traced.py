@@ -1,7 +1,6 @@
 """Calls registered modules through torch.compile with the backend "djinn"."""
 
 import contextlib
-import functools
 import gc
 import threading
 import types
@@ -10,8 +9,7 @@ import weakref
 import torch
 
 from djinn._dynamo.unguarded import Unguarded
-from djinn._errors import Error
-from djinn._refusals import MAX_WARM_UP_CALLS, describe, warn
+from djinn._refusals import describe, warn
 
 _NO_GRAPH = "PyTorch's Dynamo finds no graph of operators on the device in it"
 # The number of times that a function is traced from the beginning.
@@ -19,6 +17,23 @@ _MAX_TRACES = 8
 _CHANGES = "it raises errors, or classes and functions that it uses change, again and again"
 # The number of consecutive calls without a graph after which the program is warned.
 _CALLS_BEFORE_WARNING = 4
+
+
+class Recording(threading.local):
+    """Whether this thread captures a call of a function as a whole (_registered/compiled.py)."""
+
+    active = False
+
+    @contextlib.contextmanager
+    def capture(self):
+        before, self.active = self.active, True
+        try:
+            yield
+        finally:
+            self.active = before
+
+
+recording = Recording()
 
 
 def is_module(function):
@@ -53,7 +68,8 @@ class TracedCalls:
         self._calls_in_vain = 0
 
     def call(self, function, args, kwargs):
-        compiled = self._compiled_for(function, args, kwargs)
+        # The operators of a call within a captured function are a part of what is captured.
+        compiled = None if recording.active else self._compiled_for(function, args, kwargs)
         if compiled is None:
             return function(*args, **kwargs)
         from djinn._dynamo.backend import thread
@@ -145,73 +161,6 @@ class TracedCalls:
                 return
         advice = 'TORCH_LOGS="graph_breaks" says where it stops.'
         warn(describe(_called(function, args)), refusal, advice)
-
-
-class TracedModule:
-    """The result of djinn.compile() for a module. It is called with the module's arguments.
-
-    It has the module's attributes; setting one of them sets the module's.
-    """
-
-    _OWN = frozenset(("_function", "_name", "_calls"))
-
-    def __init__(self, function, name):
-        functools.update_wrapper(self, function, updated=())
-        self._function = function
-        self._name = name
-        self._calls = TracedCalls(name)
-
-    def __getattr__(self, name):
-        if name.startswith("__") or name in self._OWN:
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        found = getattr(self._function, name)
-        if getattr(found, "__self__", None) is not self._function:
-            return found
-
-        @functools.wraps(found)
-        def call(*args, **kwargs):
-            result = found(*args, **kwargs)
-            # eval(), train() and to() return the module.
-            return self if result is self._function else result
-
-        return call
-
-    def __setattr__(self, name, value):
-        is_own = name.startswith("__") or name in self._OWN
-        if is_own:
-            object.__setattr__(self, name, value)
-        else:
-            setattr(self._function, name, value)
-
-    def __reduce__(self):
-        # A copy captures its own calls.
-        return type(self), (self._function, self._name)
-
-    def __call__(self, /, *args, **kwargs):
-        return self._calls.call(self._function, args, kwargs)
-
-    def statistics(self):
-        """See TracedCalls.statistics()."""
-        return self._calls.statistics()
-
-    def warm_up(self, /, *args, **kwargs):
-        """Calls the module with these arguments until a call is replayed, at most eight times.
-
-        Each call has its full effect. Returns statistics(). Raises djinn.Error with the reason
-        NOT_REGISTRABLE, and the refusal, if no call was replayed.
-        """
-        for _ in range(MAX_WARM_UP_CALLS):
-            before = self.statistics()
-            self(*args, **kwargs)
-            after = self.statistics()
-            if after["replays"] > before["replays"]:
-                return after
-        refusal = self.statistics()["refusal"] or "no graph of its calls is replayed"
-        raise Error(refusal, "FAILED_PRECONDITION", "NOT_REGISTRABLE")
-
-    def forget(self):
-        """Forgets every captured call. Workers stop counting the captured tensors as a model."""
-        self._calls.forget()
 
 
 def _called(function, args):

@@ -16,8 +16,9 @@ from torch.utils import _pytree
 from torch.utils._device import DeviceContext
 
 from djinn import _capture, _djinn
+from djinn._dynamo.traced import recording
 from djinn._errors import Error
-from djinn._refusals import MAX_WARM_UP_CALLS, is_silent, warn
+from djinn._refusals import MAX_WARM_UP_CALLS, NEVER_ALIKE, Differences, is_silent, warn
 from djinn._refusals import describe as describe_function
 from djinn._registered.arguments import Arguments, Unread
 from djinn._registered.caches import describe_value, is_cache
@@ -28,6 +29,7 @@ from djinn._registered.numbers import Program
 from djinn._registered.outputs import Given, take_apart
 from djinn._registered.outside import Unwatchable
 from djinn._registered.values import is_value
+from djinn._slices import Slices
 from djinn._stable import contents_of
 
 # Keys are never reused, because captured graphs outlive the dictionaries of keys.
@@ -49,7 +51,6 @@ _OF_STEPS = frozenset(("backward", "grad", "step", "zero_grad"))
 _KNOWN_PYTHON = (3, 11)
 _OTHER_PYTHON = "Djinn inspects functions, and with them training steps, on Python 3.11 alone"
 # The refusal if too many calls differed from all earlier ones.
-_NEVER_ALIKE = "no call equals an earlier one"
 _CHANGES = "it changes what it refers to, or its arguments"
 _UNKNOWN_NUMBERS = (
     "its optimizer's numbers differ at each call, and it does more with them than the optimizer"
@@ -88,6 +89,7 @@ class CompiledCallable:
         # The number of calls that were skipped since the last begin().
         self._calls_eager = 0
         self._is_warned = False
+        self._differences = Differences()
         self._start_over()
 
     def _start_over(self):
@@ -102,6 +104,7 @@ class CompiledCallable:
         self._answers = {}
         # The programs of captured graphs with numbers that vary, and whether such are captured.
         self._programs = {}
+        self._slices = Slices()
         self._varies = True
         # True if optimizers' numbers vary, and how others follow from them is not known.
         self._has_unknown_numbers = False
@@ -120,6 +123,13 @@ class CompiledCallable:
             # Another thread may forget it in the meantime.
             traced = self._traced
             return traced.call(self._function, args, kwargs) if traced else self._function(*args, **kwargs)
+        if copies := self._copies(prepared):
+            args, kwargs = _pytree.tree_map(
+                lambda one: copies.get(id(one), one), (args, kwargs), is_leaf=is_cache
+            )
+            prepared = self._prepare(args, kwargs)
+            if prepared is None:
+                return self._function(*args, **kwargs)
         environment, call, places, _, leaves = prepared
         # Another thread may replace the dictionary in the meantime.
         forms = self._forms
@@ -141,15 +151,20 @@ class CompiledCallable:
         eager, self._calls_eager = self._calls_eager, 0
         optimizers = environment.optimizers
         counters = None if optimizers is None else optimizers.counters
+        self._differences.look_at(call[0], call[1])
+        slices = self._slices.begin(self._callable, call)
         if not self._callable.begin(*call, eager, counters):
-            if self._callable.statistics()[2] == _NEVER_ALIKE:
+            if self._callable.statistics()[2] == NEVER_ALIKE:
                 self._wait(_MOST_GOOD_CALLS_TO_WAIT)  # Some calls in between may recur.
-                if self._has_unknown_numbers and not self._is_warned:
+                if not self._is_warned:
                     self._is_warned = True
-                    warn(describe_function(self._function), _UNKNOWN_NUMBERS)
+                    refusal = self._differences.describe()
+                    if self._has_unknown_numbers:
+                        refusal = _UNKNOWN_NUMBERS
+                    warn(describe_function(self._function), refusal)
             return self._function(*args, **kwargs)
         if answers is None:
-            result, is_refused = self._capture(prepared, args, kwargs, self._function)
+            result, is_refused = self._capture(prepared, args, kwargs, self._function, slices)
             if is_refused and self._reads_values() and can_be_asked(environment):
                 with self._lock:
                     _make_room(self._reading, _MAX_KEYS)
@@ -219,6 +234,13 @@ class CompiledCallable:
         if traced is not None:
             traced.forget()
 
+    def _copies(self, prepared):
+        """Returns copies of the slices among a call's arguments, by the ids of the slices."""
+        environment, call, places, _, _ = prepared
+        if places or environment.reaches_memory or call[0] in self._reading:
+            return {}
+        return self._slices.copy(self._callable, call)
+
     def _replay(self, environment, call, leaves):
         if environment.optimizers is None:
             return self._callable.replay(*call)
@@ -276,7 +298,9 @@ class CompiledCallable:
                 # The captured graph refuses tensors that stay alive.
                 questions.forget_tensors()
 
-        result, _ = self._capture(prepared, args, kwargs, function, questions.is_as_expected)
+        result, _ = self._capture(
+            prepared, args, kwargs, function, is_as_expected=questions.is_as_expected
+        )
         answers.learn(questions.reads)
         return result
 
@@ -301,15 +325,20 @@ class CompiledCallable:
     def _reads_values(self):
         return self._callable.statistics()[2].startswith(_READS_A_VALUE)
 
-    def _capture(self, prepared, args, kwargs, function, is_as_expected=lambda: True):
-        """Returns the function's result, and whether the session refused the captured graph."""
-        environment, _, places, values, leaves = prepared
+    def _capture(
+        self, prepared, args, kwargs, function, slices=None, is_as_expected=lambda: True
+    ):
+        """Returns the function's result, and whether the session refused the captured graph.
+
+        `slices` is what Slices.begin() returned.
+        """
+        environment, call, places, values, leaves = prepared
         optimizers = environment.optimizers
         tracing = None if optimizers is None else optimizers.trace(leaves)
         try:
             given = Given(places)
             before = self._world(prepared, args, kwargs)
-            with tracing or contextlib.nullcontext():
+            with tracing or contextlib.nullcontext(), recording.capture():
                 result = function(*args, **kwargs)
             outputs, form = take_apart(result, environment, given)
             # The call may create state that the next call refers to, such as an optimizer's.
@@ -337,6 +366,8 @@ class CompiledCallable:
         with self._lock:
             captured_graph = self._callable.end(outputs)
             if captured_graph:
+                if slices is not None:
+                    self._slices.end(slices, call, outputs)
                 self._calls_in_vain = 0
                 self._forms[captured_graph] = form
                 if tracing is not None:

@@ -30,6 +30,7 @@ from djinn._registered.special import (
     make_any_class,
     may_read_variables,
 )
+from djinn._slices import REACH_OUTSIDE
 from djinn._stable import BOUND, is_of_library, is_stateless, is_stable_class
 from djinn._registered.tensors import Tensors
 from djinn._registered.values import is_value
@@ -44,7 +45,7 @@ class Environment(Watch):
     If `varies`, the floats of optimizers are left out (numbers.py).
     """
 
-    # Callables that stand for the function in the named attribute.
+    # The classes of callables that stand for the function in the named attribute.
     transparent = {}
 
     def __init__(self, function, varies=False):
@@ -60,6 +61,8 @@ class Environment(Watch):
         self.generators = search.generators
         # True if some of the code may read its callers' variables.
         self.reads_variables = search.reads_variables
+        # True if some of the code may depend on a tensor's place in its memory.
+        self.reaches_memory = search.reaches_memory()
         if self.optimizers is not None:
             self.leave_out(self.optimizers.places())
 
@@ -135,6 +138,10 @@ class _Search:
         """Returns the names of attributes in the code that was looked through."""
         return self._functions.attributes
 
+    def reaches_memory(self):
+        functions = self._functions
+        return functions.searches or not REACH_OUTSIDE.isdisjoint(functions.attributes)
+
     def _count(self):
         """Returns counts that grow if there is more to look at."""
         kept = self._modules.count_of_kept()
@@ -188,8 +195,8 @@ class _Search:
                 things.append(thing.__self__)
         elif isinstance(thing, weakref.ref):
             self._objects.look_at_reference(thing)
-        elif type(thing) in self._transparent:
-            things.append(getattr(thing, self._transparent[type(thing)]))
+        elif name := next(filter(None, map(self._transparent.get, type(thing).__mro__)), None):
+            things.append(getattr(thing, name))
         elif isinstance(thing, functools.partial):
             things += [thing.func, thing.args, thing.keywords]
             self._objects.look_at_attributes(thing)
