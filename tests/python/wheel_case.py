@@ -82,6 +82,8 @@ class WheelCase(unittest.TestCase):
             [python, "-m", "pip", "install", "--quiet", "--no-index",
              "--disable-pip-version-check", str(cls.wheel)],
             check=True,
+            # Without PYTHONPATH, which names this test's own packages.
+            env={"PATH": "/usr/bin:/bin", "HOME": str(cls.folder)},
         )
         return python
 
