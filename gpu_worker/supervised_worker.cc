@@ -91,24 +91,33 @@ GpuMonitorOptions GpuOf(const WorkerConfig& config) {
 // workers the address of the executor that has a session.
 class ExecutorAddressService : public v1::Execution::Service {
  public:
-  ExecutorAddressService(const Supervisor* supervisor, uint64_t incarnation)
-      : supervisor_(*supervisor), incarnation_(incarnation) {}
+  ExecutorAddressService(const Supervisor* supervisor, uint64_t incarnation,
+                         CallMetrics* calls)
+      : supervisor_(*supervisor), incarnation_(incarnation), calls_(calls) {}
 
   grpc::Status Control(
       grpc::ServerContext* /*context*/,
       grpc::ServerReaderWriter<v1::ControlResponse, v1::ControlRequest>*
       /*stream*/) override {
-    return Refuse();
+    return CountedStream(calls_, "djinn.v1.Execution/Control")
+        .EndWithoutSizes(Refuse());
   }
   grpc::Status Bulk(
       grpc::ServerContext* /*context*/,
       grpc::ServerReaderWriter<v1::BulkChunk, v1::BulkChunk>* /*stream*/)
       override {
-    return Refuse();
+    return CountedStream(calls_, "djinn.v1.Execution/Bulk")
+        .EndWithoutSizes(Refuse());
   }
   grpc::Status Pull(grpc::ServerContext* /*context*/,
                     const v1::PullRequest* request,
                     grpc::ServerWriter<v1::PullResponse>* /*writer*/) override {
+    return CountedStream(calls_, "djinn.v1.Execution/Pull")
+        .EndWithoutSizes(Redirect(request));
+  }
+
+ private:
+  grpc::Status Redirect(const v1::PullRequest* request) const {
     if (request->worker_incarnation() != incarnation_) {
       return ToGrpcStatus(
           MakeError(absl::StatusCode::kFailedPrecondition, "WRONG_INCARNATION",
@@ -122,7 +131,6 @@ class ExecutorAddressService : public v1::Execution::Service {
                   {{kRedirectAddress, address}}));
   }
 
- private:
   static grpc::Status Refuse() {
     return ToGrpcStatus(MakeError(
         absl::StatusCode::kFailedPrecondition, kRedirectReason,
@@ -132,6 +140,7 @@ class ExecutorAddressService : public v1::Execution::Service {
 
   const Supervisor& supervisor_;
   const uint64_t incarnation_;
+  CallMetrics* const calls_;
 };
 
 v1::ExecutorSetup SetupOf(const WorkerConfig& config) {
@@ -287,7 +296,7 @@ absl::StatusOr<std::unique_ptr<SupervisedWorker>> SupervisedWorker::Start(
   }
   DJINN_RETURN_IF_ERROR(ready);
   worker->service_ = std::make_unique<ExecutorAddressService>(
-      supervisor, worker->leave_request_.incarnation());
+      supervisor, worker->leave_request_.incarnation(), &worker->call_metrics_);
   ServerOptions server_options;
   server_options.address = config.listen;
   server_options.tls = config.tls;

@@ -11,7 +11,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/error.h"
-#include "common/net/call_metrics.h"
 #include "common/net/raw_connection.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -261,21 +260,6 @@ TEST_F(MonitoringServerTest, RefusesAddressesThatItMayNotOrCannotUse) {
   EXPECT_EQ(ErrorReason(start("unix:/x")), "MALFORMED_ADDRESS");
   EXPECT_EQ(ErrorReason(start("0.0.0.0:0")), "INSECURE_ADDRESS");
   EXPECT_EQ(ErrorReason(start("localhost")), "MALFORMED_ADDRESS");
-}
-
-TEST(CallMetricsTest, CountsByMethodAndStatus) {
-  CallMetrics metrics;
-  metrics.Started("djinn.v1.Admin/GetWorker");
-  metrics.Ended("djinn.v1.Admin/GetWorker", "NOT_FOUND", absl::Seconds(1));
-  Exposition exposition;
-  metrics.Collect(&exposition);
-  const std::string text = exposition.Text();
-  EXPECT_THAT(text, HasSubstr("grpc_server_call_started_total{grpc_method="
-                              "\"djinn.v1.Admin/GetWorker\"} 1\n"));
-  EXPECT_THAT(text,
-              HasSubstr("grpc_server_call_duration_seconds_sum{grpc_method="
-                        "\"djinn.v1.Admin/GetWorker\",grpc_status="
-                        "\"NOT_FOUND\"} 1\n"));
 }
 
 }  // namespace
