@@ -14,7 +14,7 @@
 #include "common/base/random.h"
 #include "common/base/status_macros.h"
 #include "common/daemon/daemon.h"
-#include "common/log/log.h"
+#include "common/log/audit.h"
 #include "common/net/tls.h"
 #include "coordinator/config/config.h"
 #include "coordinator/persistence/etcd_store.h"
@@ -59,9 +59,9 @@ int Main(int argc, char** argv) {
   daemon.reload = [&] {
     if (replica != nullptr) return replica->Reload();
     const absl::Status status = coordinator->reloader()->Reload().status();
-    log::Info("audit", {{"who", "SIGHUP"},
-                        {"what", "ReloadConfig"},
-                        {"result", status.ok() ? "OK" : ErrorReason(status)}});
+    log::Audit({{"who", "SIGHUP"},
+                {"what", "ReloadConfig"},
+                {"result", status.ok() ? "OK" : ErrorReason(status)}});
   };
   daemon.start = [&]() -> absl::StatusOr<std::string> {
     if (config.etcd.enabled()) {

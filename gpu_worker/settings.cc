@@ -5,6 +5,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_join.h"
 #include "common/hash/hash.h"
+#include "common/log/audit.h"
 #include "common/log/log.h"
 
 namespace djinn::worker {
@@ -107,11 +108,10 @@ Settings::Settings(const WorkerConfig& running, Clock* clock)
       success_time_(clock->Now()) {}
 
 bool Settings::Reload(const absl::StatusOr<WorkerConfig>& read) {
-  log::Info("audit",
-            {{"who", "SIGHUP"},
-             {"what", "ReloadConfig"},
-             {"result", absl::StatusCodeToString(read.status().code())},
-             {"error", read.status().message()}});
+  log::Audit({{"who", "SIGHUP"},
+              {"what", "ReloadConfig"},
+              {"result", absl::StatusCodeToString(read.status().code())},
+              {"error", read.status().message()}});
   {
     MutexLock lock(&mu_);
     successful_ = read.ok();

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -20,6 +22,8 @@
 #include "common/net/tls.h"
 #include "common/net/tracing/tracing.h"
 #include "djinn/v1/execution.grpc.pb.h"
+#include "gpu_worker/gpu_list.h"
+#include "gpu_worker/nvml/nvml.h"
 #include "gpu_worker/pull/grpc_peers.h"
 #include "gpu_worker/registry/grpc_registry.h"
 
@@ -61,30 +65,59 @@ size_t DescriptorsForContents() {
   return std::min<uint64_t>(limit.rlim_cur / 2, kMaxDescriptors);
 }
 
+// Returns which GPU to watch: the one that executors use. The supervisor has no
+// CUDA context that could tell, and `cuda:N` counts the visible GPUs, in the
+// order that Start() sets.
+GpuMonitorOptions GpuOf(const WorkerConfig& config) {
+  GpuMonitorOptions gpu;
+  gpu.library = config.nvml_library;
+  gpu.uuid = config.gpu_uuid;
+  gpu.index = config.device_ordinal;
+  const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  if (!gpu.uuid.empty() || visible == nullptr) return gpu;
+  const auto nvml = Nvml::Open(gpu.library);
+  // The monitor says what is missing.
+  if (!nvml.ok()) return gpu;
+  const auto uuids = ListGpus(**nvml, absl::string_view(visible));
+  const auto index = static_cast<size_t>(config.device_ordinal);
+  // Otherwise NVML finds no such GPU, and no other one is watched for it.
+  gpu.uuid = uuids.ok() && index < uuids->size() ? (*uuids)[index] : visible;
+  return gpu;
+}
+
 }  // namespace
 
 // Tells clients that they must use the address of their lease, and other
 // workers the address of the executor that has a session.
 class ExecutorAddressService : public v1::Execution::Service {
  public:
-  ExecutorAddressService(const Supervisor* supervisor, uint64_t incarnation)
-      : supervisor_(*supervisor), incarnation_(incarnation) {}
+  ExecutorAddressService(const Supervisor* supervisor, uint64_t incarnation,
+                         CallMetrics* calls)
+      : supervisor_(*supervisor), incarnation_(incarnation), calls_(calls) {}
 
   grpc::Status Control(
       grpc::ServerContext* /*context*/,
       grpc::ServerReaderWriter<v1::ControlResponse, v1::ControlRequest>*
       /*stream*/) override {
-    return Refuse();
+    return CountedStream(calls_, "djinn.v1.Execution/Control")
+        .EndWithoutSizes(Refuse());
   }
   grpc::Status Bulk(
       grpc::ServerContext* /*context*/,
       grpc::ServerReaderWriter<v1::BulkChunk, v1::BulkChunk>* /*stream*/)
       override {
-    return Refuse();
+    return CountedStream(calls_, "djinn.v1.Execution/Bulk")
+        .EndWithoutSizes(Refuse());
   }
   grpc::Status Pull(grpc::ServerContext* /*context*/,
                     const v1::PullRequest* request,
                     grpc::ServerWriter<v1::PullResponse>* /*writer*/) override {
+    return CountedStream(calls_, "djinn.v1.Execution/Pull")
+        .EndWithoutSizes(Redirect(request));
+  }
+
+ private:
+  grpc::Status Redirect(const v1::PullRequest* request) const {
     if (request->worker_incarnation() != incarnation_) {
       return ToGrpcStatus(
           MakeError(absl::StatusCode::kFailedPrecondition, "WRONG_INCARNATION",
@@ -98,7 +131,6 @@ class ExecutorAddressService : public v1::Execution::Service {
                   {{kRedirectAddress, address}}));
   }
 
- private:
   static grpc::Status Refuse() {
     return ToGrpcStatus(MakeError(
         absl::StatusCode::kFailedPrecondition, kRedirectReason,
@@ -108,6 +140,7 @@ class ExecutorAddressService : public v1::Execution::Service {
 
   const Supervisor& supervisor_;
   const uint64_t incarnation_;
+  CallMetrics* const calls_;
 };
 
 v1::ExecutorSetup SetupOf(const WorkerConfig& config) {
@@ -214,6 +247,8 @@ absl::StatusOr<std::unique_ptr<SupervisedWorker>> SupervisedWorker::Start(
                            .shared_memory_socket = config.shared_memory_socket,
                            .gpu = config.device_kind == "cuda"});
   if (config.device_kind == "cuda") {
+    // Executors inherit it. NVML numbers GPUs in this order, too.
+    setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", /*overwrite=*/0);
     log::Warning(
         "isolation.mode process is experimental on a GPU: read "
         "docs/design/isolation.md, \"On a GPU\"",
@@ -261,7 +296,7 @@ absl::StatusOr<std::unique_ptr<SupervisedWorker>> SupervisedWorker::Start(
   }
   DJINN_RETURN_IF_ERROR(ready);
   worker->service_ = std::make_unique<ExecutorAddressService>(
-      supervisor, worker->leave_request_.incarnation());
+      supervisor, worker->leave_request_.incarnation(), &worker->call_metrics_);
   ServerOptions server_options;
   server_options.address = config.listen;
   server_options.tls = config.tls;
@@ -282,6 +317,9 @@ absl::StatusOr<std::unique_ptr<SupervisedWorker>> SupervisedWorker::Start(
       std::move(security)};
   DJINN_ASSIGN_OR_RETURN(worker->registry_, MakeGrpcRegistry(registry));
   DJINN_ASSIGN_OR_RETURN(worker->leave_, MakeGrpcLeave(registry, clock));
+  if (!config.nvml_library.empty()) {
+    worker->gpu_ = std::make_unique<GpuMonitor>(GpuOf(config));
+  }
   SynchronizerOptions synchronizer_options;
   synchronizer_options.heartbeat_interval = config.heartbeat_interval;
   synchronizer_options.describe_acknowledgement =
@@ -295,11 +333,12 @@ absl::StatusOr<std::unique_ptr<SupervisedWorker>> SupervisedWorker::Start(
     MutexLock lock(&worker->mu_);
     worker->synchronizer_ = std::make_unique<Synchronizer>(
         synchronizer_options, worker->registry_.get(), random,
-        [supervisor, contents, settings, always] {
+        [supervisor, contents, settings, gpu = worker->gpu_.get(), always] {
           v1::WorkerState state = supervisor->Snapshot();
           if (contents != nullptr) contents->Describe(kMaxContents, &state);
           state.MergeFrom(always);
           settings->AddFacts(&state);
+          if (gpu != nullptr) *state.mutable_gpu_health() = gpu->health();
           return state;
         },
         [supervisor, contents,
@@ -311,6 +350,9 @@ absl::StatusOr<std::unique_ptr<SupervisedWorker>> SupervisedWorker::Start(
           }
           supervisor->Apply(desired);
         });
+  }
+  if (worker->gpu_ != nullptr) {
+    worker->gpu_->Start([raw = worker.get()] { raw->NotifyChange(); });
   }
   worker->readiness_ = std::make_unique<Readiness>(
       [raw = worker.get()] { return raw->CheckReadiness(); },
@@ -410,8 +452,13 @@ std::vector<ReadinessCheck> SupervisedWorker::CheckReadiness() {
     MutexLock lock(&mu_);
     joined = synchronizer_ != nullptr && synchronizer_->joined();
   }
-  return {{"coordinator", joined ? "" : "it does not answer, or not yet"},
-          {"executor", std::string(supervisor_->Ready().message())}};
+  std::vector<ReadinessCheck> checks = {
+      {"coordinator", joined ? "" : "it does not answer, or not yet"},
+      {"executor", std::string(supervisor_->Ready().message())}};
+  if (gpu_ != nullptr) {
+    checks.push_back({"gpu", gpu_->failure(), gpu_->health().source()});
+  }
+  return checks;
 }
 
 absl::Status SupervisedWorker::StartMonitoring(const WorkerConfig& config) {
@@ -422,6 +469,9 @@ absl::Status SupervisedWorker::StartMonitoring(const WorkerConfig& config) {
   options.sources = {
       ProcessMetrics("worker"),
       [this](Exposition* out) { supervisor_->Collect(out); },
+      [this](Exposition* out) {
+        if (gpu_ != nullptr) gpu_->Collect(leave_request_.worker_id(), out);
+      },
       [this](Exposition* out) { CollectSpans(spans_.get(), out); },
       [this](Exposition* out) { readiness_->Collect(out); },
       [this](Exposition* out) { settings_->Collect(out); },
@@ -471,6 +521,7 @@ void SupervisedWorker::Stop() {
     supervisor_->Wake();
     thread_.join();
   }
+  if (gpu_ != nullptr) gpu_->Stop();
   // No executor sends spans any more.
   if (spans_ != nullptr) {
     spans_->Stop();

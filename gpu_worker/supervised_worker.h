@@ -1,7 +1,7 @@
 // A worker whose tenants have processes of their own: the supervisor of these
-// executors, the stream to the coordinator, the calls to other workers, and a
-// gRPC server that answers health checks and names executors' addresses. It has
-// no device and executes nothing.
+// executors, the stream to the coordinator, the calls to other workers, the
+// watch of the GPU's health, and a gRPC server that answers health checks and
+// names executors' addresses. It has no device and executes nothing.
 #ifndef GPU_WORKER_SUPERVISED_WORKER_H_
 #define GPU_WORKER_SUPERVISED_WORKER_H_
 
@@ -26,6 +26,7 @@
 #include "common/net/tls_files.h"
 #include "common/trace/span_exporter.h"
 #include "gpu_worker/config.h"
+#include "gpu_worker/nvml/gpu_monitor.h"
 #include "gpu_worker/pull/offer_table.h"
 #include "gpu_worker/pull/peer_call.h"
 #include "gpu_worker/pull/peer_pulls.h"
@@ -113,6 +114,8 @@ class SupervisedWorker {
   std::unique_ptr<RegistryConnector> registry_;
   Leaving leave_;
   v1::LeaveRequest leave_request_;
+  // Null when the device is no GPU.
+  std::unique_ptr<GpuMonitor> gpu_;
   Mutex mu_;
   std::unique_ptr<Synchronizer> synchronizer_ ABSL_GUARDED_BY(mu_);
   std::unique_ptr<Readiness> readiness_;

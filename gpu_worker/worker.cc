@@ -127,8 +127,8 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(
   worker->leave_request_.set_worker_id(config.worker_id);
   worker->leave_request_.set_incarnation(worker->core_->incarnation());
   worker->core_->SetPeers(worker->peers_.get());
-  worker->service_ =
-      std::make_unique<ExecutionService>(worker->core_.get(), pull_socket);
+  worker->service_ = std::make_unique<ExecutionService>(
+      worker->core_.get(), pull_socket, Clock::Real(), &worker->call_metrics_);
   ServerOptions server_options;
   server_options.address = config.listen;
   server_options.tls = config.tls;
@@ -178,7 +178,9 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::StartExecutor(
                                                clock, random);
   worker->peers_ = std::move(seams.peers);
   worker->core_->SetPeers(worker->peers_.get());
-  worker->service_ = std::make_unique<ExecutionService>(worker->core_.get());
+  worker->service_ = std::make_unique<ExecutionService>(
+      worker->core_.get(), /*pull_socket=*/"", Clock::Real(),
+      &worker->call_metrics_);
   ServerOptions server_options;
   server_options.address = config.listen;
   server_options.listener = seams.listener;

@@ -129,9 +129,9 @@ class Worker {
   std::unique_ptr<PeerConnector> peers_;
   // Points to peers_ when it uses shared memory; otherwise null.
   SharedMemoryPeers* shared_memory_peers_ = nullptr;
+  CallMetrics call_metrics_;
   std::unique_ptr<WorkerCore> core_;
   std::unique_ptr<ExecutionService> service_;
-  CallMetrics call_metrics_;
   std::unique_ptr<Server> server_;
   // Shared-memory services for clients and for other workers; null when they
   // are not configured.

@@ -71,8 +71,7 @@ void AppendValue(std::string* line, absl::string_view value) {
   }
 }
 
-void Write(Level level, absl::string_view message, Fields fields) {
-  if (!Enabled(level)) return;
+void WriteLine(Level level, absl::string_view message, Fields fields) {
   Output& output = Configured();
   const std::string time = absl::FormatTime("%Y-%m-%d%ET%H:%M:%E3SZ",
                                             absl::Now(), absl::UTCTimeZone());
@@ -81,6 +80,10 @@ void Write(Level level, absl::string_view message, Fields fields) {
                    FormatLine(kNames[static_cast<int>(level)], output.role,
                               message, fields));
   output.logger.log(spdlog::level::info, spdlog::string_view_t(line));
+}
+
+void Write(Level level, absl::string_view message, Fields fields) {
+  if (Enabled(level)) WriteLine(level, message, fields);
 }
 
 }  // namespace
@@ -96,6 +99,12 @@ void Warning(absl::string_view message, Fields fields) {
 }
 void Error(absl::string_view message, Fields fields) {
   Write(Level::kError, message, fields);
+}
+// audit.h declares it apart from log.h, because few write audit lines.
+void Audit(Fields fields) {
+  if (Configured().level != Level::kOff) {
+    WriteLine(Level::kInfo, "audit", fields);
+  }
 }
 
 void Configure(absl::string_view role, Level level) {

@@ -1,9 +1,17 @@
 #include "common/log/log.h"
 
+#include <cstdlib>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "common/log/audit.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace djinn::log {
 namespace {
+
+using ::testing::HasSubstr;
 
 TEST(LogTest, FormatsEveryKindOfField) {
   EXPECT_EQ(FormatLine("info", "worker", "worker joined",
@@ -24,6 +32,28 @@ TEST(LogTest, OneEventStaysOneLine) {
 TEST(LogTest, ApostropheIsNotEscaped) {
   EXPECT_EQ(FormatLine("info", "", "a worker's \\'", {}),
             "level=info msg=\"a worker's \\\\'\"");
+}
+
+// Returns what a warning and an audit line leave in the log at this level.
+std::string LoggedAt(Level level) {
+  unsetenv("DJINN_LOG_LEVEL");
+  Configure("coordinator", level);
+  testing::internal::CaptureStderr();
+  Warning("odd");
+  Audit({{"who", "olga"}, {"result", "OK"}});
+  return testing::internal::GetCapturedStderr();
+}
+
+TEST(LogTest, AuditLinesAreWrittenAtEveryLevelButOff) {
+  for (const Level level :
+       {Level::kDebug, Level::kInfo, Level::kWarning, Level::kError}) {
+    const std::string logged = LoggedAt(level);
+    EXPECT_THAT(logged, HasSubstr("level=info role=coordinator msg=audit "
+                                  "who=olga result=OK\n"));
+    EXPECT_EQ(absl::StrContains(logged, "msg=odd"), level != Level::kError);
+  }
+  EXPECT_EQ(LoggedAt(Level::kOff), "");
+  Configure("", Level::kInfo);
 }
 
 TEST(LogTest, SessionIdsAreShortened) {

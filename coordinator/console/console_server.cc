@@ -12,6 +12,7 @@
 #include "common/base/status_macros.h"
 #include "common/hash/hash.h"
 #include "common/net/monitoring/gated_http.h"
+#include "common/net/monitoring/request_origin.h"
 #include "common/net/server_address.h"
 #include "common/net/socket.h"
 #include "coordinator/console/assets.h"
@@ -51,32 +52,6 @@ int HttpStatus(const absl::Status& status) {
   if (absl::IsNotFound(status)) return 404;
   if (absl::IsInvalidArgument(status)) return 400;
   return 503;
-}
-
-// Whether a Host header names the loopback, with any port: a tunnel may have
-// another one.
-bool NamesLoopback(absl::string_view host) {
-  const size_t colon = host.rfind(':');
-  if (colon != absl::string_view::npos && !absl::EndsWith(host, "]")) {
-    host = host.substr(0, colon);
-  }
-  return host == "localhost" || host == "127.0.0.1" || host == "[::1]";
-}
-
-// Whether a page of another origin sent the request.
-bool IsForeign(const httplib::Request& request) {
-  if (request.has_header("Origin") &&
-      request.get_header_value("Origin") !=
-          "http://" + request.get_header_value("Host")) {
-    return true;
-  }
-  if (!request.has_header("Sec-Fetch-Site")) return false;
-  const std::string site = request.get_header_value("Sec-Fetch-Site");
-  // A link to the page from elsewhere is harmless, and answers to anything else
-  // need the code.
-  const bool opens = request.get_header_value("Sec-Fetch-Mode") == "navigate" &&
-                     request.path == "/";
-  return site != "same-origin" && site != "none" && !opens;
 }
 
 class HttpConsoleServer : public ConsoleServer {
@@ -124,7 +99,9 @@ class HttpConsoleServer : public ConsoleServer {
       return Refuse(403, "WRONG_HOST",
                     "open the console by the address that it printed", reply);
     }
-    if (IsForeign(request)) {
+    // A link to the page from elsewhere is harmless, and answers to anything
+    // else need the code.
+    if (IsForeign(request, /*linked=*/request.path == "/")) {
       return Refuse(403, "FOREIGN_ORIGIN", "another site asked", reply);
     }
     if (request.method != "GET") {

@@ -27,6 +27,8 @@ constexpr size_t kMaxConfigBytes = size_t{1} << 20;
 constexpr std::streamoff kMaxLogBytes = std::streamoff{1} << 20;
 constexpr time_t kRequestSeconds = 5;
 constexpr char kRemoved[] = "[removed]";
+constexpr char kPemBegin[] = "-----BEGIN ";
+constexpr char kPemEnd[] = "-----END ";
 
 // Returns the path as part of a name in the bundle.
 std::string NameOf(const std::string& path) {
@@ -58,6 +60,19 @@ void ForTokenFiles(const YAML::Node& node, Visit visit) {
   }
 }
 
+// Returns the end of a log behind the place where it was cut off, without what
+// may be left of a secret there: no scrubber knows a secret without its
+// beginning. Starts at a line, and behind the PEM block that was cut, if any.
+absl::string_view BehindCut(absl::string_view text) {
+  const size_t line = text.find('\n');
+  if (line == absl::string_view::npos) return "";
+  text.remove_prefix(line + 1);
+  const size_t end = text.find(kPemEnd);
+  if (end == absl::string_view::npos || text.find(kPemBegin) < end) return text;
+  const size_t over = text.find('\n', end);
+  return over == absl::string_view::npos ? "" : text.substr(over + 1);
+}
+
 }  // namespace
 
 void Scrubber::AddSecret(const std::string& secret) {
@@ -72,17 +87,15 @@ std::string Scrubber::Scrub(absl::string_view text) const {
   static const auto& bearer = *new std::regex(
       "(bearer[ :=]+)[^\\s\"',]+", std::regex::icase | std::regex::optimize);
   clean = std::regex_replace(clean, bearer, absl::StrCat("$1", kRemoved));
-  constexpr char kBegin[] = "-----BEGIN ";
   constexpr char kKey[] = "PRIVATE KEY-----";
-  constexpr char kEnd[] = "-----END ";
-  for (size_t at = 0; (at = clean.find(kBegin, at)) != std::string::npos;) {
+  for (size_t at = 0; (at = clean.find(kPemBegin, at)) != std::string::npos;) {
     const size_t line = clean.find('\n', at);
     const size_t key = clean.find(kKey, at);
     if (key == std::string::npos || key > line) {
-      at += sizeof(kBegin) - 1;
+      at += sizeof(kPemBegin) - 1;
       continue;
     }
-    const size_t end = clean.find(kEnd, key);
+    const size_t end = clean.find(kPemEnd, key);
     const size_t over = end == std::string::npos
                             ? clean.size()
                             : std::min(clean.find('\n', end), clean.size());
@@ -140,10 +153,12 @@ void Bundle::AddLog(const std::string& path) {
   std::ifstream file(path, std::ios::binary | std::ios::ate);
   if (!file) return Miss(path, "cannot be read");
   const std::streamoff size = file.tellg();
-  file.seekg(std::max<std::streamoff>(0, size - kMaxLogBytes));
-  std::string text{std::istreambuf_iterator<char>(file),
-                   std::istreambuf_iterator<char>()};
-  Add("logs/" + NameOf(path), std::move(text));
+  const bool cut = size > kMaxLogBytes;
+  // With the byte before, the first newline begins a line even at the cut.
+  file.seekg(cut ? size - kMaxLogBytes - 1 : 0);
+  const std::string text{std::istreambuf_iterator<char>(file),
+                         std::istreambuf_iterator<char>()};
+  Add("logs/" + NameOf(path), cut ? std::string(BehindCut(text)) : text);
 }
 
 void Bundle::AddMonitoring(const std::string& address) {

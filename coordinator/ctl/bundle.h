@@ -41,7 +41,8 @@ class Bundle {
   // Adds a configuration: the coordinator's with the source of each value, a
   // worker's as it stands. The tokens in the files that it names are secrets.
   void AddConfig(const std::string& path);
-  // Adds the last MiB of a log.
+  // Adds the whole lines in the last MiB of a log. Leaves out the rest of a PEM
+  // block that begins before.
   void AddLog(const std::string& path);
   // Adds what a monitoring port answers.
   void AddMonitoring(const std::string& address);

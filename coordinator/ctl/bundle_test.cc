@@ -13,8 +13,10 @@
 namespace djinn::ctl {
 namespace {
 
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::StartsWith;
 
 TEST(ScrubberTest, RemovesSecretsWhereverTheyStand) {
   Scrubber scrubber;
@@ -57,6 +59,12 @@ class BundleTest : public testing::Test {
       all += file.name + "\n" + file.text + "\n";
     }
     return all;
+  }
+  // Returns what a bundle has of a log.
+  std::string KeptOf(const std::string& log) {
+    Bundle bundle("admin-token-in-use");
+    bundle.AddLog(Write("long.log", log));
+    return bundle.Finish().front().text;
   }
 
   const std::string folder_ =
@@ -107,12 +115,42 @@ TEST_F(BundleTest, WhatCannotBeReadIsNamed) {
   EXPECT_EQ(bundle_.Finish().back().name, "missing.txt");
 }
 
-TEST_F(BundleTest, OfALongLogTheEndIsKept) {
-  bundle_.AddLog(
-      Write("long.log", "begin" + std::string(2 << 20, 'x') + "end"));
-  const std::string text = bundle_.Finish().front().text;
-  EXPECT_EQ(text.size(), size_t{1} << 20);
-  EXPECT_THAT(text.substr(text.size() - 4), "xend");
+// Returns a log with these bytes in its last MiB, which begins behind `before`.
+std::string CutLog(const std::string& before, std::string behind) {
+  behind += "\n";
+  constexpr size_t kKept = size_t{1} << 20;
+  behind.append(kKept - behind.size() - 4, 'x');
+  return before + behind + "end\n";
+}
+
+TEST_F(BundleTest, OfALongLogTheLastLinesAreKept) {
+  // The cut is within a line, at its end, and at its beginning.
+  std::string text = KeptOf(CutLog("begin", "rest\nnext"));
+  EXPECT_THAT(text, StartsWith("next\nxxx"));
+  EXPECT_THAT(text, EndsWith("xend\n"));
+  EXPECT_THAT(KeptOf(CutLog("begin", "\nnext")), StartsWith("next\nxxx"));
+  EXPECT_THAT(KeptOf(CutLog("begin\n", "next")), StartsWith("next\nxxx"));
+  // No line begins there.
+  EXPECT_EQ(KeptOf("begin" + std::string(2 << 20, 'x') + "end\n"), "");
+  // A log that is short enough is kept from its first byte.
+  EXPECT_EQ(KeptOf("join\nend\n"), "join\nend\n");
+}
+
+TEST_F(BundleTest, NoSecretThatTheCutPartsIsLeft) {
+  EXPECT_THAT(KeptOf(CutLog("token=admin-to", "ken-in-use\nnext")),
+              StartsWith("next\nxxx"));
+  const std::string key = "-----BEGIN EC PRIVATE KEY-----\nMHcCAQEE\n";
+  const std::string rest = "c2VjcmV0\nc2VjcmV1\n-----END EC PRIVATE KEY-----";
+  EXPECT_THAT(KeptOf(CutLog(key, rest + "\nnext")), StartsWith("next\nxxx"));
+  EXPECT_THAT(KeptOf(CutLog(key + "c2Vj", rest + " \nnext")),
+              StartsWith("next\nxxx"));
+  // Even where nothing follows.
+  EXPECT_EQ(KeptOf(key + std::string(1 << 20, 'c') + "\n" +
+                   "-----END EC PRIVATE KEY-----"),
+            "");
+  // A block that begins behind the cut leaves the lines before it.
+  EXPECT_THAT(KeptOf(CutLog("begin", "\nnext\n" + key + rest + "\nlast")),
+              StartsWith("next\n[removed]\nlast\nxxx"));
 }
 
 TEST(TarTest, TheSystemsTarReadsIt) {

@@ -11,6 +11,7 @@
 #include "common/base/error.h"
 #include "common/base/status_macros.h"
 #include "common/base/version.h"
+#include "common/log/audit.h"
 #include "common/log/log.h"
 #include "common/net/bearer.h"
 #include "common/net/grpc_status.h"
@@ -428,15 +429,15 @@ class Service : public v1::Admin::CallbackService {
       status = handle(*caller);
       if (status.ok()) is = after();
     }
-    log::Info("audit", {{"who", who.ok() ? who->name : "-"},
-                        {"role", who.ok() ? RoleName(who->role) : "-"},
-                        {"peer", context->peer()},
-                        {"what", what},
-                        {"object", object},
-                        {"before", was},
-                        {"after", is},
-                        {"result", status.ok() ? "OK" : ErrorReason(status)},
-                        {"error", status.message()}});
+    log::Audit({{"who", who.ok() ? who->name : "-"},
+                {"role", who.ok() ? RoleName(who->role) : "-"},
+                {"peer", context->peer()},
+                {"what", what},
+                {"object", object},
+                {"before", was},
+                {"after", is},
+                {"result", status.ok() ? "OK" : ErrorReason(status)},
+                {"error", status.message()}});
     reactor->Finish(ToGrpcStatus(status));
     return reactor;
   }

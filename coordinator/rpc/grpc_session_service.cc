@@ -12,6 +12,7 @@
 #include "common/base/status_macros.h"
 #include "common/log/log.h"
 #include "common/net/bearer.h"
+#include "common/net/call_metrics.h"
 #include "common/net/raw_message.h"
 #include "coordinator/cluster/placement/batch_planner.h"
 #include "coordinator/cluster/placement/migration.h"
@@ -56,10 +57,10 @@ bool BeginsWithGraph(const grpc::ByteBuffer& bytes) {
 class AttachReactor : public StreamReactor<Request, Response>,
                       public std::enable_shared_from_this<AttachReactor> {
  public:
-  AttachReactor(grpc::CallbackServerContext* context,
+  AttachReactor(grpc::CallbackServerContext* context, CountedStream call,
                 std::shared_ptr<const Tenant> tenant, ClusterState* cluster,
                 GraphStore* graphs, GraphIntake* intake, SpanSink* spans)
-      : StreamReactor(context),
+      : StreamReactor(context, std::move(call)),
         tenant_(std::move(tenant)),
         cluster_(cluster),
         graphs_(graphs),
@@ -261,14 +262,16 @@ class Service
     : public v1::Session::WithRawCallbackMethod_Attach<v1::Session::Service> {
  public:
   Service(const Tenants* tenants, ClusterState* cluster, GraphStore* graphs,
-          GraphIntake* intake, SpanSink* spans)
+          GraphIntake* intake, SpanSink* spans, CallMetrics* calls)
       : tenants_(tenants),
         cluster_(cluster),
         graphs_(graphs),
         intake_(intake),
-        spans_(spans) {}
+        spans_(spans),
+        calls_(calls) {}
 
   RawStream* Attach(grpc::CallbackServerContext* context) override {
+    CountedStream call(calls_, "djinn.v1.Session/Attach");
     absl::StatusOr<std::string> token = ExtractBearer(*context);
     using Found = absl::StatusOr<std::shared_ptr<const Tenant>>;
     const Found tenant =
@@ -277,11 +280,11 @@ class Service
       log::Warning("session refused: unknown token",
                    {{"peer", context->peer()}});
       cluster_->metrics.CountRejection("", tenant.status());
-      return new RefusedStream(tenant.status());
+      return new RefusedStream(tenant.status(), std::move(call));
     }
     return StreamReactor<Request, Response>::Begin(
-        std::make_shared<AttachReactor>(context, *tenant, cluster_, graphs_,
-                                        intake_, spans_));
+        std::make_shared<AttachReactor>(context, std::move(call), *tenant,
+                                        cluster_, graphs_, intake_, spans_));
   }
 
  private:
@@ -290,16 +293,16 @@ class Service
   GraphStore* const graphs_;
   GraphIntake* const intake_;
   SpanSink* const spans_;
+  CallMetrics* const calls_;
 };
 
 }  // namespace
 
-std::unique_ptr<grpc::Service> MakeSessionService(const Tenants* tenants,
-                                                  ClusterState* cluster,
-                                                  GraphStore* graphs,
-                                                  GraphIntake* intake,
-                                                  SpanSink* spans) {
-  return std::make_unique<Service>(tenants, cluster, graphs, intake, spans);
+std::unique_ptr<grpc::Service> MakeSessionService(
+    const Tenants* tenants, ClusterState* cluster, GraphStore* graphs,
+    GraphIntake* intake, SpanSink* spans, CallMetrics* calls) {
+  return std::make_unique<Service>(tenants, cluster, graphs, intake, spans,
+                                   calls);
 }
 
 }  // namespace djinn::coordinator

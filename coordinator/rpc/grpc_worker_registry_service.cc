@@ -9,6 +9,7 @@
 #include "common/base/status_macros.h"
 #include "common/log/log.h"
 #include "common/net/bearer.h"
+#include "common/net/call_metrics.h"
 #include "coordinator/cluster/workers.h"
 #include "coordinator/rpc/services.h"
 #include "coordinator/rpc/stream_reactor.h"
@@ -24,9 +25,9 @@ class SynchronizeReactor
     : public StreamReactor<Request, Response>,
       public std::enable_shared_from_this<SynchronizeReactor> {
  public:
-  SynchronizeReactor(grpc::CallbackServerContext* context,
+  SynchronizeReactor(grpc::CallbackServerContext* context, CountedStream call,
                      ClusterState* cluster)
-      : StreamReactor(context), cluster_(cluster) {}
+      : StreamReactor(context, std::move(call)), cluster_(cluster) {}
 
  private:
   absl::StatusOr<Then> OnRequest(Request* request) override {
@@ -71,10 +72,12 @@ class SynchronizeReactor
 class Service : public v1::WorkerRegistry::WithRawCallbackMethod_Synchronize<
                     v1::WorkerRegistry::Service> {
  public:
-  Service(const Credentials* credentials, ClusterState* cluster)
-      : credentials_(*credentials), cluster_(cluster) {}
+  Service(const Credentials* credentials, ClusterState* cluster,
+          CallMetrics* calls)
+      : credentials_(*credentials), cluster_(cluster), calls_(calls) {}
 
   RawStream* Synchronize(grpc::CallbackServerContext* context) override {
+    CountedStream call(calls_, "djinn.v1.WorkerRegistry/Synchronize");
     const absl::StatusOr<std::string> token = ExtractBearer(*context);
     if (!token.ok() || !credentials_.IsJoinToken(*token)) {
       log::Warning("worker refused: unknown token",
@@ -82,22 +85,25 @@ class Service : public v1::WorkerRegistry::WithRawCallbackMethod_Synchronize<
       return new RefusedStream(
           token.ok() ? MakeError(absl::StatusCode::kUnauthenticated,
                                  "TOKEN_UNKNOWN", "not the join token")
-                     : token.status());
+                     : token.status(),
+          std::move(call));
     }
     return StreamReactor<Request, Response>::Begin(
-        std::make_shared<SynchronizeReactor>(context, cluster_));
+        std::make_shared<SynchronizeReactor>(context, std::move(call),
+                                             cluster_));
   }
 
  private:
   const Credentials& credentials_;
   ClusterState* const cluster_;
+  CallMetrics* const calls_;
 };
 
 }  // namespace
 
 std::unique_ptr<grpc::Service> MakeWorkerRegistryService(
-    const Credentials* credentials, ClusterState* cluster) {
-  return std::make_unique<Service>(credentials, cluster);
+    const Credentials* credentials, ClusterState* cluster, CallMetrics* calls) {
+  return std::make_unique<Service>(credentials, cluster, calls);
 }
 
 }  // namespace djinn::coordinator

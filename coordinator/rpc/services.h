@@ -1,6 +1,7 @@
 // Makes the coordinator's services, as adapters of gRPC without a state of
 // their own. What they are given must outlive the server at which they are
-// registered. All are thread-safe.
+// registered. All are thread-safe. `calls` counts the ends of streams; null:
+// they are not counted.
 #ifndef COORDINATOR_RPC_SERVICES_H_
 #define COORDINATOR_RPC_SERVICES_H_
 
@@ -8,6 +9,7 @@
 #include <memory>
 #include <string>
 
+#include "common/net/call_metrics.h"
 #include "common/trace/span.h"
 #include "coordinator/admin/config_reloader.h"
 #include "coordinator/admin/quota_setter.h"
@@ -23,15 +25,13 @@ namespace djinn::coordinator {
 
 // Serves Session.Attach: one reactor per stream. `spans` takes the spans of
 // leases, migrations and recoveries; null: none are made.
-std::unique_ptr<grpc::Service> MakeSessionService(const Tenants* tenants,
-                                                  ClusterState* cluster,
-                                                  GraphStore* graphs,
-                                                  GraphIntake* intake,
-                                                  SpanSink* spans);
+std::unique_ptr<grpc::Service> MakeSessionService(
+    const Tenants* tenants, ClusterState* cluster, GraphStore* graphs,
+    GraphIntake* intake, SpanSink* spans, CallMetrics* calls);
 
 // Serves WorkerRegistry.Synchronize: one reactor per stream.
 std::unique_ptr<grpc::Service> MakeWorkerRegistryService(
-    const Credentials* credentials, ClusterState* cluster);
+    const Credentials* credentials, ClusterState* cluster, CallMetrics* calls);
 
 // Serves WorkerDeparture.Leave.
 std::unique_ptr<grpc::Service> MakeWorkerDepartureService(

@@ -21,6 +21,7 @@
 #include "common/base/mutex.h"
 #include "common/base/status_macros.h"
 #include "common/log/log.h"
+#include "common/net/call_metrics.h"
 #include "common/net/grpc_status.h"
 #include "common/net/raw_message.h"
 #include "coordinator/tables/errors.h"
@@ -41,9 +42,9 @@ using RawStream = grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>;
 template <typename Request, typename Response>
 class StreamReactor : public RawStream, public Waker {
  public:
-  // `context` is the context of the call.
-  explicit StreamReactor(grpc::CallbackServerContext* context)
-      : context_(context) {}
+  // `context` is the context of the call, which `call` counts.
+  StreamReactor(grpc::CallbackServerContext* context, CountedStream call)
+      : context_(context), call_(std::move(call)) {}
 
   // Starts the stream and returns the reactor, which the RPC's handler returns
   // in turn. Call it once.
@@ -109,6 +110,7 @@ class StreamReactor : public RawStream, public Waker {
       EndLocked(std::move(next).status());
     } else if (next->has_value()) {
       response_ = ToRawMessage(**next);
+      call_.AddSent(response_.Length());
       writing_ = true;
       StartWrite(&response_);
     }
@@ -126,6 +128,7 @@ class StreamReactor : public RawStream, public Waker {
     {
       MutexLock lock(&mu_);
       heard_ = true;
+      call_.AddReceived(request_.Length());
     }
     const absl::StatusOr<Then> then = OnBytes(&request_);
     if (!then.ok()) {
@@ -145,7 +148,7 @@ class StreamReactor : public RawStream, public Waker {
       writing_ = false;
       response_.Clear();
       if (ending_) {
-        Finish(ToGrpcStatus(end_status_));
+        Finish(call_.End(ToGrpcStatus(end_status_)));
         return;
       }
       if (!ok) {
@@ -175,10 +178,11 @@ class StreamReactor : public RawStream, public Waker {
     if (ending_) return;
     ending_ = true;
     end_status_ = std::move(status);
-    if (!writing_) Finish(ToGrpcStatus(end_status_));
+    if (!writing_) Finish(call_.End(ToGrpcStatus(end_status_)));
   }
 
   grpc::CallbackServerContext* const context_;
+  CountedStream call_ ABSL_GUARDED_BY(mu_);
   grpc::ByteBuffer request_;
   grpc::ByteBuffer response_;
   grpc::Alarm first_message_alarm_;
@@ -194,6 +198,10 @@ class RefusedStream : public RawStream {
  public:
   explicit RefusedStream(const absl::Status& status) {
     Finish(ToGrpcStatus(status));
+  }
+  // Counts the call, too.
+  RefusedStream(const absl::Status& status, CountedStream call) {
+    Finish(call.End(ToGrpcStatus(status)));
   }
   void OnDone() final { delete this; }
 };

@@ -46,7 +46,8 @@ Coordinator::Coordinator(Config config, Clock* clock, RandomSource* random,
       quotas_(cluster_.get(), [this] { return keeper_->Write(); }),
       graphs_(config_.graph_store_bytes),
       intake_(&graphs_),
-      workers_(MakeWorkerRegistryService(&credentials_, cluster_.get())),
+      workers_(MakeWorkerRegistryService(&credentials_, cluster_.get(),
+                                         &call_metrics_)),
       departures_(MakeWorkerDepartureService(&credentials_, cluster_.get())),
       admin_(MakeAdminService(&credentials_, cluster_.get(), &graphs_,
                               &reloader_, &quotas_)),
@@ -68,7 +69,8 @@ absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Start(
                    clock));
   coordinator->sessions_ = MakeSessionService(
       &coordinator->tenants_, coordinator->cluster_.get(),
-      &coordinator->graphs_, &coordinator->intake_, coordinator->spans_.get());
+      &coordinator->graphs_, &coordinator->intake_, coordinator->spans_.get(),
+      &coordinator->call_metrics_);
   ServerOptions options;
   options.address = coordinator->config_.listen;
   options.tls = coordinator->config_.tls;

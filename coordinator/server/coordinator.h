@@ -110,12 +110,12 @@ class Coordinator {
   GraphIntake intake_;
   // Null when traces are not configured.
   std::unique_ptr<SpanExporter> spans_;
+  CallMetrics call_metrics_;
   // Made by Start().
   std::unique_ptr<grpc::Service> sessions_;
   const std::unique_ptr<grpc::Service> workers_;
   const std::unique_ptr<grpc::Service> departures_;
   const std::unique_ptr<grpc::Service> admin_;
-  CallMetrics call_metrics_;
   // Declared after the services that it serves, so that it ends before them.
   std::unique_ptr<Server> server_;
   GrpcScalerService scaler_;

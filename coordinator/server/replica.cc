@@ -8,6 +8,7 @@
 #include "absl/time/time.h"
 #include "common/base/error.h"
 #include "common/base/status_macros.h"
+#include "common/log/audit.h"
 #include "common/log/log.h"
 #include "common/metrics/process_metrics.h"
 #include "common/net/monitoring/certificate_metrics.h"
@@ -210,9 +211,9 @@ void Replica::Reload() {
     return;
   }
   const absl::Status status = leader_->reloader()->Reload().status();
-  log::Info("audit", {{"who", "SIGHUP"},
-                      {"what", "ReloadConfig"},
-                      {"result", status.ok() ? "OK" : ErrorReason(status)}});
+  log::Audit({{"who", "SIGHUP"},
+              {"what", "ReloadConfig"},
+              {"result", status.ok() ? "OK" : ErrorReason(status)}});
 }
 
 void Replica::Stop() {

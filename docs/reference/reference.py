@@ -160,7 +160,7 @@ _REASON = re.compile(
 # Literals of this form that name something else: variables, modes, tables of SQL, options of the
 # kernel.
 _NO_REASON = re.compile(r"DJINN_|OMP_|GOMP_|TSI_|PHASE_|GRPC_|TORCH_|KMP_|MKL_|CUDA_|LD_|"
-                        r"UNARY_|PRIORITY_CLASS_|XDG_|NVIDIA_|OPENBLAS_|DATA_TYPE_|ATEN_|DNNL_|"
+                        r"UNARY_|PRIORITY_CLASS_|PCI_BUS_|XDG_|NVIDIA_|OPENBLAS_|DATA_TYPE_|ATEN_|DNNL_|"
                         r"PYTORCH_|SO_|RLIMIT_|PR_SET_")
 
 

@@ -20,9 +20,10 @@ constexpr size_t kBulkQueue = 4;
 }  // namespace
 
 BulkReactor* BulkReactor::Begin(grpc::CallbackServerContext* context,
-                                HelloFunction hello, GoneFunction gone) {
-  std::shared_ptr<BulkReactor> reactor(
-      new BulkReactor(context, std::move(hello), std::move(gone)));
+                                CountedStream call, HelloFunction hello,
+                                GoneFunction gone) {
+  std::shared_ptr<BulkReactor> reactor(new BulkReactor(
+      context, std::move(call), std::move(hello), std::move(gone)));
   BulkReactor* const raw = reactor.get();
   raw->hello_alarm_.Set(
       std::chrono::system_clock::now() + kHelloTimeout,
@@ -36,6 +37,10 @@ BulkReactor* BulkReactor::Begin(grpc::CallbackServerContext* context,
   raw->self_ = std::move(reactor);
   raw->StartRead(&raw->frame_);
   return raw;
+}
+
+void BulkReactor::End(const grpc::Status& status) {
+  Finish(call_.EndWithoutSizes(status));
 }
 
 std::shared_ptr<StreamLink> BulkReactor::link() {
@@ -60,7 +65,7 @@ void BulkReactor::Refuse(const absl::Status& status) {
     log::Warning("Bulk call refused",
                  {{"peer", context_->peer()}, {"status", status}});
   }
-  Finish(ToGrpcStatus(status));
+  End(ToGrpcStatus(status));
 }
 
 void BulkReactor::OnReadDone(bool ok) {
@@ -164,7 +169,7 @@ void BulkCalls::Finish(const grpc::Status& status) {
   for (const auto& call : calls_) {
     if (call->finished || call->writing) continue;
     call->finished = true;
-    call->bulk->Finish(status);
+    call->bulk->End(status);
   }
 }
 

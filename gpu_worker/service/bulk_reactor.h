@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "common/base/mutex.h"
+#include "common/net/call_metrics.h"
 #include "common/net/tls.h"
 #include "djinn/v1/bulk.pb.h"
 #include "grpcpp/alarm.h"
@@ -35,8 +36,10 @@ class BulkReactor
   using GoneFunction = std::function<void(BulkReactor*)>;
 
   // Makes a reactor, which keeps itself alive until gRPC is done with it.
+  // `call` counts its call.
   static BulkReactor* Begin(grpc::CallbackServerContext* context,
-                            HelloFunction hello, GoneFunction gone);
+                            CountedStream call, HelloFunction hello,
+                            GoneFunction gone);
 
   // Ends a call that no link attached. Only the first status counts.
   void Refuse(const absl::Status& status);
@@ -49,13 +52,16 @@ class BulkReactor
   friend class BulkCalls;
   friend class StreamLink;
 
-  BulkReactor(grpc::CallbackServerContext* context, HelloFunction hello,
-              GoneFunction gone)
+  BulkReactor(grpc::CallbackServerContext* context, CountedStream call,
+              HelloFunction hello, GoneFunction gone)
       : context_(context),
+        call_(std::move(call)),
         encrypted_(IsEncrypted(*context)),
         hello_(std::move(hello)),
         gone_(std::move(gone)) {}
 
+  // Ends the call, and counts that. Called once.
+  void End(const grpc::Status& status);
   // Returns the link; null before the hello was answered.
   std::shared_ptr<StreamLink> link();
   // Gives the call to the link, which ends it from now on. Returns Cancelled
@@ -63,6 +69,7 @@ class BulkReactor
   absl::Status Join(std::shared_ptr<StreamLink> link);
 
   grpc::CallbackServerContext* const context_;
+  CountedStream call_;
   const bool encrypted_;
   const HelloFunction hello_;
   const GoneFunction gone_;

@@ -21,7 +21,8 @@ bool Matches(const StreamLink::Identity& identity, const v1::BulkHello& hello) {
 StreamLink::ControlReactor* ExecutionService::Control(
     grpc::CallbackServerContext* context) {
   std::shared_ptr<StreamLink> link = StreamLink::Make(
-      context, [this](const std::shared_ptr<StreamLink>& accepted) {
+      context, CountedStream(calls_, "djinn.v1.Execution/Control"),
+      [this](const std::shared_ptr<StreamLink>& accepted) {
         OnAccepted(accepted);
       });
   StreamLink::ControlReactor* const reactor = link->control();
@@ -32,7 +33,7 @@ StreamLink::ControlReactor* ExecutionService::Control(
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>*
 ExecutionService::Bulk(grpc::CallbackServerContext* context) {
   return BulkReactor::Begin(
-      context,
+      context, CountedStream(calls_, "djinn.v1.Execution/Bulk"),
       [this](BulkReactor* bulk, const v1::BulkHello& hello) {
         OnBulkHello(bulk, hello);
       },
@@ -47,8 +48,9 @@ ExecutionService::Bulk(grpc::CallbackServerContext* context) {
 
 grpc::ServerWriteReactor<v1::PullResponse>* ExecutionService::Pull(
     grpc::CallbackServerContext* context, const v1::PullRequest* request) {
-  return PullReactor::Begin(context, *request, core_, &send_order_,
-                            pull_socket_);
+  return PullReactor::Begin(context,
+                            CountedStream(calls_, "djinn.v1.Execution/Pull"),
+                            *request, core_, &send_order_, pull_socket_);
 }
 
 void ExecutionService::OnAccepted(const std::shared_ptr<StreamLink>& link) {

@@ -16,6 +16,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/mutex.h"
+#include "common/net/call_metrics.h"
 #include "djinn/v1/execution.grpc.pb.h"
 #include "gpu_worker/core/worker_core.h"
 #include "gpu_worker/pull/send_order.h"
@@ -32,10 +33,15 @@ class ExecutionService
   static constexpr char kHealthName[] = "djinn.v1.Execution";
 
   // `core` and `clock` must outlive the service. `pull_socket` is where workers
-  // on this machine fetch values, too; empty when there is none.
+  // on this machine fetch values, too; empty when there is none. `calls` counts
+  // the calls, and outlives the service; null: they are not counted.
   explicit ExecutionService(WorkerCore* core, std::string pull_socket = "",
-                            Clock* clock = Clock::Real())
-      : core_(core), pull_socket_(std::move(pull_socket)), send_order_(clock) {}
+                            Clock* clock = Clock::Real(),
+                            CallMetrics* calls = nullptr)
+      : core_(core),
+        pull_socket_(std::move(pull_socket)),
+        calls_(calls),
+        send_order_(clock) {}
 
   StreamLink::ControlReactor* Control(
       grpc::CallbackServerContext* context) override;
@@ -57,6 +63,7 @@ class ExecutionService
 
   WorkerCore* const core_;
   const std::string pull_socket_;
+  CallMetrics* const calls_;
   SendOrder send_order_;
   Mutex mu_;
   // Accepted links. Links that ended are dropped when the next one is accepted.

@@ -25,21 +25,24 @@ absl::Status Recalled() {
 
 }  // namespace
 
-PullReactor::PullReactor(grpc::CallbackServerContext* context, WorkerCore* core,
-                         SendOrder* order, std::string session_id)
-    : core_(core),
+PullReactor::PullReactor(grpc::CallbackServerContext* context,
+                         CountedStream call, WorkerCore* core, SendOrder* order,
+                         std::string session_id)
+    : call_(std::move(call)),
+      core_(core),
       order_(order),
       session_id_(std::move(session_id)),
       encrypted_(IsEncrypted(*context)),
       context_(context) {}
 
 PullReactor* PullReactor::Begin(grpc::CallbackServerContext* context,
+                                CountedStream call,
                                 const v1::PullRequest& request,
                                 WorkerCore* core, SendOrder* order,
                                 const std::string& socket) {
   if (!socket.empty()) context->AddInitialMetadata(kPullSocketHeader, socket);
-  std::shared_ptr<PullReactor> reactor(
-      new PullReactor(context, core, order, request.session_id()));
+  std::shared_ptr<PullReactor> reactor(new PullReactor(
+      context, std::move(call), core, order, request.session_id()));
   reactor->self_ = reactor;
   {
     MutexLock lock(&reactor->mu_);
@@ -132,7 +135,7 @@ void PullReactor::Pump() {
   if (write) {
     StartWrite(&response_);
   } else {
-    Finish(ToGrpcStatus(status));
+    Finish(call_.EndWithoutSizes(ToGrpcStatus(status)));
   }
 }
 

@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "common/base/mutex.h"
+#include "common/net/call_metrics.h"
 #include "djinn/v1/pull.pb.h"
 #include "gpu_worker/core/worker_core.h"
 #include "gpu_worker/pull/send_order.h"
@@ -27,10 +28,12 @@ class PullReactor : public grpc::ServerWriteReactor<v1::PullResponse>,
  public:
   // Makes a reactor, which keeps itself alive until gRPC is done with it.
   // `core` and `order` must outlive it. `socket` is where workers on this
-  // machine reach the core, too; empty when there is none.
+  // machine reach the core, too; empty when there is none. `call` counts the
+  // call.
   static PullReactor* Begin(grpc::CallbackServerContext* context,
-                            const v1::PullRequest& request, WorkerCore* core,
-                            SendOrder* order, const std::string& socket);
+                            CountedStream call, const v1::PullRequest& request,
+                            WorkerCore* core, SendOrder* order,
+                            const std::string& socket);
 
   // Implements OfferClaimant.
   void StillWaiting() override;
@@ -43,8 +46,8 @@ class PullReactor : public grpc::ServerWriteReactor<v1::PullResponse>,
   void OnDone() override;
 
  private:
-  PullReactor(grpc::CallbackServerContext* context, WorkerCore* core,
-              SendOrder* order, std::string session_id);
+  PullReactor(grpc::CallbackServerContext* context, CountedStream call,
+              WorkerCore* core, SendOrder* order, std::string session_id);
 
   // Starts the next write or the end of the call, unless a write is under way.
   void Pump();
@@ -60,6 +63,7 @@ class PullReactor : public grpc::ServerWriteReactor<v1::PullResponse>,
   // `gone`. Returns whether Pump() has something to send.
   bool Look(std::shared_ptr<const OfferedBytes>* gone);
 
+  CountedStream call_;
   WorkerCore* const core_;
   SendOrder* const order_;
   const std::string session_id_;

@@ -53,9 +53,9 @@ grpc::ByteBuffer MakeFrame(uint64_t transfer_id, uint64_t offset,
 // The Control call. Forwards to the link and keeps it alive.
 class StreamLink::Control : public StreamLink::ControlReactor {
  public:
-  Control(grpc::CallbackServerContext* context,
+  Control(grpc::CallbackServerContext* context, CountedStream call,
           std::shared_ptr<StreamLink> link)
-      : context_(context), link_(std::move(link)) {}
+      : context_(context), call_(std::move(call)), link_(std::move(link)) {}
 
   void OnReadDone(bool ok) override { link_->OnControlRead(ok); }
   void OnWriteDone(bool ok) override { link_->OnControlWritten(ok); }
@@ -69,11 +69,17 @@ class StreamLink::Control : public StreamLink::ControlReactor {
     delete this;
   }
 
+  // Ends the call, and counts that. Called once.
+  void End(const grpc::Status& status) {
+    Finish(call_.EndWithoutSizes(status));
+  }
+
   grpc::CallbackServerContext* context() { return context_; }
   grpc::ByteBuffer* request() { return &request_; }
 
  private:
   grpc::CallbackServerContext* const context_;
+  CountedStream call_;
   const std::shared_ptr<StreamLink> link_;
   grpc::ByteBuffer request_;
 };
@@ -104,11 +110,12 @@ class StreamLink::LinkStream : public WorkerStream {
 };
 
 std::shared_ptr<StreamLink> StreamLink::Make(
-    grpc::CallbackServerContext* context, AcceptedFunction accepted) {
+    grpc::CallbackServerContext* context, CountedStream call,
+    AcceptedFunction accepted) {
   std::shared_ptr<StreamLink> link(new StreamLink(IsEncrypted(*context)));
   link->accepted_ = std::move(accepted);
   MutexLock lock(&link->mu_);
-  link->control_ = new Control(context, link);
+  link->control_ = new Control(context, std::move(call), link);
   return link;
 }
 
@@ -229,7 +236,7 @@ void StreamLink::FinishLocked() {
   if (control_ != nullptr && !control_finished_ && !control_writing_ &&
       control_queue_.empty()) {
     control_finished_ = true;
-    control_->Finish(status);
+    control_->End(status);
   }
   // Bulk ends after Control's bytes are sent, so that a clean end delivers what
   // Control announced.

@@ -26,6 +26,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/base/mutex.h"
+#include "common/net/call_metrics.h"
 #include "common/transport/bulk_frame.h"
 #include "common/transport/stream.h"
 #include "gpu_worker/service/bulk_reactor.h"
@@ -54,7 +55,9 @@ class StreamLink : public std::enable_shared_from_this<StreamLink> {
   using AcceptedFunction =
       std::function<void(const std::shared_ptr<StreamLink>&)>;
 
+  // `call` counts the Control call.
   static std::shared_ptr<StreamLink> Make(grpc::CallbackServerContext* context,
+                                          CountedStream call,
                                           AcceptedFunction accepted);
 
   // Returns the reactor that the Control RPC's handler returns to gRPC.

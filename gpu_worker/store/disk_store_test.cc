@@ -12,11 +12,16 @@
 
 #include "common/base/clock.h"
 #include "common/base/error.h"
+#include "common/metrics/exposition.h"
+#include "gmock/gmock.h"
 #include "gpu_worker/device/fake/fake_device.h"
+#include "gpu_worker/store/disk_report.h"
 #include "gtest/gtest.h"
 
 namespace djinn::worker {
 namespace {
+
+using ::testing::HasSubstr;
 
 namespace fs = std::filesystem;
 
@@ -150,6 +155,11 @@ TEST_F(DiskStoreTest, BrokenFilesAreMissesAndRemoved) {
     change(Files()[0]);
     EXPECT_EQ(Load("a", bytes_), "");
     EXPECT_EQ(store_->stats()->corrupt_files, 1u);
+    Exposition metrics;
+    CollectDisk(*store_->stats(), &metrics);
+    EXPECT_THAT(
+        metrics.Text(),
+        HasSubstr("djinn_content_disk_failures_total{kind=\"corrupt\"} 1\n"));
     EXPECT_EQ(store_->stats()->bytes, 0u);
     EXPECT_TRUE(Files().empty());
     EXPECT_FALSE(store_->Has("a", HashOf(bytes_), bytes_.size()));

@@ -12,6 +12,7 @@ import re
 import subprocess
 import tempfile
 import unittest
+import unittest.mock
 
 from tests.operating.cluster import PATIENCE, eventually, start_cluster
 
@@ -20,6 +21,7 @@ operators:
   - {name: vera, role: viewer, token_file: vera.token}
   - {name: olga, role: operator, token_file: olga.token}
 tenants:
+  - {name: idle, token_file: idle.token}
   - name: dev
     token_file: dev.token
     limits: {memory: 100MiB}
@@ -45,6 +47,16 @@ _CHANGES = (
            "takes leases", "cordoned", {"worker_id": "w9", "cordoned": True}, "WORKER_UNKNOWN"),
     Change("CordonWorker", {"worker_id": "w0"}, "operator", "w0", "cordoned", "takes leases",
            {"worker_id": "w9"}, "WORKER_UNKNOWN"),
+    # What `drain worker` and `stop queue --drain` ask. Neither ends the session's lease here.
+    Change("CordonWorker", {"worker_id": _OTHER, "cordoned": True, "drain": True}, "operator",
+           _OTHER, "takes leases", "drained",
+           {"worker_id": "w9", "cordoned": True, "drain": True}, "WORKER_UNKNOWN"),
+    Change("CordonWorker", {"worker_id": _OTHER}, "operator", _OTHER, "drained", "takes leases",
+           {"worker_id": "w0", "drain": True}, "DRAIN_NEEDS_CORDON"),
+    Change("StopQueue", {"tenant": "idle", "drain": True}, "operator", "idle", "open", "drained",
+           {"tenant": "nobody", "drain": True}, "TENANT_UNKNOWN"),
+    Change("ResumeQueue", {"tenant": "idle"}, "operator", "idle", "drained", "open",
+           {"tenant": "nobody"}, "TENANT_UNKNOWN"),
     Change("MigrateSession", {"session_id": _SESSION, "to_worker_id": _OTHER}, "operator",
            _SESSION, "-", "device 0 from {worker} to {other}",
            {"session_id": _SESSION, "to_worker_id": "w9"}, "WORKER_UNKNOWN"),
@@ -63,8 +75,10 @@ class AuditTest(unittest.TestCase):
 
     def setUp(self):
         self.log = self.enterContext(tempfile.TemporaryFile("w+"))
+        # No level but `off` loses audit lines.
+        self.enterContext(unittest.mock.patch.dict(os.environ, DJINN_LOG_LEVEL="error"))
         self.cluster = start_cluster(
-            self, ("w0", "w1"), tenants=_TENANTS, tokens=("vera", "olga", "unknown"),
+            self, ("w0", "w1"), tenants=_TENANTS, tokens=("vera", "olga", "unknown", "idle"),
             log=self.log)
         program = self.cluster.program(self, "tests/operating/hold_session")
         self.assertEqual(program.stdout.readline(), "ready\n")
@@ -125,7 +139,8 @@ class AuditTest(unittest.TestCase):
         self.assertEqual(line.pop("error") == "", result == "OK")
         self.assertEqual(line, {
             "level": "info", "role": role, "msg": "audit", "who": who, "what": change.method,
-            "object": self.session[:8] if change.object == _SESSION else change.object,
+            "object": {_SESSION: self.session[:8], _OTHER: self.names["other"]}.get(
+                change.object, change.object),
             "before": before, "after": after, "result": result})
 
     def configure(self, text):

@@ -16,6 +16,8 @@ _HEALTHY = "GPU-aaaa 0000:01:00.0 41 0 -"
 
 class GpuHealthTest(unittest.TestCase):
 
+    isolation = "{mode: shared}"
+
     def setUp(self):
         self.cluster = start_cluster(self, (), extra="monitoring: {listen: '127.0.0.1:0'}\n")
         self.gpus = self.cluster.path("gpus")
@@ -35,7 +37,8 @@ join_token_file: join.token
 heartbeat_interval: 100ms
 monitoring: {listen: '127.0.0.1:0'}
 device: {kind: fake, memory: 1GiB, nvml_library: %s}
-""" % (self.cluster.coordinator, library))
+isolation: %s
+""" % (self.cluster.coordinator, library, self.isolation))
         self.address = self.cluster.start("w0")
 
     def worker(self):
@@ -101,6 +104,12 @@ device: {kind: fake, memory: 1GiB, nvml_library: %s}
         self.assertIn(source, self.cluster.said("get", "worker", "w0"))
         self.assertIn("unavailable: ", self.http("readyz?verbose")[1])
         self.assertIn('djinn_worker_gpu_monitored{worker="w0"} 0', self.http("metrics")[1])
+
+
+class WalledGpuHealthTest(GpuHealthTest):
+    """The same of a worker whose tenants have processes: its supervisor asks the library."""
+
+    isolation = "{mode: process, executors: 1}"
 
 
 if __name__ == "__main__":

@@ -12,8 +12,8 @@ from tests.operating.cluster import PATIENCE, Cluster, eventually
 _TYPE = re.compile(r"^# TYPE (\w+) (\w+)$", re.MULTILINE)
 _ROW = re.compile(r"^\| `(\w+)(?:\{([\w,]*)\})?` \| (\w+) \| ([\w, ]+) \|", re.MULTILINE)
 _SAMPLE = re.compile(r"^(\w+)(?:\{(.*)\})? (\S+)$", re.MULTILINE)
-# Metrics whose labels nothing in this test increments. Unit tests beside their
-# code cover these metrics.
+# Metrics whose labels nothing in this test increments. metrics_move_test moves
+# each of them, or names the test that does.
 _NOT_CAUSED = {
     # The workers of this test have CPUs.
     "djinn_worker_executor_context_bytes", "djinn_worker_gpu_monitored",

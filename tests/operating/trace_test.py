@@ -223,9 +223,10 @@ class TraceTest(unittest.TestCase):
                 covered += [("turn", _length(turn), [_length(execute)]),
                             ("execute", _length(execute), list(map(_length, nodes)))]
             self.assertEqual(products, _PRODUCTS)
-        # Between two spans a process may be suspended, but not in each request.
-        self.assertTrue(any(all(_adds_up(whole, parts) for _, whole, parts in covered)
-                            for covered in sums), sums)
+        # Between two spans a process may be suspended, but not in most requests.
+        adding = sum(all(_adds_up(whole, parts) for _, whole, parts in covered)
+                     for covered in sums)
+        self.assertGreaterEqual(adding, _REQUESTS / 2, sums)
         # Every span hangs in the tree.
         self.assertEqual(dict(children), {})
         for _, data in self.collector.received():

@@ -8,6 +8,7 @@
 #include "common/base/error.h"
 #include "common/base/status_macros.h"
 #include "common/net/monitoring/gated_http.h"
+#include "common/net/monitoring/request_origin.h"
 #include "common/net/server_address.h"
 #include "common/net/socket.h"
 #include "httplib.h"
@@ -18,7 +19,8 @@ namespace {
 class HttpMonitoringServer : public MonitoringServer {
  public:
   explicit HttpMonitoringServer(MonitoringOptions options)
-      : options_(std::move(options)) {}
+      : options_(std::move(options)),
+        loopback_(CheckAddress(options_.address, /*other_hosts=*/false).ok()) {}
 
   absl::Status Start() {
     DJINN_ASSIGN_OR_RETURN(Listener listener, Listen(options_.address));
@@ -42,6 +44,14 @@ class HttpMonitoringServer : public MonitoringServer {
 
  private:
   void AddHandlers(httplib::Server* server) {
+    server->set_pre_routing_handler(
+        [this](const httplib::Request& request, httplib::Response& reply) {
+          const std::string why = Refusal(request);
+          if (why.empty()) return httplib::Server::HandlerResponse::Unhandled;
+          reply.status = 403;
+          reply.set_content(why + "\n", "text/plain");
+          return httplib::Server::HandlerResponse::Handled;
+        });
     server->Get("/livez",
                 [](const httplib::Request&, httplib::Response& reply) {
                   reply.set_content("ok\n", "text/plain");
@@ -61,6 +71,18 @@ class HttpMonitoringServer : public MonitoringServer {
                 });
   }
 
+  // Returns why a request is refused; empty when it is not.
+  std::string Refusal(const httplib::Request& request) const {
+    if (IsForeign(request, /*linked=*/true)) return "another site asked";
+    // Off the loopback, scrapers may know this host by any name.
+    const std::string host = request.get_header_value("Host");
+    if (!loopback_ || host.empty() || NamesLoopback(host) ||
+        NamesAddress(host)) {
+      return "";
+    }
+    return "this port knows no name but localhost";
+  }
+
   void AnswerReadiness(bool verbose, httplib::Response* reply) {
     std::string text;
     bool ready = true;
@@ -78,6 +100,7 @@ class HttpMonitoringServer : public MonitoringServer {
   }
 
   const MonitoringOptions options_;
+  const bool loopback_;
   std::string address_;
   std::unique_ptr<GatedHttp> http_;
 };

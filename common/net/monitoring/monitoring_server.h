@@ -6,7 +6,10 @@
 //   GET /metrics           Prometheus' text format
 //
 // It has no credential and the metrics name tenants and workers, so it belongs
-// on an address that only operators reach. It never changes anything.
+// on an address that only operators reach. It never changes anything. It
+// refuses what a page of another site makes a browser ask, and on the loopback
+// also requests for a name other than localhost, which an attacker may have
+// pointed there.
 //
 // Scrapes and the other requests are answered in two threads, so that no probe
 // waits for a scrape. A connection serves one request. The request and the

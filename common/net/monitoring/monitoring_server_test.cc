@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/error.h"
-#include "common/net/call_metrics.h"
 #include "common/net/raw_connection.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -19,14 +19,17 @@
 namespace djinn {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class MonitoringServerTest : public testing::Test {
  protected:
   void SetUp() override { Start({}); }
 
-  void Start(MonitoringOptions options) {
-    options.address = "127.0.0.1:0";
+  void Start(MonitoringOptions options,
+             const std::string& address = "127.0.0.1:0") {
+    options.address = address;
     options.sources = {[this](Exposition* out) {
       out->Counter("djinn_things_total", help_, 3);
     }};
@@ -39,6 +42,17 @@ class MonitoringServerTest : public testing::Test {
 
   httplib::Result Get(const std::string& path) {
     return httplib::Client("http://" + server_->address()).Get(path.c_str());
+  }
+
+  // Sends bytes as they are, and returns the whole answer.
+  std::string Raw(const std::string& request) {
+    const Socket connection = ConnectTo(server_->address());
+    (void)send(connection.fd(), request.data(), request.size(), MSG_NOSIGNAL);
+    return ReadAll(connection);
+  }
+  std::string RequestFor(const std::string& path, const std::string& host) {
+    return Raw(
+        absl::StrCat("GET ", path, " HTTP/1.1\r\nHost: ", host, "\r\n\r\n"));
   }
 
   std::string failure_;
@@ -76,14 +90,89 @@ TEST_F(MonitoringServerTest, ReadinessNamesWhatFails) {
   EXPECT_EQ(Get("/livez")->status, 200);
 }
 
-TEST_F(MonitoringServerTest, RefusesEverythingElse) {
+TEST_F(MonitoringServerTest, PathsLeadNowhereElse) {
   EXPECT_EQ(Get("/")->status, 404);
   EXPECT_EQ(Get("/metrics/../etc/passwd")->status, 404);
+  for (const char* const path :
+       {"/../../etc/passwd", "/..%2f..%2fetc/passwd", "/%2e%2e/etc/passwd",
+        "//etc/passwd", "/metrics/../livez", "/metrics%00", "/livez/",
+        "/metrics/../../etc/passwd", "//metrics", "/.git/config",
+        "http://127.0.0.1/etc/passwd", "/\\..\\livez"}) {
+    const std::string answer =
+        Raw(absl::StrCat("GET ", path, " HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+    EXPECT_THAT(answer, Not(HasSubstr(" 200 "))) << path;
+    EXPECT_THAT(answer, Not(HasSubstr("root:"))) << path;
+  }
+}
+
+TEST_F(MonitoringServerTest, OtherMethodsAndBodiesAreRefused) {
   httplib::Client client("http://" + server_->address());
-  EXPECT_EQ(client.Post("/metrics", "", "text/plain")->status, 404);
-  const httplib::Result large =
-      client.Post("/metrics", std::string(100000, 'x'), "text/plain");
-  EXPECT_TRUE(!large || large->status >= 400);
+  for (const char* const path : {"/livez", "/readyz", "/metrics"}) {
+    EXPECT_EQ(client.Post(path, "", "text/plain")->status, 404);
+    EXPECT_EQ(client.Put(path, "", "text/plain")->status, 404);
+    EXPECT_EQ(client.Delete(path)->status, 404);
+    EXPECT_EQ(client.Options(path)->status, 404);
+  }
+  // A body is not even read.
+  EXPECT_THAT(Raw("POST /metrics HTTP/1.1\r\nHost: localhost\r\n"
+                  "Content-Length: 99999999999\r\n\r\n"),
+              AllOf(HasSubstr("HTTP/1.1 4"), Not(HasSubstr("things"))));
+  EXPECT_EQ(Get("/livez")->status, 200);
+}
+
+TEST_F(MonitoringServerTest, OversizedRequestsAreDroppedAndHarmNobody) {
+  // More than the gate takes.
+  const std::string huge(1 << 20, 'x');
+  EXPECT_EQ(Raw(absl::StrCat("GET /", huge)), "");
+  EXPECT_EQ(Raw(absl::StrCat("GET /metrics HTTP/1.1\r\nHost: localhost\r\nX: ",
+                             huge)),
+            "");
+  EXPECT_EQ(Get("/livez")->status, 200);
+}
+
+TEST_F(MonitoringServerTest, OtherSitesAndOtherNamesAreRefusedOnTheLoopback) {
+  const auto status = [&](const char* name, const std::string& value) {
+    return httplib::Client("http://" + server_->address())
+        .Get("/metrics", {{name, value}})
+        ->status;
+  };
+  EXPECT_EQ(status("Origin", "http://evil.example"), 403);
+  EXPECT_EQ(status("Origin", "null"), 403);
+  EXPECT_EQ(status("Origin", "http://" + server_->address()), 200);
+  EXPECT_EQ(status("Sec-Fetch-Site", "cross-site"), 403);
+  EXPECT_EQ(status("Sec-Fetch-Site", "none"), 200);
+  // A link from another site, such as Prometheus' list of targets.
+  EXPECT_EQ(httplib::Client("http://" + server_->address())
+                .Get("/metrics", {{"Sec-Fetch-Site", "cross-site"},
+                                  {"Sec-Fetch-Mode", "navigate"}})
+                ->status,
+            200);
+  // A name that an attacker points at the loopback.
+  for (const char* const host :
+       {"evil.example", "evil.example:80", "localhost.evil.example",
+        "127.0.0.1.x", "[::1", "[evil]:80"}) {
+    for (const char* const path : {"/livez", "/metrics"}) {
+      EXPECT_THAT(RequestFor(path, host), HasSubstr("HTTP/1.1 403 ")) << host;
+    }
+  }
+  for (const char* const host :
+       {"localhost:9", "127.0.0.1", "[::1]:7090", "127.0.0.2:80", "[fe80::1]",
+        "192.0.2.1:9464"}) {
+    EXPECT_THAT(RequestFor("/metrics", host), HasSubstr("HTTP/1.1 200 "))
+        << host;
+  }
+  EXPECT_THAT(Raw("GET /metrics HTTP/1.1\r\n\r\n"), HasSubstr(" 200 "));
+}
+
+TEST_F(MonitoringServerTest, OffTheLoopbackScrapersMayUseAnyName) {
+  MonitoringOptions options;
+  options.insecure = true;
+  Start(std::move(options), "0.0.0.0:0");
+  EXPECT_THAT(RequestFor("/metrics", "worker-0.workers.svc:9464"),
+              HasSubstr("HTTP/1.1 200 "));
+  EXPECT_THAT(Raw("GET /metrics HTTP/1.1\r\nHost: worker-0\r\n"
+                  "Origin: http://evil.example\r\n\r\n"),
+              HasSubstr("HTTP/1.1 403 "));
 }
 
 TEST_F(MonitoringServerTest, AnswersManyAtOnce) {
@@ -112,7 +201,7 @@ TEST_F(MonitoringServerTest, AnswersProbesBesideManyThatSendAByteAtATime) {
   MonitoringOptions options;
   options.request_timeout = absl::Hours(1);
   Start(std::move(options));
-  const std::string request = "GET /livez HTTP/1.1\r\nHost: x\r\n\r\n";
+  const std::string request = "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n";
   std::vector<Socket> slow;
   for (int i = 0; i < 24; ++i) slow.push_back(ConnectTo(server_->address()));
   for (const char byte : request.substr(0, request.size() - 1)) {
@@ -171,21 +260,6 @@ TEST_F(MonitoringServerTest, RefusesAddressesThatItMayNotOrCannotUse) {
   EXPECT_EQ(ErrorReason(start("unix:/x")), "MALFORMED_ADDRESS");
   EXPECT_EQ(ErrorReason(start("0.0.0.0:0")), "INSECURE_ADDRESS");
   EXPECT_EQ(ErrorReason(start("localhost")), "MALFORMED_ADDRESS");
-}
-
-TEST(CallMetricsTest, CountsByMethodAndStatus) {
-  CallMetrics metrics;
-  metrics.Started("djinn.v1.Admin/GetWorker");
-  metrics.Ended("djinn.v1.Admin/GetWorker", "NOT_FOUND", absl::Seconds(1));
-  Exposition exposition;
-  metrics.Collect(&exposition);
-  const std::string text = exposition.Text();
-  EXPECT_THAT(text, HasSubstr("grpc_server_call_started_total{grpc_method="
-                              "\"djinn.v1.Admin/GetWorker\"} 1\n"));
-  EXPECT_THAT(text,
-              HasSubstr("grpc_server_call_duration_seconds_sum{grpc_method="
-                        "\"djinn.v1.Admin/GetWorker\",grpc_status="
-                        "\"NOT_FOUND\"} 1\n"));
 }
 
 }  // namespace
