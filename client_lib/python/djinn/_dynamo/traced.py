@@ -1,5 +1,6 @@
 """Calls registered modules through torch.compile with the backend "djinn"."""
 
+import contextlib
 import gc
 import threading
 import types
