@@ -9,6 +9,7 @@ import weakref
 import torch
 
 from djinn._dynamo.unguarded import Unguarded
+from djinn._recording import recording
 from djinn._refusals import describe, warn
 
 _NO_GRAPH = "PyTorch's Dynamo finds no graph of operators on the device in it"
@@ -17,23 +18,6 @@ _MAX_TRACES = 8
 _CHANGES = "it raises errors, or classes and functions that it uses change, again and again"
 # The number of consecutive calls without a graph after which the program is warned.
 _CALLS_BEFORE_WARNING = 4
-
-
-class Recording(threading.local):
-    """Whether this thread captures a call of a function as a whole (_registered/compiled.py)."""
-
-    active = False
-
-    @contextlib.contextmanager
-    def capture(self):
-        before, self.active = self.active, True
-        try:
-            yield
-        finally:
-            self.active = before
-
-
-recording = Recording()
 
 
 def is_module(function):

@@ -16,8 +16,8 @@ from torch.utils import _pytree
 from torch.utils._device import DeviceContext
 
 from djinn import _capture, _djinn
-from djinn._dynamo.traced import recording
 from djinn._errors import Error
+from djinn._recording import recording
 from djinn._refusals import MAX_WARM_UP_CALLS, NEVER_ALIKE, Differences, is_silent, warn
 from djinn._refusals import describe as describe_function
 from djinn._registered.arguments import Arguments, Unread
