@@ -66,8 +66,9 @@ class RegisteredCallable::Impl {
       return std::nullopt;
     }
     if (capturing != nullptr) return std::nullopt;
-    const std::string guard = Guard(key, arguments, parameters);
+    std::string guard = capture::CallGuard(key, arguments, parameters);
     if (guard.empty()) return std::nullopt;
+    AddGradients(arguments, parameters, &guard);
     std::shared_ptr<const CallableRegistration> registration;
     std::shared_ptr<const std::vector<int32_t>> places;
     bool admitted = false;
@@ -99,13 +100,6 @@ class RegisteredCallable::Impl {
     if (unmatched_captures_ > 0) --unmatched_captures_;
     ++statistics_.replays;
     return Result{graph.number, *std::move(outputs)};
-  }
-
-  std::string Guard(const std::string& key, const Tensors& arguments,
-                    const Tensors& parameters) const {
-    std::string guard = capture::CallGuard(key, arguments, parameters);
-    if (!guard.empty()) AddGradients(arguments, parameters, &guard);
-    return guard;
   }
 
   bool Begin(const std::string& key, const Tensors& arguments,
@@ -553,12 +547,6 @@ std::optional<RegisteredCallable::Result> RegisteredCallable::Replay(
     const std::string& key, const Tensors& arguments, const Tensors& parameters,
     const Values& values) {
   return impl_->Replay(key, arguments, parameters, values);
-}
-
-std::string RegisteredCallable::Guard(const std::string& key,
-                                      const Tensors& arguments,
-                                      const Tensors& parameters) const {
-  return impl_->Guard(key, arguments, parameters);
 }
 
 bool RegisteredCallable::Begin(const std::string& key, const Tensors& arguments,

@@ -201,9 +201,7 @@ class Graph:
             return self._refused(captures, call, args)
         operands = self._operands(args)
         found = captures.callable.replay(*operands)
-        copies = None
-        if found is None and self._slices:
-            copies = self._slices.copy(captures.callable, operands)
+        copies = self._slices.copy(operands) if found is None and self._slices else None
         if copies:
             args = [copies.get(id(one), one) for one in args]
             operands = self._operands(args)
@@ -214,10 +212,10 @@ class Graph:
             number, outputs = found
             return _complete(captures, number, outputs) if captures.rest else outputs
         captures.differences.look_at(operands[0], operands[1])
-        slices = self._slices.begin(captures.callable, operands) if self._slices else None
         if not captures.callable.begin(*operands, 0):
             return self._refused(captures, call, args)
         try:
+            slices = self._slices.begin(operands) if self._slices else None
             results = self._run_as_it_is(args)
             outputs = list(filter(is_tensor, results))
         except BaseException:

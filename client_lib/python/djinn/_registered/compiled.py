@@ -152,7 +152,6 @@ class CompiledCallable:
         optimizers = environment.optimizers
         counters = None if optimizers is None else optimizers.counters
         self._differences.look_at(call[0], call[1])
-        slices = self._slices.begin(self._callable, call)
         if not self._callable.begin(*call, eager, counters):
             if self._callable.statistics()[2] == NEVER_ALIKE:
                 self._wait(_MOST_GOOD_CALLS_TO_WAIT)  # Some calls in between may recur.
@@ -164,7 +163,7 @@ class CompiledCallable:
                     warn(describe_function(self._function), refusal)
             return self._function(*args, **kwargs)
         if answers is None:
-            result, is_refused = self._capture(prepared, args, kwargs, self._function, slices)
+            result, is_refused = self._capture(prepared, args, kwargs, self._function)
             if is_refused and self._reads_values() and can_be_asked(environment):
                 with self._lock:
                     _make_room(self._reading, _MAX_KEYS)
@@ -239,7 +238,7 @@ class CompiledCallable:
         environment, call, places, _, _ = prepared
         if places or environment.reaches_memory or call[0] in self._reading:
             return {}
-        return self._slices.copy(self._callable, call)
+        return self._slices.copy(call)
 
     def _replay(self, environment, call, leaves):
         if environment.optimizers is None:
@@ -298,9 +297,7 @@ class CompiledCallable:
                 # The captured graph refuses tensors that stay alive.
                 questions.forget_tensors()
 
-        result, _ = self._capture(
-            prepared, args, kwargs, function, is_as_expected=questions.is_as_expected
-        )
+        result, _ = self._capture(prepared, args, kwargs, function, questions.is_as_expected)
         answers.learn(questions.reads)
         return result
 
@@ -325,19 +322,15 @@ class CompiledCallable:
     def _reads_values(self):
         return self._callable.statistics()[2].startswith(_READS_A_VALUE)
 
-    def _capture(
-        self, prepared, args, kwargs, function, slices=None, is_as_expected=lambda: True
-    ):
-        """Returns the function's result, and whether the session refused the captured graph.
-
-        `slices` is what Slices.begin() returned.
-        """
+    def _capture(self, prepared, args, kwargs, function, is_as_expected=lambda: True):
+        """Returns the function's result, and whether the session refused the captured graph."""
         environment, call, places, values, leaves = prepared
         optimizers = environment.optimizers
         tracing = None if optimizers is None else optimizers.trace(leaves)
         try:
             given = Given(places)
             before = self._world(prepared, args, kwargs)
+            slices = self._slices.begin(call)
             with tracing or contextlib.nullcontext(), recording.capture():
                 result = function(*args, **kwargs)
             outputs, form = take_apart(result, environment, given)
