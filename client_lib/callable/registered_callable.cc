@@ -41,8 +41,12 @@ constexpr uint64_t kCallsPerRareCapture = 256;
 // The call that this thread captures, or null.
 thread_local CapturedCall* capturing = nullptr;
 
-// Clears autocast's cache of cast parameters: no capture begins or ends with
-// casts. It stays if gradients are recorded: two casts add them up otherwise.
+// Clears autocast's cache of cast parameters, which otherwise lives until the
+// outermost autocast block ends. A cast from before the capture would be an
+// unknown tensor, and a cast from within the capture would outlive the call.
+// Casting a parameter a second time costs little. The cache stays if gradients
+// are recorded, because gradients through two casts add up in another order
+// than through one cast.
 void ClearCastCache() {
   if (!at::GradMode::is_enabled() &&
       at::autocast::is_autocast_cache_enabled() &&

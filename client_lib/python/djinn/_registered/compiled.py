@@ -29,7 +29,6 @@ from djinn._registered.numbers import Program
 from djinn._registered.outputs import Given, take_apart
 from djinn._registered.outside import Unwatchable
 from djinn._registered.values import is_value
-from djinn._slices import Slices
 from djinn._stable import contents_of
 
 # Keys are never reused, because captured graphs outlive the dictionaries of keys.
@@ -104,7 +103,6 @@ class CompiledCallable:
         self._answers = {}
         # The programs of captured graphs with numbers that vary, and whether such are captured.
         self._programs = {}
-        self._slices = Slices()
         self._varies = True
         # True if optimizers' numbers vary, and how others follow from them is not known.
         self._has_unknown_numbers = False
@@ -123,13 +121,6 @@ class CompiledCallable:
             # Another thread may forget it in the meantime.
             traced = self._traced
             return traced.call(self._function, args, kwargs) if traced else self._function(*args, **kwargs)
-        if copies := self._copies(prepared):
-            args, kwargs = _pytree.tree_map(
-                lambda one: copies.get(id(one), one), (args, kwargs), is_leaf=is_cache
-            )
-            prepared = self._prepare(args, kwargs)
-            if prepared is None:
-                return self._function(*args, **kwargs)
         environment, call, places, _, leaves = prepared
         # Another thread may replace the dictionary in the meantime.
         forms = self._forms
@@ -233,13 +224,6 @@ class CompiledCallable:
         if traced is not None:
             traced.forget()
 
-    def _copies(self, prepared):
-        """Returns copies of the slices among a call's arguments, by the ids of the slices."""
-        environment, call, places, _, _ = prepared
-        if places or environment.reaches_memory or call[0] in self._reading:
-            return {}
-        return self._slices.copy(call)
-
     def _replay(self, environment, call, leaves):
         if environment.optimizers is None:
             return self._callable.replay(*call)
@@ -330,7 +314,6 @@ class CompiledCallable:
         try:
             given = Given(places)
             before = self._world(prepared, args, kwargs)
-            slices = self._slices.begin(call)
             with tracing or contextlib.nullcontext(), recording.capture():
                 result = function(*args, **kwargs)
             outputs, form = take_apart(result, environment, given)
@@ -359,8 +342,6 @@ class CompiledCallable:
         with self._lock:
             captured_graph = self._callable.end(outputs)
             if captured_graph:
-                if slices is not None:
-                    self._slices.end(slices, call, outputs)
                 self._calls_in_vain = 0
                 self._forms[captured_graph] = form
                 if tracing is not None:
