@@ -65,6 +65,7 @@ def trace_module(module, name):
     for function in (statistics, warm_up, forget):
         if not hasattr(module, function.__name__):
             namespace[function.__name__] = function
+    namespace.update((name, _slot_of_original(name)) for name in _slots_of(kind))
     subclass = types.new_class(
         kind.__name__,
         (TracedModule, kind),
@@ -110,6 +111,23 @@ def _metaclass_of(kind):
                 super().__delattr__(name)
 
     return Metaclass
+
+
+def _slots_of(kind):
+    """Yields the names of the attributes that instances of `kind` have outside of their dictionary."""
+    for base in kind.__mro__:
+        for name, member in vars(base).items():
+            if isinstance(member, types.MemberDescriptorType) and base.__flags__ & _HEAP_TYPE:
+                yield name
+
+
+def _slot_of_original(name):
+    """Returns a property that is the attribute of the model that a compiled module stands for."""
+    return property(
+        lambda self: getattr(self._djinn_module, name),
+        lambda self, value: setattr(self._djinn_module, name, value),
+        lambda self: delattr(self._djinn_module, name),
+    )
 
 
 def _builtin_base_of(kind):
