@@ -80,7 +80,7 @@ GpuMonitorOptions GpuOf(const WorkerConfig& config) {
   if (!nvml.ok()) return gpu;
   const auto uuids = ListGpus(**nvml, absl::string_view(visible));
   const auto index = static_cast<size_t>(config.device_ordinal);
-  // Otherwise NVML finds no such GPU, and no other one is watched for it.
+  // A name that NVML does not know leaves the GPU unwatched.
   gpu.uuid = uuids.ok() && index < uuids->size() ? (*uuids)[index] : visible;
   return gpu;
 }
@@ -238,6 +238,18 @@ absl::StatusOr<std::unique_ptr<SupervisedWorker>> SupervisedWorker::Start(
   auto worker = absl::WrapUnique(new SupervisedWorker);
   worker->settings_ = std::make_unique<Settings>(config, clock);
   Settings* const settings = worker->settings_.get();
+  if (config.device_kind == "cuda") {
+    // Executors inherit it. NVML numbers GPUs in this order, too. No other
+    // thread reads the environment yet.
+    setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", /*overwrite=*/0);
+    const char* const order = std::getenv("CUDA_DEVICE_ORDER");
+    if (config.gpu_uuid.empty() && absl::string_view(order) != "PCI_BUS_ID") {
+      log::Warning(
+          "health is watched of the GPU of this number in the order of PCI "
+          "addresses, which may be another one than executors use",
+          {{"worker", config.worker_id}, {"CUDA_DEVICE_ORDER", order}});
+    }
+  }
   DJINN_RETURN_IF_ERROR(worker->ReachPeers(config, clock));
   worker->launcher_ =
       MakeProcessLauncher({.listen = config.listen,
@@ -247,8 +259,6 @@ absl::StatusOr<std::unique_ptr<SupervisedWorker>> SupervisedWorker::Start(
                            .shared_memory_socket = config.shared_memory_socket,
                            .gpu = config.device_kind == "cuda"});
   if (config.device_kind == "cuda") {
-    // Executors inherit it. NVML numbers GPUs in this order, too.
-    setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", /*overwrite=*/0);
     log::Warning(
         "isolation.mode process is experimental on a GPU: read "
         "docs/design/isolation.md, \"On a GPU\"",

@@ -41,8 +41,12 @@ constexpr uint64_t kCallsPerRareCapture = 256;
 // The call that this thread captures, or null.
 thread_local CapturedCall* capturing = nullptr;
 
-// Clears autocast's cache of cast parameters: no capture begins or ends with
-// casts. It stays if gradients are recorded: two casts add them up otherwise.
+// Clears autocast's cache of cast parameters, which otherwise lives until the
+// outermost autocast block ends. A cast from before the capture would be an
+// unknown tensor, and a cast from within the capture would outlive the call.
+// Casting a parameter a second time costs little. The cache stays if gradients
+// are recorded, because gradients through two casts add up in another order
+// than through one cast.
 void ClearCastCache() {
   if (!at::GradMode::is_enabled() &&
       at::autocast::is_autocast_cache_enabled() &&
@@ -66,8 +70,9 @@ class RegisteredCallable::Impl {
       return std::nullopt;
     }
     if (capturing != nullptr) return std::nullopt;
-    const std::string guard = Guard(key, arguments, parameters);
+    std::string guard = capture::CallGuard(key, arguments, parameters);
     if (guard.empty()) return std::nullopt;
+    AddGradients(arguments, parameters, &guard);
     std::shared_ptr<const CallableRegistration> registration;
     std::shared_ptr<const std::vector<int32_t>> places;
     bool admitted = false;
@@ -99,13 +104,6 @@ class RegisteredCallable::Impl {
     if (unmatched_captures_ > 0) --unmatched_captures_;
     ++statistics_.replays;
     return Result{graph.number, *std::move(outputs)};
-  }
-
-  std::string Guard(const std::string& key, const Tensors& arguments,
-                    const Tensors& parameters) const {
-    std::string guard = capture::CallGuard(key, arguments, parameters);
-    if (!guard.empty()) AddGradients(arguments, parameters, &guard);
-    return guard;
   }
 
   bool Begin(const std::string& key, const Tensors& arguments,
@@ -553,12 +551,6 @@ std::optional<RegisteredCallable::Result> RegisteredCallable::Replay(
     const std::string& key, const Tensors& arguments, const Tensors& parameters,
     const Values& values) {
   return impl_->Replay(key, arguments, parameters, values);
-}
-
-std::string RegisteredCallable::Guard(const std::string& key,
-                                      const Tensors& arguments,
-                                      const Tensors& parameters) const {
-  return impl_->Guard(key, arguments, parameters);
 }
 
 bool RegisteredCallable::Begin(const std::string& key, const Tensors& arguments,

@@ -75,12 +75,6 @@ void BindCompile(py::module_& module) {
            py::arg("name"), py::arg("is_graph") = false)
       .def("replay", &Replay, py::arg("key"), py::arg("arguments"),
            py::arg("parameters"), py::arg("values") = py::none())
-      .def("guard",
-           [](const RegisteredCallable& callable, const std::string& key,
-              const py::list& arguments, const py::list& parameters) {
-             return py::bytes(callable.Guard(key, TensorsOf(arguments),
-                                             TensorsOf(parameters)));
-           })
       .def(
           "begin",
           [](RegisteredCallable& callable, const std::string& key,

@@ -45,7 +45,7 @@ class ServiceManagerTest : public testing::Test {
   int fd_ = -1;
 };
 
-TEST_F(ServiceManagerTest, NobodyIsToldWithoutASocket) {
+TEST_F(ServiceManagerTest, WithoutSocketReturnsOk) {
   unsetenv("NOTIFY_SOCKET");
   EXPECT_EQ(NotifyReady(), absl::OkStatus());
 }
@@ -63,9 +63,13 @@ TEST_F(ServiceManagerTest, SocketInTheFileSystemIsTold) {
 }
 
 TEST_F(ServiceManagerTest, AbstractSocketIsTold) {
-  Bind(absl::StrCat("@djinn-notify-", getpid()));
+  // Processes of other sandboxes may share the names.
+  char folder[] = "/tmp/djinn-notify-XXXXXX";
+  ASSERT_NE(mkdtemp(folder), nullptr);
+  Bind(absl::StrCat("@", folder));
   EXPECT_EQ(NotifyReady(), absl::OkStatus());
   EXPECT_EQ(Receive(), "READY=1");
+  rmdir(folder);
 }
 
 TEST_F(ServiceManagerTest, SocketThatIsNotThereIsAnError) {

@@ -145,14 +145,14 @@ void CallMetrics::Collect(Exposition* exposition) const {
     if (!ended.have_sizes) continue;
     exposition->Histogram(
         "grpc_server_call_sent_total_compressed_message_size_bytes",
-        "Bytes of the messages that a call sent; of no call that carries "
-        "tensors.",
+        "Bytes of the messages that a call sent. Calls that carry tensors are "
+        "not counted.",
         ended.sent.Read(),
         {{"grpc_method", call.first}, {"grpc_status", call.second}});
     exposition->Histogram(
         "grpc_server_call_rcvd_total_compressed_message_size_bytes",
-        "Bytes of the messages that a call received; of no call that carries "
-        "tensors.",
+        "Bytes of the messages that a call received. Calls that carry tensors "
+        "are not counted.",
         ended.received.Read(),
         {{"grpc_method", call.first}, {"grpc_status", call.second}});
   }

@@ -107,7 +107,8 @@ TEST(CountedStreamTest, WithoutSizesItHasADurationAlone) {
   EXPECT_TRUE(CountedStream(nullptr, kAttach).End(grpc::Status::OK).ok());
 }
 
-// A service whose answer is large, or an error for a worker without a name.
+// A service whose request is large, and whose answer is small, or an error for
+// a worker without a name.
 class Departures : public v1::WorkerDeparture::Service {
  public:
   grpc::Status Leave(grpc::ServerContext* /*context*/,

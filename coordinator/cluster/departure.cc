@@ -67,8 +67,8 @@ bool HasLeft(const ClusterState& state, const Worker& worker) {
   const auto leaving = state.moves.leaving.find(worker.id);
   const bool announced = leaving != state.moves.leaving.end() &&
                          leaving->second.incarnation == worker.incarnation;
-  // The process of a drained worker may go on, so it must not hold sessions
-  // that have ended here.
+  // A drained worker's process may go on. Keep the worker while it holds
+  // sessions that have ended here.
   const bool drained = state.moves.draining.contains(worker.id) &&
                        worker.leases.held.empty() && worker.ends.drops.empty();
   return (announced || drained) && state.leases.CountOfWorker(worker.id) == 0 &&

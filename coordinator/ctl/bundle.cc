@@ -61,8 +61,8 @@ void ForTokenFiles(const YAML::Node& node, Visit visit) {
 }
 
 // Returns the end of a log behind the place where it was cut off, without what
-// may be left of a secret there: no scrubber knows a secret without its
-// beginning. Starts at a line, and behind the PEM block that was cut, if any.
+// may be left of a secret there, because the scrubber recognizes only whole
+// secrets. Starts at a line, and behind the PEM block that was cut, if any.
 absl::string_view BehindCut(absl::string_view text) {
   const size_t line = text.find('\n');
   if (line == absl::string_view::npos) return "";

@@ -123,7 +123,7 @@ std::string CutLog(const std::string& before, std::string behind) {
   return before + behind + "end\n";
 }
 
-TEST_F(BundleTest, OfALongLogTheLastLinesAreKept) {
+TEST_F(BundleTest, LongLogKeepsItsLastLines) {
   // The cut is within a line, at its end, and at its beginning.
   std::string text = KeptOf(CutLog("begin", "rest\nnext"));
   EXPECT_THAT(text, StartsWith("next\nxxx"));
@@ -136,7 +136,7 @@ TEST_F(BundleTest, OfALongLogTheLastLinesAreKept) {
   EXPECT_EQ(KeptOf("join\nend\n"), "join\nend\n");
 }
 
-TEST_F(BundleTest, NoSecretThatTheCutPartsIsLeft) {
+TEST_F(BundleTest, CutSecretIsRemoved) {
   EXPECT_THAT(KeptOf(CutLog("token=admin-to", "ken-in-use\nnext")),
               StartsWith("next\nxxx"));
   const std::string key = "-----BEGIN EC PRIVATE KEY-----\nMHcCAQEE\n";

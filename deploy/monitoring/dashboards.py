@@ -14,7 +14,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__
 FOLDER = os.path.join(ROOT, "deploy/helm/djinn/files/dashboards")
 _WIDTH, _HEIGHT, _COLUMNS = 8, 8, 3
 _SOURCE = {"type": "prometheus", "uid": "${source}"}
-# Without labels of namespaces, "All" matches the empty one.
+# "All" also matches series without the label.
 _NAMESPACE = {
     "name": "namespace", "label": "Namespace", "type": "query", "datasource": _SOURCE,
     "query": {"query": "label_values(djinn_build_info, namespace)", "refId": "namespace"},

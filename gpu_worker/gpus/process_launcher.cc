@@ -93,7 +93,12 @@ class ProcessLauncher : public GpuLauncher {
     std::vector<std::string> environment = {
         absl::StrCat(kVisible, options_.uuids[index])};
     for (char** entry = environ; *entry != nullptr; ++entry) {
-      if (!absl::StartsWith(*entry, kVisible)) environment.push_back(*entry);
+      // Only this process tells the service manager that it serves.
+      if (absl::StartsWith(*entry, kVisible) ||
+          absl::StartsWith(*entry, "NOTIFY_SOCKET=")) {
+        continue;
+      }
+      environment.push_back(*entry);
     }
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);

@@ -132,13 +132,13 @@ def borrow():
 
 
 def hog():
-    """Makes a turn of several seconds in each step but the first."""
+    """Makes a turn of some ten seconds in each step but the first."""
     values = torch.full((1600, 1600), 1 / 1600, device=djinn.device())
     values[:1].cpu()
     yield
     while True:
         product = values
-        for _ in range(32):
+        for _ in range(96):
             product = product @ values
         product[:1].cpu()
         yield

@@ -173,7 +173,7 @@ class Walls {
     peer.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     const std::string request =
-        "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+        "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     std::string answer;
     if (connect(fd, reinterpret_cast<const sockaddr*>(&peer), sizeof(peer)) ==
             0 &&

@@ -145,12 +145,6 @@ class DJINN_API RegisteredCallable {
                                const std::vector<at::Tensor>& parameters,
                                const Values& values = nullptr);
 
-  // Returns a string that is equal for two calls if Replay() takes them for
-  // equal ones. Returns an empty string if no call can equal this one.
-  std::string Guard(const std::string& key,
-                    const std::vector<at::Tensor>& arguments,
-                    const std::vector<at::Tensor>& parameters) const;
-
   // Starts to capture the calls of this thread. Returns false if capturing is
   // useless or this thread captures already; the caller then calls the function
   // without End(). `skipped_calls` is the number of calls since the last

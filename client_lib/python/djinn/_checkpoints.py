@@ -14,7 +14,6 @@ import torch
 from djinn import _device_module
 
 _NAME = torch._C._get_privateuse1_backend_name()
-_FILE = f"{_NAME}_rng_state.pth"
 
 
 def teach_trainer(module):
@@ -51,21 +50,28 @@ def teach_accelerate(module):
         _load(input_dir, _device_of_accelerate())
         return result
 
-    module.save_accelerator_state = save_accelerator_state
-    module.load_accelerator_state = load_accelerator_state
+    # A program may have imported accelerate, and with it these names, before djinn.
+    for one in filter(None, (module, sys.modules.get("accelerate.accelerator"))):
+        one.save_accelerator_state = save_accelerator_state
+        one.load_accelerator_state = load_accelerator_state
 
 
 def _device_of_accelerate():
     return sys.modules["accelerate.state"].PartialState._shared_state.get("device")
 
 
+def _file():
+    # The libraries' own files of generators have the number of the process, too.
+    return f"{_NAME}_rng_state_{os.environ.get('RANK', '0')}.pth"
+
+
 def _save(folder, device):
     if device is not None and device.type == _NAME:
-        torch.save(_device_module.get_rng_state_all(), os.path.join(folder, _FILE))
+        torch.save(_device_module.get_rng_state_all(), os.path.join(folder, _file()))
 
 
 def _load(folder, device):
-    path = folder and os.path.join(folder, _FILE)
+    path = folder and os.path.join(folder, _file())
     # Older checkpoints, and those of other devices, have no such file.
     if path and device is not None and device.type == _NAME and os.path.isfile(path):
         states = torch.load(path, weights_only=True)

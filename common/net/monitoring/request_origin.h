@@ -19,9 +19,9 @@ bool NamesLoopback(absl::string_view host);
 // can point a name at the loopback (DNS rebinding), and no address.
 bool NamesAddress(absl::string_view host);
 
-// Returns whether a page of another site made a browser send the request.
-// `linked`: links of other sites may lead to the path, because such a site does
-// not see the answer.
+// Returns whether a page of another site made a browser send the request. If
+// `linked`, a link of another site is allowed, because that site does not see
+// the answer.
 bool IsForeign(const httplib::Request& request, bool linked);
 
 }  // namespace djinn

@@ -38,6 +38,27 @@ class Counted(torch.nn.Linear):
         return self(x) + super().forward(x)
 
 
+class Ignoring(torch.nn.Module):
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x, _):
+        return self.layer(x)
+
+
+class Scaled(torch.nn.Linear):
+    __slots__ = ("kept",)
+    scale = 1.0
+
+    @classmethod
+    def configure(cls, scale):
+        cls.scale = scale
+
+    def forward(self, x):
+        return super().forward(x) * self.scale
+
+
 class CompiledModulesTest(RegisteredCase):
     def setUp(self):
         super().setUp()
@@ -135,6 +156,62 @@ class CompiledModulesTest(RegisteredCase):
     def test_another_model_of_the_class_is_not_compiled(self):
         _, remote = self.linear()
         self.assertIs(type(type(djinn.compile(remote))(2, 3)), torch.nn.Linear)
+
+    def test_what_is_set_in_the_class_reaches_the_models(self):
+        local = Scaled(4, 4)
+        compiled = djinn.compile(copy.deepcopy(local).to(self.device))
+        self.addCleanup(Scaled.configure, 1.0)
+        for scale in (1.0, 3.0):
+            compiled.configure(scale)
+            self.assertEqual(Scaled.scale, scale)
+            self.check(compiled, local)
+        graph = torch.fx.symbolic_trace(local)
+        changed = djinn.compile(torch.fx.symbolic_trace(copy.deepcopy(local).to(self.device)))
+        self.check(changed, graph)
+        for one in (changed, graph):
+            (output,) = one.graph.find_nodes(op="output")
+            with one.graph.inserting_before(output):
+                output.args = (one.graph.call_function(torch.neg, output.args),)
+            one.recompile()
+        self.check(changed, graph)
+
+    def test_slots_are_the_modules(self):
+        remote = Scaled(4, 4).to(self.device)
+        remote.kept = 1
+        compiled = djinn.compile(remote)
+        self.assertEqual(compiled.kept, 1)
+        compiled.kept = 2
+        self.assertEqual(remote.kept, 2)
+        del compiled.kept
+        self.assertFalse(hasattr(remote, "kept"))
+
+    def test_a_replica_is_a_model_of_the_class(self):
+        _, remote = self.linear()
+        replica = djinn.compile(remote)._replicate_for_data_parallel()
+        self.assertIs(type(replica), torch.nn.Linear)
+
+    def test_nested_tensors_of_this_process_may_be_arguments(self):
+        local, remote = self.linear()
+        compiled = djinn.compile(Ignoring(remote))
+        nested = torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(4, 3)])
+        with torch.no_grad():
+            for _ in range(3):
+                x = torch.randn(2, 4)
+                self.assert_same(compiled(x.to(self.device), nested), local(x))
+
+    def test_statistics_of_a_normalization_may_be_slices(self):
+        def normalize(x, mean, variance):
+            return torch.nn.functional.batch_norm(x, mean, variance, training=True)
+
+        step = djinn.compile(normalize)
+        x = torch.randn(8, 4)
+        here = torch.zeros(10, 4), torch.ones(10, 4)
+        there = [one.to(self.device) for one in here]
+        for i in range(10):
+            expected = normalize(x, here[0][i], here[1][i])
+            self.assert_same(step(x.to(self.device), there[0][i], there[1][i]), expected)
+        for one, other in zip(there, here):
+            self.assert_same(one, other)
 
     def test_copies_capture_their_own_calls(self):
         local, remote = self.linear()

@@ -1,13 +1,10 @@
 """djinn.compile(): which arguments tell calls apart."""
 
-import collections
 import functools
 import traceback
 
 import numpy
-import tokenizers
 import torch
-import transformers
 
 import djinn
 from tests.python.callables.registered_case import RegisteredCase
@@ -241,51 +238,3 @@ class RegisteredArgumentsTest(RegisteredCase):
         for _ in range(330):
             compiled(x, 0)
         self.assertGreater(compiled.statistics()["replays"], before)
-
-    def test_batches_of_transformers(self):
-        embedding = torch.nn.Embedding(8, 4).to(self.device)
-
-        def call(batch):
-            scores = embedding(batch["input_ids"]).detach().sum(-1)
-            return scores * batch["mask"] if "mask" in batch else scores
-
-        def batch(kind, seed, *names):
-            ids = torch.randint(8, (2, 3), generator=torch.Generator().manual_seed(seed))
-            return kind({"input_ids": ids, **{name: ids % 2 for name in names}}).to(self.device)
-
-        for kind in (transformers.BatchEncoding, transformers.BatchFeature):
-            compiled = djinn.compile(call)
-            for names in ((), ("mask",), ("other", "mask"), ()):
-                for seed in range(5):
-                    given = batch(kind, seed, *names)
-                    expected = call(given)
-                    self.assert_same(compiled(given), expected.cpu())
-            self.assertGreaterEqual(compiled.statistics()["replays"], 11)
-
-    def test_batches_of_transformers_that_are_changed_or_returned(self):
-        def extends(batch):
-            batch["twice"] = batch["input_ids"] * 2
-            return batch["twice"] + 1
-
-        self.assertIn("changes", self.refusal(extends, self.batch()))
-        compiled = djinn.compile(lambda batch: transformers.BatchEncoding(
-            {"twice": batch["input_ids"] * 2, "same": batch["input_ids"]}))
-        for _ in range(5):
-            batch = self.batch()
-            result = compiled(batch)
-            self.assertIs(type(result), transformers.BatchEncoding)
-            self.assert_same(result["twice"], batch["input_ids"].cpu() * 2)
-            self.assertIs(result["same"], batch["input_ids"])
-        self.assertGreaterEqual(compiled.statistics()["replays"], 2, compiled.statistics())
-
-    def test_batches_with_a_tokenizers_words(self):
-        tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0, "b": 1}, unk_token="a"))
-        fast = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer)
-        batch = fast(["a", "b"], return_tensors="pt").to(self.device)
-        refusal = self.refusal(lambda batch: batch["input_ids"] + 1, batch)
-        self.assertIn("an argument is a Encoding", refusal)
-        self.assertIn("an argument is a UserDict, a mapping", self.refusal(
-            lambda batch: batch["x"] + 1, collections.UserDict(x=self.on(2))))
-
-    def batch(self):
-        return transformers.BatchEncoding({"input_ids": torch.randint(8, (2, 3))}).to(self.device)

@@ -31,7 +31,6 @@ from djinn._dynamo.nodes import is_remote, is_tensor, name_of, tensors_of, value
 from djinn._dynamo.rewrites import rewrite
 from djinn._operators import is_of_pytorch, kernels_in_python, qualified_name_of
 from djinn._refusals import NEVER_ALIKE, Differences, is_passing, is_silent, warn
-from djinn._slices import REACH_OUTSIDE, Slices
 
 # Hooks that a program adds later are seen, too.
 torch._dynamo.config.skip_nnmodule_hook_guards = False
@@ -126,8 +125,7 @@ def djinn(graph, example_inputs, **options):
         context = torch._guards.TracingContext.try_get()
         metadata = context and context.fw_metadata
         static = metadata.static_input_indices if metadata else ()
-        visible = metadata.num_forward_returns if metadata else None
-        return _boxed(_executor(part, static, place, True, visible))
+        return _boxed(_executor(part, static, place, True))
 
     def backward(part, _):
         return _boxed(_executor(part, (), place, True))
@@ -166,10 +164,10 @@ class Graph:
     """Executes a graph, and replays its calls. Thread-safe as far as the graph is.
 
     The graph's inputs at `static` stay the same tensors. AOTAutograd takes the results of an
-    internal graph, and returns others to the program; the first `visible` ones may be among them.
+    internal graph, and returns others to the program.
     """
 
-    def __init__(self, graph, static, place, is_internal, visible=None):
+    def __init__(self, graph, static, place, is_internal):
         self._run = _code_of(graph)
         self._is_internal = is_internal
         static = set(static)
@@ -177,7 +175,6 @@ class Graph:
         constants = [tensor for _, tensor in _constants_of(graph)]
         tensors = [i for i, one in enumerate(inputs) if is_tensor(one)]
         self._tensors = _picker([i for i in tensors if i not in static])
-        self._slices = Slices(visible) if _is_about_elements(graph) else None
         self._static = _picker([i for i in tensors if i in static])
         self._numbers = [i for i, one in enumerate(inputs) if not is_tensor(one)]
         self._constants = constants
@@ -201,20 +198,12 @@ class Graph:
             return self._refused(captures, call, args)
         operands = self._operands(args)
         found = captures.callable.replay(*operands)
-        copies = None
-        if found is None and self._slices:
-            copies = self._slices.copy(captures.callable, operands)
-        if copies:
-            args = [copies.get(id(one), one) for one in args]
-            operands = self._operands(args)
-            found = captures.callable.replay(*operands)
         if found is not None:
             if call is not None:
                 call.replayed += 1
             number, outputs = found
             return _complete(captures, number, outputs) if captures.rest else outputs
         captures.differences.look_at(operands[0], operands[1])
-        slices = self._slices.begin(captures.callable, operands) if self._slices else None
         if not captures.callable.begin(*operands, 0):
             return self._refused(captures, call, args)
         try:
@@ -233,8 +222,6 @@ class Graph:
             number = captures.callable.end(outputs)
             if number and len(outputs) < len(results):
                 _keep(captures, number, results)
-        if number and slices is not None:
-            self._slices.end(slices, operands, results)
         captures.refusals = 0 if number else captures.refusals + 1
         captures.refusal = "" if number else captures.callable.statistics()[2]
         if not number:
@@ -320,7 +307,7 @@ def _code_of(graph):
     return graph.forward
 
 
-def _executor(graph, static, place, is_internal, visible=None):
+def _executor(graph, static, place, is_internal):
     """Returns a function of a list of inputs that executes the graph, and replays what it can."""
     rewrite(graph)
     run = _code_of(graph)
@@ -332,7 +319,7 @@ def _executor(graph, static, place, is_internal, visible=None):
         return _refused(run, place, refusal)
     division = divide(graph)
     if division is None:
-        return Graph(graph, static, place, is_internal, visible)
+        return Graph(graph, static, place, is_internal)
     part = division.part(CAPTURED)
     if part is None:
         run = _code_of(graph)
@@ -456,16 +443,6 @@ def _static_inputs(graph):
         for i, node in enumerate(graph.graph.find_nodes(op="placeholder"))
         if node.meta.get("tensor_dict", {}).get("_dynamo_static_input_type")
     ]
-
-
-def _is_about_elements(graph):
-    """Returns whether a graph depends on the elements of its inputs, and not on their places."""
-    return not any(
-        isinstance(node.target, torch._ops.HigherOrderOperator)
-        or name_of(node.target).partition(".")[0] in REACH_OUTSIDE
-        for node in graph.graph.nodes
-        if node.op.startswith("call")
-    )
 
 
 def _constants_of(graph):

@@ -132,7 +132,9 @@ def send_operands(node, local):
         return send(operand) if operand in local and may_be_sent(value_of(operand)) else operand
 
     if name in _BY_INDEX:
-        if not is_remote(value_of(node.args[0])):
+        indices = [value_of(one) for one in node.all_input_nodes[1:] if one in local]
+        # PyTorch reads an index that is a single integer.
+        if not is_remote(value_of(node.args[0])) or any(map(_is_integer, indices)):
             return []
         # The result of an index of truth values has a size that depends on them.
         is_read = name in ("getitem", "index")
@@ -143,6 +145,12 @@ def send_operands(node, local):
         node.args = tuple(_each_node(one, send_some) for one in node.args)
         node.kwargs = {key: _each_node(one, send_some) for key, one in node.kwargs.items()}
     return list(added.values())
+
+
+def _is_integer(thing):
+    """Returns whether a thing is a tensor of one integer without dimensions."""
+    whole = is_tensor(thing) and not thing.dim() and thing.dtype not in _TRUTHS
+    return whole and not thing.dtype.is_floating_point and not thing.dtype.is_complex
 
 
 def _each_node(thing, function):

@@ -55,8 +55,7 @@ def trace_module(module, name):
         "__module__": kind.__module__,
         "__qualname__": kind.__qualname__,
         "__doc__": kind.__doc__,
-        # A program that makes another model of the class gets one that is not compiled.
-        "__new__": lambda cls, *args, **kwargs: kind(*args, **kwargs),
+        "__new__": lambda cls, *args, **kwargs: kind.__new__(kind, *args, **kwargs),
         # PyTorch limits the recompilations of each code.
         "__call__": _copy_of(TracedModule.__call__),
     }
@@ -66,10 +65,15 @@ def trace_module(module, name):
     for function in (statistics, warm_up, forget):
         if not hasattr(module, function.__name__):
             namespace[function.__name__] = function
+    namespace.update((name, _slot_of_original(name)) for name in _slots_of(kind))
     subclass = types.new_class(
-        kind.__name__, (TracedModule, kind), {}, lambda body: body.update(namespace)
+        kind.__name__,
+        (TracedModule, kind),
+        {"metaclass": _metaclass_of(kind)},
+        lambda body: body.update(namespace),
     )
-    traced = object.__new__(subclass)
+    subclass._djinn_stands_for = kind
+    traced = _builtin_base_of(kind).__new__(subclass)
     for attribute, value in (
         ("__dict__", vars(module)),
         ("_djinn_module", module),
@@ -78,6 +82,61 @@ def trace_module(module, name):
     ):
         object.__setattr__(traced, attribute, value)
     return traced
+
+
+def _metaclass_of(kind):
+    """Returns a metaclass whose classes stand for `kind`, once they have _djinn_stands_for.
+
+    A program that makes another model of such a class gets one that is not compiled. What it sets
+    or deletes in the class, it sets or deletes in `kind`.
+    """
+
+    def standing(cls):
+        return "_djinn_stands_for" in vars(cls)
+
+    class Metaclass(type(kind)):
+        def __call__(cls, *args, **kwargs):
+            return kind(*args, **kwargs) if standing(cls) else super().__call__(*args, **kwargs)
+
+        def __setattr__(cls, name, value):
+            if standing(cls):
+                setattr(kind, name, value)
+            else:
+                super().__setattr__(name, value)
+
+        def __delattr__(cls, name):
+            if standing(cls):
+                delattr(kind, name)
+            else:
+                super().__delattr__(name)
+
+    return Metaclass
+
+
+def _slots_of(kind):
+    """Yields the names of the attributes that instances of `kind` have outside of their dictionary."""
+    for base in kind.__mro__:
+        for name, member in vars(base).items():
+            if isinstance(member, types.MemberDescriptorType) and base.__flags__ & _HEAP_TYPE:
+                yield name
+
+
+def _slot_of_original(name):
+    """Returns a property that is the attribute of the model that a compiled module stands for."""
+    return property(
+        lambda self: getattr(self._djinn_module, name),
+        lambda self, value: setattr(self._djinn_module, name, value),
+        lambda self: delattr(self._djinn_module, name),
+    )
+
+
+def _builtin_base_of(kind):
+    """Returns the class of the interpreter's that lays out instances of `kind`."""
+    return next(base for base in kind.__mro__ if not base.__flags__ & _HEAP_TYPE)
+
+
+# Py_TPFLAGS_HEAPTYPE: the class is made by a program.
+_HEAP_TYPE = 1 << 9
 
 
 class TracedMethod:

@@ -15,7 +15,6 @@ from djinn._registered.environment import Environment
 from djinn._registered.names import unread_parameters
 from djinn._registered.outside import Unwatchable
 from djinn._registered.values import detail, is_value
-from djinn._stable import is_stable_class
 
 # Types of tensors that have no behaviour of their own.
 _TENSORS = (torch.Tensor, torch.nn.Parameter)
@@ -37,8 +36,6 @@ class Arguments:
         Raises Unwatchable if an argument cannot be compared.
         """
         leaves, spec = _pytree.tree_flatten((args, kwargs), is_leaf=is_cache)
-        if any(map(_open_batches_like, leaves)):
-            leaves, spec = _pytree.tree_flatten((args, kwargs), is_leaf=is_cache)
         tensors, values = [], []
         caches = None
         for leaf in leaves:
@@ -81,42 +78,6 @@ class Arguments:
             return caches.open(cache, tensors, self.look_at_class)
         except Unopenable as error:
             raise Unwatchable(f"an argument is a {type(cache).__name__}, and {error}") from None
-
-
-# The module and the name of classes whose objects are a dictionary, `data`, and plain values.
-_BATCHES = frozenset(
-    (
-        ("transformers.tokenization_utils_base", "BatchEncoding"),
-        ("transformers.feature_extraction_utils", "BatchFeature"),
-    )
-)
-
-
-def _open_batches_like(leaf):
-    """Lets pytrees look into batches of transformers, such as a tokenizer's, from now on.
-
-    Returns whether this changes how the leaf is taken apart.
-    """
-    kind = type(leaf)
-    if (kind.__module__, kind.__name__) not in _BATCHES or not is_stable_class(kind):
-        return False
-    if type(leaf.data) is not dict or kind in _pytree.SUPPORTED_NODES:
-        return False
-
-    def take_apart(batch):
-        rest = {name: value for name, value in vars(batch).items() if name != "data"}
-        # Keys may be equal although their types are not, so they are compared as values are.
-        return [*batch.data, *batch.data.values(), *rest.values()], (len(batch.data), tuple(rest))
-
-    def put_together(parts, context):
-        count, names = context
-        batch = object.__new__(kind)
-        batch.data = dict(zip(parts[:count], parts[count : 2 * count]))
-        vars(batch).update(zip(names, parts[2 * count :]))
-        return batch
-
-    _pytree.register_pytree_node(kind, take_apart, put_together)
-    return True
 
 
 class Unread:

@@ -29,7 +29,6 @@ from djinn._registered.numbers import Program
 from djinn._registered.outputs import Given, take_apart
 from djinn._registered.outside import Unwatchable
 from djinn._registered.values import is_value
-from djinn._slices import Slices
 from djinn._stable import contents_of
 
 # Keys are never reused, because captured graphs outlive the dictionaries of keys.
@@ -104,7 +103,6 @@ class CompiledCallable:
         self._answers = {}
         # The programs of captured graphs with numbers that vary, and whether such are captured.
         self._programs = {}
-        self._slices = Slices()
         self._varies = True
         # True if optimizers' numbers vary, and how others follow from them is not known.
         self._has_unknown_numbers = False
@@ -123,13 +121,6 @@ class CompiledCallable:
             # Another thread may forget it in the meantime.
             traced = self._traced
             return traced.call(self._function, args, kwargs) if traced else self._function(*args, **kwargs)
-        if copies := self._copies(prepared):
-            args, kwargs = _pytree.tree_map(
-                lambda one: copies.get(id(one), one), (args, kwargs), is_leaf=is_cache
-            )
-            prepared = self._prepare(args, kwargs)
-            if prepared is None:
-                return self._function(*args, **kwargs)
         environment, call, places, _, leaves = prepared
         # Another thread may replace the dictionary in the meantime.
         forms = self._forms
@@ -152,7 +143,6 @@ class CompiledCallable:
         optimizers = environment.optimizers
         counters = None if optimizers is None else optimizers.counters
         self._differences.look_at(call[0], call[1])
-        slices = self._slices.begin(self._callable, call)
         if not self._callable.begin(*call, eager, counters):
             if self._callable.statistics()[2] == NEVER_ALIKE:
                 self._wait(_MOST_GOOD_CALLS_TO_WAIT)  # Some calls in between may recur.
@@ -164,7 +154,7 @@ class CompiledCallable:
                     warn(describe_function(self._function), refusal)
             return self._function(*args, **kwargs)
         if answers is None:
-            result, is_refused = self._capture(prepared, args, kwargs, self._function, slices)
+            result, is_refused = self._capture(prepared, args, kwargs, self._function)
             if is_refused and self._reads_values() and can_be_asked(environment):
                 with self._lock:
                     _make_room(self._reading, _MAX_KEYS)
@@ -234,13 +224,6 @@ class CompiledCallable:
         if traced is not None:
             traced.forget()
 
-    def _copies(self, prepared):
-        """Returns copies of the slices among a call's arguments, by the ids of the slices."""
-        environment, call, places, _, _ = prepared
-        if places or environment.reaches_memory or call[0] in self._reading:
-            return {}
-        return self._slices.copy(self._callable, call)
-
     def _replay(self, environment, call, leaves):
         if environment.optimizers is None:
             return self._callable.replay(*call)
@@ -298,9 +281,7 @@ class CompiledCallable:
                 # The captured graph refuses tensors that stay alive.
                 questions.forget_tensors()
 
-        result, _ = self._capture(
-            prepared, args, kwargs, function, is_as_expected=questions.is_as_expected
-        )
+        result, _ = self._capture(prepared, args, kwargs, function, questions.is_as_expected)
         answers.learn(questions.reads)
         return result
 
@@ -325,13 +306,8 @@ class CompiledCallable:
     def _reads_values(self):
         return self._callable.statistics()[2].startswith(_READS_A_VALUE)
 
-    def _capture(
-        self, prepared, args, kwargs, function, slices=None, is_as_expected=lambda: True
-    ):
-        """Returns the function's result, and whether the session refused the captured graph.
-
-        `slices` is what Slices.begin() returned.
-        """
+    def _capture(self, prepared, args, kwargs, function, is_as_expected=lambda: True):
+        """Returns the function's result, and whether the session refused the captured graph."""
         environment, call, places, values, leaves = prepared
         optimizers = environment.optimizers
         tracing = None if optimizers is None else optimizers.trace(leaves)
@@ -366,8 +342,6 @@ class CompiledCallable:
         with self._lock:
             captured_graph = self._callable.end(outputs)
             if captured_graph:
-                if slices is not None:
-                    self._slices.end(slices, call, outputs)
                 self._calls_in_vain = 0
                 self._forms[captured_graph] = form
                 if tracing is not None:

@@ -30,7 +30,6 @@ from djinn._registered.special import (
     make_any_class,
     may_read_variables,
 )
-from djinn._slices import REACH_OUTSIDE
 from djinn._stable import BOUND, is_of_library, is_stateless, is_stable_class
 from djinn._registered.tensors import Tensors
 from djinn._registered.values import is_value
@@ -61,8 +60,6 @@ class Environment(Watch):
         self.generators = search.generators
         # True if some of the code may read its callers' variables.
         self.reads_variables = search.reads_variables
-        # True if some of the code may depend on a tensor's place in its memory.
-        self.reaches_memory = search.reaches_memory()
         if self.optimizers is not None:
             self.leave_out(self.optimizers.places())
 
@@ -137,10 +134,6 @@ class _Search:
     def attributes(self):
         """Returns the names of attributes in the code that was looked through."""
         return self._functions.attributes
-
-    def reaches_memory(self):
-        functions = self._functions
-        return functions.searches or not REACH_OUTSIDE.isdisjoint(functions.attributes)
 
     def _count(self):
         """Returns counts that grow if there is more to look at."""
