@@ -20,6 +20,7 @@ import unittest
 from deploy.packages import build_packages
 from deploy.packages import notices
 from deploy.testing import programs
+from deploy.testing.isolation import isolate
 from deploy.testing.systemd import Booted
 from deploy.testing.tools import PACKAGES, ROOT
 
@@ -394,16 +395,6 @@ class DebianTest(unittest.TestCase):
         return wheel
 
 
-def isolate():
-    """Starts the program again with mounts and processes of its own, which end with it."""
-    if os.getuid():
-        sys.exit("run this as root: it mounts and changes the root")
-    if "DJINN_TEST_ISOLATED" not in os.environ:
-        os.environ["DJINN_TEST_ISOLATED"] = "yes"
-        os.execvp("unshare", ["unshare", "--mount", "--pid", "--fork", "--kill-child",
-                              "--mount-proc", sys.executable, *sys.argv])
-
-
 if __name__ == "__main__":
-    isolate()
+    isolate("it mounts and changes the root", "--mount")
     unittest.main()

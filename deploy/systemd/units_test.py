@@ -9,12 +9,12 @@ import re
 import shutil
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 import unittest
 
 from deploy.testing import programs
+from deploy.testing.isolation import isolate
 from deploy.testing.systemd import Booted
 from deploy.testing.tools import ROOT
 
@@ -153,16 +153,6 @@ class UnitsTest(unittest.TestCase):
         self.assertEqual(self.state("djinn-coordinator")["NRestarts"], "0")
 
 
-def isolate():
-    """Starts the program again with mounts and processes of its own, which end with it."""
-    if os.getuid():
-        sys.exit("run this as root: it boots systemd in a root of its own")
-    if "DJINN_TEST_ISOLATED" not in os.environ:
-        os.environ["DJINN_TEST_ISOLATED"] = "yes"
-        os.execvp("unshare", ["unshare", "--mount", "--pid", "--fork", "--kill-child",
-                              "--mount-proc", sys.executable, *sys.argv])
-
-
 if __name__ == "__main__":
-    isolate()
+    isolate("it boots systemd in a root of its own", "--mount")
     unittest.main()
