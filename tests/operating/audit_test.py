@@ -47,7 +47,7 @@ _CHANGES = (
            "takes leases", "cordoned", {"worker_id": "w9", "cordoned": True}, "WORKER_UNKNOWN"),
     Change("CordonWorker", {"worker_id": "w0"}, "operator", "w0", "cordoned", "takes leases",
            {"worker_id": "w9"}, "WORKER_UNKNOWN"),
-    # What `drain worker` and `stop queue --drain` ask. Neither ends the session's lease here.
+    # `drain worker` and `stop queue --drain` send these. Neither ends the session's lease here.
     Change("CordonWorker", {"worker_id": _OTHER, "cordoned": True, "drain": True}, "operator",
            _OTHER, "takes leases", "drained",
            {"worker_id": "w9", "cordoned": True, "drain": True}, "WORKER_UNKNOWN"),

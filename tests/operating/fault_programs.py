@@ -121,7 +121,7 @@ def save():
     """Makes a checkpoint in each step."""
     djinn.connect(program="save", recovery="checkpoint")
     values = _values(100)
-    # What a single message makes is not read back.
+    # A checkpoint does not read back a value that a single message makes.
     values[:1].cpu()
     while True:
         values = values @ values

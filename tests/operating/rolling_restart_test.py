@@ -53,7 +53,7 @@ worker_silence: 50s
         self.addCleanup(self.cluster.stop)
         for name in _WORKERS:
             self.await_active(name)
-        # What each process is started again as: its program, and variables.
+        # The program and the variables with which each process is started again.
         self.build = {name: (None, {}) for name in _COORDINATORS + _WORKERS}
 
     def lines(self, pattern):

@@ -199,8 +199,7 @@ RemoteStorage* OwnStorageOf(const at::Tensor& tensor) {
       storage != nullptr, "a tensor on ", tensor.device(),
       " was made from an address or of a slice of a storage, and remote "
       "memory has no usable address: for torch.save(), use its default format, "
-      "or move the "
-      "tensor to the CPU first");
+      "or move the tensor to the CPU first");
   return storage;
 }
 

@@ -29,7 +29,7 @@ _ADVICE = {
 }
 _OTHER_ADVICE = 'torch.compile(..., backend="djinn") may replay it in parts.'
 
-# What the session says if most calls need captures of their own.
+# The session's refusal if most calls need captures of their own.
 NEVER_ALIKE = "no call equals an earlier one"
 
 

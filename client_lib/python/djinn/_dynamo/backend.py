@@ -196,7 +196,7 @@ class Graph:
             captures = call.captures_of(self)
         if captures.refusals >= _MAX_REFUSALS and not is_passing(captures.refusal):
             return self._refused(captures, call, args)
-        operands = self._operands(args)
+        operands = self._key(args), self._tensors(args), self._static(args) + self._constants
         found = captures.callable.replay(*operands)
         if found is not None:
             if call is not None:
@@ -234,9 +234,6 @@ class Graph:
         results = self._run(*args)
         # A part may have a single result, a tensor or a number.
         return results if isinstance(results, (tuple, list)) else (results,)
-
-    def _operands(self, args):
-        return self._key(args), self._tensors(args), self._static(args) + self._constants
 
     def _key(self, args):
         # A kernel in Python that the program registers changes what operators do.
