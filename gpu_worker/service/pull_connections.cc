@@ -147,29 +147,43 @@ class PullConnections::Connection
 
  private:
   // Sends as much as there is room for. The end calls nothing back meanwhile,
-  // so holding the lock keeps two threads from sending at the same time.
+  // so holding the lock keeps two threads from sending at the same time. The
+  // last bytes are sent without it, because nothing else is sent then.
   void Pump() {
-    std::shared_ptr<const Sending> done;  // Released without the lock.
-    MutexLock lock(&mu_);
-    while (unsent_ != nullptr) {
-      if (unsent_->offered->recalled) {
-        done = std::move(unsent_);
-        return end_.Close(MakeError(
-            absl::StatusCode::kResourceExhausted, "SESSION_MEMORY",
-            "the storage was written or freed, and the session's limit had no "
-            "room to keep what was offered"));
+    SharedBytes last;
+    uint64_t call = 0;
+    uint64_t offset = 0;
+    {
+      std::shared_ptr<const Sending> done;  // Released without the lock.
+      MutexLock lock(&mu_);
+      while (unsent_ != nullptr) {
+        if (unsent_->offered->recalled) {
+          done = std::move(unsent_);
+          return end_.Close(MakeError(
+              absl::StatusCode::kResourceExhausted, "SESSION_MEMORY",
+              "the storage was written or freed, and the session's limit had "
+              "no room to keep what was offered"));
+        }
+        call = call_;
+        offset = sent_;
+        const absl::string_view bytes =
+            unsent_->host.bytes.substr(offset, kBulkChunkBytes);
+        sent_ += bytes.size();
+        if (sent_ == unsent_->offered->size_bytes) {
+          // The offered bytes are released before the peer can have all of
+          // them. Whoever hears from the peer that it has them may count on
+          // their memory here.
+          auto copy = std::make_shared<const std::string>(bytes);
+          last.bytes = *copy;
+          last.owner = std::move(copy);
+          done = std::move(unsent_);
+          asked_ = false;
+        } else if (!end_.SendBulk(call, offset, {bytes, unsent_})) {
+          return;
+        }
       }
-      const uint64_t offset = sent_;
-      const absl::string_view bytes =
-          unsent_->host.bytes.substr(offset, kBulkChunkBytes);
-      const std::shared_ptr<const Sending> owner = unsent_;
-      sent_ += bytes.size();
-      if (sent_ == unsent_->offered->size_bytes) {
-        done = std::move(unsent_);
-        asked_ = false;
-      }
-      if (!end_.SendBulk(call_, offset, {bytes, owner})) return;
     }
+    if (last.owner != nullptr) end_.SendBulk(call, offset, std::move(last));
   }
 
   WorkerCore& core_;

@@ -227,6 +227,24 @@ TEST_F(PullConnectionsTest, ValuesComeOverOneConnectionOneAfterTheOther) {
   EXPECT_EQ(core_->offers().offers(), 0u);
 }
 
+TEST_F(PullConnectionsTest, OfferedBytesAreReleasedBeforeAllHaveArrived) {
+  const std::unique_ptr<TestClient> client = Open();
+  peers_->Learn(Peer(), path_);
+  FakeGraph s;
+  s.FillInPlace(s.Bound(), kElements);
+  client->Define(1, s.get());
+  for (uint64_t storage = 1; storage <= 20; ++storage) {
+    const char ticket = static_cast<char>('a' + storage);
+    client->Create(storage, kBytes);
+    client->Run(1, {storage}, {7});
+    client->Offer(storage, Ticket(ticket));
+    client->Free({storage});
+    Receiver receiver;
+    EXPECT_TRUE(Fetch(ticket, kBytes, &receiver).ok());
+    EXPECT_EQ(core_->ledger().usage().used, 0u) << storage;
+  }
+}
+
 TEST_F(PullConnectionsTest, IdleConnectionEnds) {
   const std::unique_ptr<TestClient> client = OpenWithSevens();
   peers_->Learn(Peer(), path_);

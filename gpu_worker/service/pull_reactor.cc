@@ -85,6 +85,7 @@ void PullReactor::Pump() {
   absl::Status status;
   bool write = false;
   {
+    std::shared_ptr<const OfferedBytes> gone;  // Released without the lock.
     MutexLock lock(&mu_);
     if (writing_ || finished_ || context_ == nullptr) return;
     response_.Clear();
@@ -104,7 +105,7 @@ void PullReactor::Pump() {
     } else if (offered_ != nullptr && offered_->poison != nullptr &&
                sent_ == 0) {
       *response_.mutable_poisoned() = *offered_->poison;
-      offered_ = nullptr;
+      gone = std::move(offered_);
       sent_ = 1;
       write = true;
     } else if (offered_ != nullptr && sent_ < offered_->size_bytes) {
@@ -112,6 +113,10 @@ void PullReactor::Pump() {
         status = FillChunk();
         write = status.ok();
         finished_ = !write;
+        // The chunk is a copy. The offered bytes are released before the peer
+        // can have all of them. Whoever hears from the peer that it has them
+        // may count on their memory here.
+        if (sent_ == offered_->size_bytes) gone = std::move(offered_);
       } else if (std::exchange(says_waiting_, false)) {
         response_.mutable_waiting();
         write = true;
@@ -128,7 +133,7 @@ void PullReactor::Pump() {
     }
     writing_ = write;
     if (finished_) {
-      offered_ = nullptr;
+      if (offered_ != nullptr) gone = std::move(offered_);
       if (sender_ != 0) order_->End(std::exchange(sender_, 0));
     }
   }
