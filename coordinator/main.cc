@@ -10,11 +10,9 @@
 #include <utility>
 
 #include "common/base/clock.h"
-#include "common/base/error.h"
 #include "common/base/random.h"
 #include "common/base/status_macros.h"
 #include "common/daemon/daemon.h"
-#include "common/log/audit.h"
 #include "common/net/tls.h"
 #include "coordinator/config/config.h"
 #include "coordinator/persistence/etcd_store.h"
@@ -58,10 +56,7 @@ int Main(int argc, char** argv) {
   };
   daemon.reload = [&] {
     if (replica != nullptr) return replica->Reload();
-    const absl::Status status = coordinator->reloader()->Reload().status();
-    log::Audit({{"who", "SIGHUP"},
-                {"what", "ReloadConfig"},
-                {"result", status.ok() ? "OK" : ErrorReason(status)}});
+    coordinator->reloader()->ReloadAtSignal();
   };
   daemon.start = [&]() -> absl::StatusOr<std::string> {
     if (config.etcd.enabled()) {

@@ -6,11 +6,21 @@
 
 #include "absl/strings/str_join.h"
 #include "common/base/error.h"
+#include "common/log/audit.h"
 #include "common/log/log.h"
 #include "coordinator/cluster/tenants.h"
-#include "coordinator/config/config.h"
+#include "coordinator/config/config_changes.h"
 
 namespace djinn::coordinator {
+
+void AuditReload(absl::string_view who,
+                 const absl::StatusOr<std::string>& changes) {
+  log::Audit({{"who", who},
+              {"what", "ReloadConfig"},
+              {"after", changes.ok() ? *changes : "-"},
+              {"result", changes.ok() ? "OK" : ErrorReason(changes.status())},
+              {"error", changes.status().message()}});
+}
 
 ConfigReloader::ConfigReloader(const Config* running,
                                std::function<absl::StatusOr<Config>()> read,
@@ -21,9 +31,10 @@ ConfigReloader::ConfigReloader(const Config* running,
       cluster_(cluster),
       credentials_(credentials),
       clock_(clock),
+      last_(*running),
       success_time_(clock->Now()) {}
 
-absl::StatusOr<v1::ReloadConfigResponse> ConfigReloader::Reload() {
+absl::StatusOr<ConfigReloader::Reloaded> ConfigReloader::Reload() {
   MutexLock reloading(&reloading_mu_);
   absl::StatusOr<Config> config = read_();
   {
@@ -38,19 +49,30 @@ absl::StatusOr<v1::ReloadConfigResponse> ConfigReloader::Reload() {
                      config.status().message());
   }
   const std::vector<std::string> pending = PendingSettings(running_, *config);
+  Reloaded reloaded;
+  reloaded.changes = ConfigChanges(last_, *config);
+  if (reloaded.changes.empty()) reloaded.changes = "nothing";
+  last_ = *config;
   credentials_->Set(OperatorsOf(*config), config->join_token);
-  v1::ReloadConfigResponse changes = tenants::Set(
-      *cluster_, std::move(config->tenants), std::move(config->cohorts));
-  changes.mutable_pending_settings()->Assign(pending.begin(), pending.end());
-  log::Info("configuration reloaded",
-            {{"added", changes.added_tenants_size()},
-             {"changed", changes.changed_tenants_size()},
-             {"removed", changes.removed_tenants_size()}});
+  reloaded.response = tenants::Set(*cluster_, std::move(config->tenants),
+                                   std::move(config->cohorts));
+  reloaded.response.mutable_pending_settings()->Assign(pending.begin(),
+                                                       pending.end());
+  log::Info("configuration reloaded", {{"changes", reloaded.changes}});
   if (!pending.empty()) {
     log::Warning("settings need a restart to take effect",
                  {{"settings", absl::StrJoin(pending, " ")}});
   }
-  return changes;
+  return reloaded;
+}
+
+void ConfigReloader::ReloadAtSignal() {
+  const absl::StatusOr<Reloaded> reloaded = Reload();
+  if (reloaded.ok()) {
+    AuditReload("SIGHUP", reloaded->changes);
+  } else {
+    AuditReload("SIGHUP", reloaded.status());
+  }
 }
 
 void ConfigReloader::Collect(Exposition* out) const {

@@ -11,7 +11,9 @@
 #include <functional>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/base/clock.h"
 #include "common/base/mutex.h"
@@ -23,6 +25,11 @@
 
 namespace djinn::coordinator {
 
+// Writes the audit line of a reload that no operator's call asked for.
+// `changes` describes what changed, or is the error.
+void AuditReload(absl::string_view who,
+                 const absl::StatusOr<std::string>& changes);
+
 class ConfigReloader {
  public:
   // `read` reads the configuration again; `running` is the one in force. All
@@ -31,10 +38,17 @@ class ConfigReloader {
                  std::function<absl::StatusOr<Config>()> read,
                  ClusterState* cluster, Credentials* credentials, Clock* clock);
 
-  // Reloads. Returns the tenants that changed, and the settings that differ but
-  // are not in force. Returns FailedPrecondition (BAD_CONFIG), which names
-  // every fault.
-  absl::StatusOr<v1::ReloadConfigResponse> Reload();
+  struct Reloaded {
+    // The tenants that changed, and the settings that differ but are not in
+    // force.
+    v1::ReloadConfigResponse response;
+    // ConfigChanges() for the audit log, or "nothing".
+    std::string changes;
+  };
+  // Reloads. Returns FailedPrecondition (BAD_CONFIG), which names every fault.
+  absl::StatusOr<Reloaded> Reload();
+  // Reloads at SIGHUP, and writes the audit line.
+  void ReloadAtSignal();
 
   // Adds to a scrape whether the last reload succeeded, and when one did.
   void Collect(Exposition* out) const;
@@ -48,6 +62,8 @@ class ConfigReloader {
 
   // Held for a whole reload.
   Mutex reloading_mu_;
+  // The configuration that was read last.
+  Config last_ ABSL_GUARDED_BY(reloading_mu_);
   mutable Mutex mu_;
   bool successful_ ABSL_GUARDED_BY(mu_) = true;
   absl::Time success_time_ ABSL_GUARDED_BY(mu_);

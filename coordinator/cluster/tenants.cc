@@ -24,18 +24,6 @@
 namespace djinn::coordinator::tenants {
 namespace {
 
-bool Same(const Tenant& a, const Tenant& b) {
-  return a.token == b.token && a.max_sessions == b.max_sessions &&
-         a.limits.SerializeAsString() == b.limits.SerializeAsString() &&
-         a.totals.SerializeAsString() == b.totals.SerializeAsString() &&
-         a.credits == b.credits && a.placement == b.placement &&
-         a.weight == b.weight && a.max_priority_class == b.max_priority_class &&
-         a.share_contents == b.share_contents &&
-         a.batch_with_others == b.batch_with_others && a.cohort == b.cohort &&
-         a.quotas == b.quotas && a.device_rate == b.device_rate &&
-         a.byte_rate == b.byte_rate;
-}
-
 // Returns the cohort and those that contain it, by name.
 std::vector<Cohort> CohortsOf(const std::string& name,
                               const std::vector<Cohort>& all) {
@@ -112,7 +100,7 @@ v1::ReloadConfigResponse Replace(ClusterState& state,
     const auto old = before->find(name);
     if (old == before->end()) {
       changes.add_added_tenants(name);
-    } else if (!Same(*tenant, *old->second)) {
+    } else if (!SameSettings(*tenant, *old->second)) {
       changes.add_changed_tenants(name);
       Apply(state, *tenant, wakes);
     } else if (CohortsOf(tenant->cohort, state.quotas.cohorts) !=

@@ -209,12 +209,6 @@ std::vector<Operator> OperatorsOf(const Config& config);
 // Reads the configuration. InvalidArgument (BAD_CONFIG) lists all errors.
 absl::StatusOr<Config> ReadConfig(ConfigReader reader);
 
-// Returns the keys of the settings in which `read` differs from `running`,
-// except tenants and tokens. A reload cannot change them: they take effect at
-// the next start.
-std::vector<std::string> PendingSettings(const Config& running,
-                                         const Config& read);
-
 }  // namespace djinn::coordinator
 
 #endif  // COORDINATOR_CONFIG_CONFIG_H_

@@ -468,37 +468,6 @@ TEST(TenantsTest, TokensDecide) {
   EXPECT_EQ(tenants.Find("green"), nullptr);
 }
 
-using ::testing::ElementsAre;
-using ::testing::IsEmpty;
-
-TEST(PendingSettingsTest, TenantsAreNone) {
-  Config read = TestConfig();
-  read.tenants.pop_back();
-  EXPECT_THAT(PendingSettings(TestConfig(), read), IsEmpty());
-}
-
-TEST(PendingSettingsTest, TokensArePutIntoForce) {
-  Config read = TestConfig();
-  read.join_token = "another";
-  read.admin_token = "one more";
-  read.operators = {{"vera", Role::kViewer, "v"}};
-  EXPECT_THAT(PendingSettings(TestConfig(), read), IsEmpty());
-}
-
-TEST(PendingSettingsTest, NamesWhatDiffersAsTheFileDoes) {
-  Config read = TestConfig();
-  read.listen = "127.0.0.1:1";
-  read.tls.client_ca_file = "ca.crt";
-  read.lease_valid_for += absl::Seconds(1);
-  read.reclaim_loss_limit = absl::Minutes(2);
-  read.scaler.target_utilisation = 0.5;
-  read.recorded_jobs = 7;
-  EXPECT_THAT(PendingSettings(TestConfig(), read),
-              ElementsAre("listen", "tls.client_ca_file", "lease_valid_for",
-                          "reclaim_loss_limit", "scaler.target_utilisation",
-                          "recorded_jobs"));
-}
-
 }  // namespace
 
 }  // namespace djinn::coordinator

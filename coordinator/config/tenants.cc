@@ -21,6 +21,18 @@ void Tenants::Replace(std::vector<Tenant> tenants) {
   tenants_ = std::move(map);
 }
 
+bool SameSettings(const Tenant& a, const Tenant& b) {
+  return a.token == b.token && a.max_sessions == b.max_sessions &&
+         a.limits.SerializeAsString() == b.limits.SerializeAsString() &&
+         a.totals.SerializeAsString() == b.totals.SerializeAsString() &&
+         a.credits == b.credits && a.placement == b.placement &&
+         a.weight == b.weight && a.max_priority_class == b.max_priority_class &&
+         a.share_contents == b.share_contents &&
+         a.batch_with_others == b.batch_with_others && a.cohort == b.cohort &&
+         a.quotas == b.quotas && a.device_rate == b.device_rate &&
+         a.byte_rate == b.byte_rate;
+}
+
 scheduler::Amounts LeaseQuota(const Tenant& tenant) {
   const v1::SessionLimits& limits = tenant.limits;
   scheduler::Amounts amounts = {};

@@ -67,6 +67,9 @@ struct Tenant {
   std::shared_ptr<const Tenant> configured;
 };
 
+// Returns whether two tenants have the same settings, apart from their names.
+bool SameSettings(const Tenant& a, const Tenant& b);
+
 // Tenants that lend each other quota, as a group.
 struct Cohort {
   // Path with the cohorts around it, such as "lab/vision".

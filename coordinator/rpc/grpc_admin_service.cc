@@ -71,18 +71,18 @@ class Service : public v1::Admin::CallbackService {
   Reactor* ReloadConfig(Context* context,
                         const v1::ReloadConfigRequest* /*request*/,
                         v1::ReloadConfigResponse* out) override {
+    std::string changes;
     return Change(
         context, Role::kAdmin, "ReloadConfig", "",
         [] { return std::string("the configuration in force"); },
-        [&](const Operator&) { return AnswerOne(reloader_->Reload(), out); },
-        [&] {
-          const auto names = [](const auto& list) {
-            return list.empty() ? "-" : absl::StrJoin(list, ",");
-          };
-          return absl::StrCat("added=", names(out->added_tenants()),
-                              " changed=", names(out->changed_tenants()),
-                              " removed=", names(out->removed_tenants()));
-        });
+        [&](const Operator&) -> absl::Status {
+          DJINN_ASSIGN_OR_RETURN(ConfigReloader::Reloaded reloaded,
+                                 reloader_->Reload());
+          *out = std::move(reloaded.response);
+          changes = std::move(reloaded.changes);
+          return absl::OkStatus();
+        },
+        [&] { return changes; });
   }
 
   Reactor* ListWorkers(Context* context, const v1::ListWorkersRequest* request,

@@ -171,7 +171,8 @@ absl::Status Coordinator::StartMonitoring() {
       [this](Exposition* out) { reloader_.Collect(out); },
       [this](Exposition* out) { readiness_->Collect(out); },
       [this](Exposition* out) { CollectSpans(spans_.get(), out); },
-      CertificateMetrics({{"tls", config_.tls.certificate_file}}),
+      CertificateMetrics({{"tls", config_.tls.certificate_file},
+                          {"etcd.tls", config_.etcd.tls.certificate_file}}),
       [this](Exposition* out) {
         const GraphStore::Stats stats = graphs_.stats();
         out->Gauge("djinn_graphs", "Graphs in the graph store.",

@@ -218,7 +218,14 @@ TEST_F(OperatorsTest, TokensAreReplacedWhileItRuns) {
   next.join_token = "new-join";
   next.operators = {{"vera", Role::kOperator, "vera-token"}};
   next_config_ = next;
+  testing::internal::CaptureStderr();
   EXPECT_EQ(Reload("admin-token"), "OK");
+  EXPECT_THAT(
+      testing::internal::GetCapturedStderr(),
+      AllOf(HasSubstr("who=admin role=admin"),
+            HasSubstr("changed: operator admin (token), operator vera (viewer "
+                      "to operator), join token; removed: operator olga"),
+            Not(HasSubstr("new-admin")), Not(HasSubstr("new-join"))));
   EXPECT_EQ(List("admin-token"), "TOKEN_UNKNOWN");
   EXPECT_EQ(List("olga-token"), "TOKEN_UNKNOWN");
   EXPECT_EQ(List("new-admin"), "OK");

@@ -8,10 +8,11 @@
 #include "absl/time/time.h"
 #include "common/base/error.h"
 #include "common/base/status_macros.h"
-#include "common/log/audit.h"
 #include "common/log/log.h"
 #include "common/metrics/process_metrics.h"
 #include "common/net/monitoring/certificate_metrics.h"
+#include "coordinator/admin/config_reloader.h"
+#include "coordinator/config/config_changes.h"
 #include "coordinator/rpc/services.h"
 
 namespace djinn::coordinator {
@@ -31,11 +32,11 @@ Replica::Follower::Follower(const Config& config,
 Replica::Replica(Config config, std::unique_ptr<Store> store, Clock* clock,
                  RandomSource* random,
                  Coordinator::ReadConfigFunction read_config)
-    : config_(std::move(config)),
-      store_(std::move(store)),
+    : store_(std::move(store)),
       clock_(clock),
       random_(random),
-      read_config_(std::move(read_config)) {}
+      read_config_(std::move(read_config)),
+      config_(std::move(config)) {}
 
 absl::StatusOr<std::unique_ptr<Replica>> Replica::Start(
     Config config, std::unique_ptr<Store> store, Clock* clock,
@@ -43,6 +44,7 @@ absl::StatusOr<std::unique_ptr<Replica>> Replica::Start(
   auto replica =
       absl::WrapUnique(new Replica(std::move(config), std::move(store), clock,
                                    random, std::move(read_config)));
+  ElectionOptions options;
   {
     MutexLock lock(&replica->roles_mu_);
     DJINN_RETURN_IF_ERROR(replica->Follow());
@@ -52,13 +54,14 @@ absl::StatusOr<std::unique_ptr<Replica>> Replica::Start(
       const std::string address = replica->follower_->monitoring->address();
       if (!address.empty()) replica->config_.monitoring.listen = address;
     }
+    replica->address_ = replica->config_.listen;
+    replica->monitoring_address_ = replica->config_.monitoring.listen;
+    options.id = random->HexId();
+    options.address = replica->config_.advertise.empty()
+                          ? replica->config_.listen
+                          : replica->config_.advertise;
+    options.lease = replica->config_.etcd.lease;
   }
-  ElectionOptions options;
-  options.id = random->HexId();
-  options.address = replica->config_.advertise.empty()
-                        ? replica->config_.listen
-                        : replica->config_.advertise;
-  options.lease = replica->config_.etcd.lease;
   {
     // Calls may have come already.
     MutexLock lock(&replica->mu_);
@@ -106,6 +109,7 @@ void Replica::Obey(const Election::View& view) {
     leader_->Stop();
     leader_.reset();
     term_ = 0;
+    TakeConfig();
   }
   absl::Status status;
   if (leader_ == nullptr && view.term != 0) {
@@ -129,29 +133,38 @@ void Replica::Obey(const Election::View& view) {
   }
 }
 
-Config Replica::NextConfig() {
+absl::StatusOr<std::string> Replica::ReadConfigAgain() {
   absl::StatusOr<Config> read = read_config_();
   if (!read.ok()) {
     log::Error("the configuration cannot be read; the last one counts",
                {{"error", read.status()}});
-    return config_;
+    return MakeError(absl::StatusCode::kFailedPrecondition, "BAD_CONFIG",
+                     read.status().message());
   }
+  const std::string changes = ConfigChanges(config_, *read);
   // The addresses and the store stay as they are while the process lives.
   read->listen = config_.listen;
   read->monitoring = config_.monitoring;
   read->etcd = config_.etcd;
   read->advertise = config_.advertise;
-  return *std::move(read);
+  config_ = *std::move(read);
+  return changes;
+}
+
+void Replica::TakeConfig() {
+  const absl::StatusOr<std::string> changes = ReadConfigAgain();
+  if (!changes.ok() || !changes->empty()) AuditReload("election", changes);
 }
 
 absl::Status Replica::Lead(uint64_t term) {
+  TakeConfig();
   Leadership leadership;
   leadership.store = store_.get();
   leadership.owner = election_->owner();
   leadership.term = term;
   leadership.lease = config_.etcd.lease;
   DJINN_ASSIGN_OR_RETURN(
-      leader_, Coordinator::Start(NextConfig(), clock_, random_, read_config_,
+      leader_, Coordinator::Start(config_, clock_, random_, read_config_,
                                   /*tick=*/true, &leadership));
   term_ = term;
   return absl::OkStatus();
@@ -165,7 +178,6 @@ absl::Status Replica::Follow() {
   options.tls = config_.tls;
   options.insecure = config_.insecure;
   options.other_calls = follower_->service.get();
-  // Nothing but the process as a whole serves here.
   options.health_services = {"djinn.v1.Session", "djinn.v1.WorkerRegistry",
                              "djinn.v1.WorkerDeparture", "djinn.v1.Admin"};
   options.serving = false;
@@ -181,6 +193,8 @@ absl::Status Replica::Follow() {
       },
       [server = follower_->server.get()](bool ready) {
         server->SetServing("", ready);
+        // A follower sends clients to the leader.
+        server->SetServing("djinn.v1.Session", ready);
       });
   return StartMonitoring(follower_.get());
 }
@@ -197,7 +211,8 @@ absl::Status Replica::StartMonitoring(Follower* follower) {
                    "1 while this process is the leader.", 0);
       },
       [follower](Exposition* out) { follower->readiness->Collect(out); },
-      CertificateMetrics({{"tls", config_.tls.certificate_file}})};
+      CertificateMetrics({{"tls", config_.tls.certificate_file},
+                          {"etcd.tls", config_.etcd.tls.certificate_file}})};
   options.readiness = [follower] { return follower->readiness->Evaluate(); };
   DJINN_ASSIGN_OR_RETURN(follower->monitoring,
                          MonitoringPort::Open(std::move(options)));
@@ -206,14 +221,15 @@ absl::Status Replica::StartMonitoring(Follower* follower) {
 
 void Replica::Reload() {
   MutexLock lock(&roles_mu_);
-  if (leader_ == nullptr) {
-    log::Info("a follower reads its configuration when it is elected");
-    return;
+  if (leader_ != nullptr) return leader_->reloader()->ReloadAtSignal();
+  absl::StatusOr<std::string> changes = ReadConfigAgain();
+  if (changes.ok()) {
+    if (follower_ != nullptr) {
+      follower_->credentials.Set(OperatorsOf(config_), config_.join_token);
+    }
+    if (changes->empty()) changes = "nothing";
   }
-  const absl::Status status = leader_->reloader()->Reload().status();
-  log::Audit({{"who", "SIGHUP"},
-              {"what", "ReloadConfig"},
-              {"result", status.ok() ? "OK" : ErrorReason(status)}});
+  AuditReload("SIGHUP", changes);
 }
 
 void Replica::Stop() {

@@ -49,15 +49,14 @@ class Replica {
   Replica& operator=(const Replica&) = delete;
 
   // Return the addresses, which do not change when the process is elected.
-  const std::string& address() const { return config_.listen; }
-  const std::string& monitoring_address() const {
-    return config_.monitoring.listen;
-  }
+  const std::string& address() const { return address_; }
+  const std::string& monitoring_address() const { return monitoring_address_; }
   // Returns what this process knows of the leadership.
   Election::View view();
 
-  // Reads the configuration again if this process leads. A follower reads it
-  // when it is elected.
+  // Reads the configuration again, and writes the audit line. A leader does
+  // what ConfigReloader does. A follower admits the operators of the new one;
+  // its other settings count when it is elected.
   void Reload();
   // Ends the leadership, if there is one, so that another process is elected at
   // once. Then ends the servers.
@@ -84,13 +83,20 @@ class Replica {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(roles_mu_);
   absl::Status Follow() ABSL_EXCLUSIVE_LOCKS_REQUIRED(roles_mu_);
   absl::Status Lead(uint64_t term) ABSL_EXCLUSIVE_LOCKS_REQUIRED(roles_mu_);
-  // Returns the configuration for the next leadership.
-  Config NextConfig();
+  // Replaces the configuration by what the file has, and returns
+  // ConfigChanges(). Returns FailedPrecondition (BAD_CONFIG), and replaces
+  // nothing, when the file is wrong.
+  absl::StatusOr<std::string> ReadConfigAgain()
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(roles_mu_);
+  // Reads the file for another role, because it may have changed since. Writes
+  // an audit line if it has. A wrong file leaves the last configuration.
+  void TakeConfig() ABSL_EXCLUSIVE_LOCKS_REQUIRED(roles_mu_);
   absl::Status StartMonitoring(Follower* follower)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(roles_mu_);
 
-  // The configuration at the start, with the ports in use.
-  Config config_;
+  // Set by Start().
+  std::string address_;
+  std::string monitoring_address_;
   const std::unique_ptr<Store> store_;
   Clock* const clock_;
   RandomSource* const random_;
@@ -98,6 +104,8 @@ class Replica {
   // Held while the process changes its role, which may take a second. No
   // server's thread takes it.
   Mutex roles_mu_;
+  // The configuration that was read last, with the ports in use.
+  Config config_ ABSL_GUARDED_BY(roles_mu_);
   std::unique_ptr<Follower> follower_ ABSL_GUARDED_BY(roles_mu_);
   std::unique_ptr<Coordinator> leader_ ABSL_GUARDED_BY(roles_mu_);
   // The term in which `leader_` serves.

@@ -25,6 +25,10 @@
 namespace djinn::coordinator {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
 // A store on another machine: one in memory, which may be out of reach.
 struct Remote {
   MemoryStore store;
@@ -83,8 +87,7 @@ class ReplicaTest : public testing::Test {
     config.etcd.lease = absl::Seconds(1);
     auto started = Replica::Start(
         std::move(config), std::make_unique<SharedStore>(&remote_),
-        Clock::Real(), RandomSource::Real(),
-        []() -> absl::StatusOr<Config> { return TestConfig(); });
+        Clock::Real(), RandomSource::Real(), [this] { return file_; });
     EXPECT_TRUE(started.ok()) << started.status();
     return *std::move(started);
   }
@@ -99,23 +102,25 @@ class ReplicaTest : public testing::Test {
   }
 
   template <typename Response, typename Request, typename Method>
-  static absl::StatusOr<Response> Ask(const Replica& replica, Method method,
-                                      const Request& request) {
+  static absl::StatusOr<Response> Ask(
+      const Replica& replica, Method method, const Request& request,
+      const std::string& token = "admin-token") {
     const auto stub =
         v1::Admin::NewStub(MakeChannel(replica.address()).value());
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() +
                          std::chrono::seconds(60));
-    PutBearer("admin-token", &context);
+    PutBearer(token, &context);
     Response response;
     const absl::Status status =
         FromGrpcStatus(((*stub).*method)(&context, request, &response));
     if (!status.ok()) return status;
     return response;
   }
-  static absl::StatusOr<v1::VersionInfo> Version(const Replica& replica) {
+  static absl::StatusOr<v1::VersionInfo> Version(
+      const Replica& replica, const std::string& token = "admin-token") {
     return Ask<v1::VersionInfo>(replica, &v1::Admin::Stub::GetVersion,
-                                v1::GetVersionRequest());
+                                v1::GetVersionRequest(), token);
   }
   static bool Leads(const Replica& replica) {
     const auto info = Version(replica);
@@ -147,6 +152,8 @@ class ReplicaTest : public testing::Test {
   }
 
   Remote remote_;
+  // The content of the configuration file.
+  absl::StatusOr<Config> file_ = TestConfig();
 };
 
 TEST_F(ReplicaTest, AFollowerNamesTheLeaderAndDoesNothingElse) {
@@ -182,8 +189,49 @@ TEST_F(ReplicaTest, AFollowerNamesTheLeaderAndDoesNothingElse) {
   // Health follows readiness after a fraction of a second.
   EXPECT_TRUE(
       Eventually([&] { return Health(*follower, "") == Response::SERVING; }));
-  EXPECT_EQ(Health(*follower, "djinn.v1.Session"), Response::NOT_SERVING);
+  // It sends clients to the leader, and does nothing for the others.
+  EXPECT_EQ(Health(*follower, "djinn.v1.Session"), Response::SERVING);
+  EXPECT_EQ(Health(*follower, "djinn.v1.Admin"), Response::NOT_SERVING);
   EXPECT_EQ(Health(*leader, "djinn.v1.Session"), Response::SERVING);
+}
+
+TEST_F(ReplicaTest, AFollowerAdmitsTheOperatorsOfItsReloadedFile) {
+  const auto leader = Start();
+  ASSERT_TRUE(Eventually([&] { return Leads(*leader); }));
+  const auto follower = Start();
+  const auto reload = [&] {
+    testing::internal::CaptureStderr();
+    follower->Reload();
+    return testing::internal::GetCapturedStderr();
+  };
+  file_->admin_token = "new-secret";
+  EXPECT_THAT(reload(),
+              AllOf(HasSubstr("msg=audit who=SIGHUP"),
+                    HasSubstr("after=\"changed: operator admin (token)\""),
+                    HasSubstr("result=OK"), Not(HasSubstr("secret"))));
+  EXPECT_EQ(ErrorReason(Version(*follower).status()), "TOKEN_UNKNOWN");
+  EXPECT_EQ(Version(*follower, "new-secret").status(), absl::OkStatus());
+  // A wrong file changes nothing.
+  file_ = absl::InvalidArgumentError("no such key");
+  EXPECT_THAT(reload(),
+              AllOf(HasSubstr("result=BAD_CONFIG"), HasSubstr("no such key")));
+  EXPECT_EQ(Version(*follower, "new-secret").status(), absl::OkStatus());
+}
+
+TEST_F(ReplicaTest, AnElectedProcessReadsItsFileAndAuditsTheChange) {
+  auto first = Start();
+  ASSERT_TRUE(Eventually([&] { return Leads(*first); }));
+  const auto second = Start();
+  file_->operators = {{"eva", Role::kAdmin, "eva-secret"}};
+  testing::internal::CaptureStderr();
+  first->Stop();
+  const bool leads = Eventually([&] { return Leads(*second); });
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              AllOf(HasSubstr("msg=audit who=election"),
+                    HasSubstr("after=\"added: operator eva (admin)\""),
+                    Not(HasSubstr("secret"))));
+  ASSERT_TRUE(leads);
+  EXPECT_EQ(Version(*second, "eva-secret").status(), absl::OkStatus());
 }
 
 TEST_F(ReplicaTest, TheNextLeaderHasTheStateAndALaterTerm) {
