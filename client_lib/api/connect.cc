@@ -242,12 +242,15 @@ absl::StatusOr<std::shared_ptr<Session>> Open(const ConnectOptions& options) {
                             options.insecure));
   DJINN_ASSIGN_OR_RETURN(v1::Urgency asked, ToProto(options.urgency));
   const auto urgency = std::make_shared<SessionUrgency>(std::move(asked));
-  DJINN_ASSIGN_OR_RETURN(
-      std::unique_ptr<CoordinatorLink> link,
-      MakeGrpcCoordinatorLink(coordinator, token,
-                              {.security = security,
-                               .urgency = urgency,
-                               .placement_policy = std::move(policy)}));
+  const auto link_to = [=](const std::string& session_id) {
+    return MakeGrpcCoordinatorLink(coordinator, token,
+                                   {.security = security,
+                                    .urgency = urgency,
+                                    .placement_policy = policy,
+                                    .session_id = session_id});
+  };
+  DJINN_ASSIGN_OR_RETURN(std::unique_ptr<CoordinatorLink> link,
+                         link_to(/*session_id=*/""));
   std::unique_ptr<WorkerConnector> connector = MakeGrpcWorkerConnector(
       security.WithServerName(tls.worker_server_name),
       std::max(options.bulk_channels, 1), WorkerChannels(), silence);
@@ -256,10 +259,11 @@ absl::StatusOr<std::shared_ptr<Session>> Open(const ConnectOptions& options) {
     connector = MakeSharedMemoryConnector(std::move(connector));
   }
   if (falls_back) {
-    FallbackLinks links =
-        WithFallback(std::move(link), std::move(connector),
-                     {.patience = options.fallback_after,
-                      .start = LocalClusterStarter(at::get_num_threads())});
+    FallbackLinks links = WithFallback(std::move(link), std::move(connector),
+                                       {.patience = options.fallback_after,
+                                        .worker_threads = at::get_num_threads(),
+                                        .start = StartLocalCluster,
+                                        .reopen = link_to});
     link = std::move(links.link);
     connector = std::move(links.connector);
   }

@@ -1,5 +1,6 @@
 #include "djinn/cost.h"
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -68,10 +69,11 @@ absl::StatusOr<Cost> CostScope::Get() {
   }
   DJINN_ASSIGN_OR_RETURN(const Cost before, Await(begin));
   DJINN_ASSIGN_OR_RETURN(Cost cost, Await(*end));
-  cost.device_time -= before.device_time;
-  cost.bytes_up -= before.bytes_up;
-  cost.bytes_down -= before.bytes_down;
-  cost.runs -= before.runs;
+  // A device whose worker was lost in between counts from zero.
+  cost.device_time -= std::min(cost.device_time, before.device_time);
+  cost.bytes_up -= std::min(cost.bytes_up, before.bytes_up);
+  cost.bytes_down -= std::min(cost.bytes_down, before.bytes_down);
+  cost.runs -= std::min(cost.runs, before.runs);
   return cost;
 }
 

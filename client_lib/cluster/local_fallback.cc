@@ -10,17 +10,16 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "client_lib/cluster/embedded_cluster.h"
+#include "client_lib/cluster/local_clusters.h"
+#include "client_lib/session/model/remedies.h"
 #include "client_lib/session/model/wait.h"
-#include "client_lib/transport/grpc_coordinator_link.h"
-#include "client_lib/transport/grpc_worker_connector.h"
-#include "client_lib/transport/shared_memory_connector.h"
 #include "common/base/clock.h"
 #include "common/base/error.h"
 #include "common/base/mutex.h"
 #include "common/base/status_macros.h"
-#include "common/io/secret_file.h"
 #include "common/log/log.h"
 
 namespace djinn {
@@ -30,11 +29,6 @@ namespace {
 // takes no further lease of it for kUnreachedLife.
 constexpr int kMostUnreached = 2;
 constexpr absl::Duration kUnreachedLife = absl::Minutes(1);
-// Time that the processes on this machine may take to start.
-constexpr absl::Duration kStartTimeout = absl::Seconds(60);
-// Time that the local coordinator may take to open the session, and to grant a
-// lease. Both take milliseconds on an idle machine.
-constexpr absl::Duration kLocalTimeout = absl::Seconds(30);
 // Time that a question whether the cluster has a worker again may wait.
 constexpr absl::Duration kAskTimeout = absl::Seconds(5);
 
@@ -44,56 +38,26 @@ bool MeansNoWorker(const absl::Status& status) {
          absl::IsDeadlineExceeded(status);
 }
 
-// Local leases, and how to connect to their worker. Thread-safe.
-class LocalLeases {
- public:
-  void Add(const std::string& lease_id,
-           std::shared_ptr<WorkerConnector> connector) {
-    MutexLock lock(&mu_);
-    leases_[lease_id] = std::move(connector);
-  }
-  void Remove(const std::string& lease_id) {
-    MutexLock lock(&mu_);
-    leases_.erase(lease_id);
-  }
-  // Returns null for a lease of the cluster.
-  std::shared_ptr<WorkerConnector> Find(const std::string& lease_id) const {
-    MutexLock lock(&mu_);
-    const auto found = leases_.find(lease_id);
-    return found == leases_.end() ? nullptr : found->second;
-  }
-
- private:
-  mutable Mutex mu_;
-  std::map<std::string, std::shared_ptr<WorkerConnector>> leases_
-      ABSL_GUARDED_BY(mu_);
-};
-
-class FallbackConnector : public WorkerConnector {
- public:
-  FallbackConnector(std::unique_ptr<WorkerConnector> cluster,
-                    std::shared_ptr<LocalLeases> local)
-      : cluster_(std::move(cluster)), local_(std::move(local)) {}
-
-  absl::StatusOr<std::unique_ptr<ClientStream>> Connect(
-      const v1::Lease& lease, const std::string& session_id) override {
-    const auto local = local_->Find(lease.lease_id());
-    return local != nullptr ? local->Connect(lease, session_id)
-                            : cluster_->Connect(lease, session_id);
-  }
-
- private:
-  const std::unique_ptr<WorkerConnector> cluster_;
-  const std::shared_ptr<LocalLeases> local_;
-};
+// Returns the number of threads of the worker with these numerics
+// (gpu_worker/device/cpu/numerics.h), or `otherwise` if they do not state it.
+int ThreadsOf(absl::string_view numerics, int otherwise) {
+  int threads = 0;
+  const size_t dash = numerics.rfind('-');
+  return absl::StartsWith(numerics, "cpu-") &&
+                 absl::SimpleAtoi(numerics.substr(dash + 1), &threads) &&
+                 threads > 0
+             ? threads
+             : otherwise;
+}
 
 class FallbackLink : public CoordinatorLink, private CoordinatorEvents {
  public:
   FallbackLink(std::unique_ptr<CoordinatorLink> cluster,
                FallbackOptions options, std::shared_ptr<LocalLeases> leases)
-      : cluster_(std::move(cluster)),
-        options_(std::move(options)),
-        leases_(std::move(leases)) {}
+      : options_(std::move(options)),
+        leases_(std::move(leases)),
+        clusters_(options_.start),
+        cluster_(std::move(cluster)) {}
   ~FallbackLink() override { (void)Close(absl::ZeroDuration()); }
 
   absl::StatusOr<Opened> Open(const std::string& program,
@@ -101,8 +65,9 @@ class FallbackLink : public CoordinatorLink, private CoordinatorEvents {
                               CoordinatorEvents* events) override {
     program_ = program;
     events_ = events;
+    clusters_.Begin(program, this);
     const Deadline deadline(timeout);
-    absl::StatusOr<Opened> opened = cluster_->Open(
+    absl::StatusOr<Opened> opened = Cluster()->Open(
         program, std::min(options_.patience, timeout / 2), events);
     if (opened.ok()) {
       session_id_ = opened->session_id;
@@ -113,13 +78,18 @@ class FallbackLink : public CoordinatorLink, private CoordinatorEvents {
       return opened;
     }
     log::Warning(
-        "the cluster is not reached; the session opens on this machine, and "
-        "stays there",
+        "the cluster is not reached; the session opens on this machine",
         {{"error", opened.status()}});
-    in_cluster_ = false;
-    const absl::StatusOr<std::shared_ptr<Local>> local = StartLocal(deadline);
+    {
+      MutexLock lock(&mu_);
+      cluster_ = nullptr;
+    }
+    const absl::StatusOr<std::shared_ptr<LocalClusters::Local>> local =
+        clusters_.Start("", options_.worker_threads, deadline);
     if (!local.ok()) return Both(opened.status(), local.status());
     session_id_ = (*local)->opened.session_id;
+    MutexLock lock(&mu_);
+    StartReturner();
     return (*local)->opened;
   }
 
@@ -133,31 +103,25 @@ class FallbackLink : public CoordinatorLink, private CoordinatorEvents {
         return MakeError(absl::StatusCode::kResourceExhausted, "NO_CAPACITY",
                          "a local fallback has one worker");
       }
-      auto granted = cluster_->RequestLease(std::move(request), timeout);
+      auto granted = Cluster()->RequestLease(std::move(request), timeout);
       if (granted.ok()) NoteMember(number, granted->lease().lease_id());
       return granted;
     }
     // The workers of one device must reach each other.
     if (HasSeveral(number)) {
-      return cluster_->RequestLease(std::move(request), timeout);
+      return Cluster()->RequestLease(std::move(request), timeout);
     }
     if (auto offered = TakeOffer(number, timeout)) return *std::move(offered);
-    absl::Status why =
-        MakeError(absl::StatusCode::kUnavailable, "COORDINATOR_UNREACHABLE",
-                  "the cluster's coordinator was not reached");
-    if (in_cluster_) {
-      absl::StatusOr<v1::LeaseGranted> granted =
-          AskCluster(request, std::min(options_.patience, timeout / 2));
-      // The device may have left for an offer that has gone meanwhile.
-      if (granted.ok() && was_here) NoteWentBack(number);
-      if (granted.ok() || !MeansNoWorker(granted.status())) return granted;
-      why = granted.status();
-    }
+    absl::StatusOr<v1::LeaseGranted> granted =
+        AskCluster(request, std::min(options_.patience, timeout / 2));
+    // The device may have left for an offer that has gone meanwhile.
+    if (granted.ok() && was_here) NoteWentBack(number);
+    if (granted.ok() || !MeansNoWorker(granted.status())) return granted;
     {
       MutexLock lock(&mu_);
       if (cancelled_) return absl::CancelledError("the session closes");
     }
-    return AskLocal(request, why, deadline);
+    return AskLocal(request, granted.status(), deadline);
   }
 
   void ReturnLease(const std::string& lease_id, bool unreachable) override {
@@ -173,35 +137,39 @@ class FallbackLink : public CoordinatorLink, private CoordinatorEvents {
         worker = {worker.count + 1, now};
       }
     }
-    cluster_->ReturnLease(lease_id, unreachable);
+    if (const auto cluster = Cluster()) {
+      cluster->ReturnLease(lease_id, unreachable);
+    }
   }
 
   void SendGraph(v1::Graph graph, v1::GraphNotes notes,
                  std::optional<v1::StageRequest> stages) override {
-    if (!in_cluster_) return;  // no coordinator learns from it
-    cluster_->SendGraph(std::move(graph), std::move(notes), std::move(stages));
+    const auto cluster = Cluster();
+    if (cluster == nullptr) return;  // no coordinator learns from it
+    cluster->SendGraph(std::move(graph), std::move(notes), std::move(stages));
   }
 
   void ReportMigration(uint32_t virtual_device,
                        v1::MigrationOutcome outcome) override {
-    if (in_cluster_)
-      cluster_->ReportMigration(virtual_device, std::move(outcome));
+    if (const auto cluster = Cluster()) {
+      cluster->ReportMigration(virtual_device, std::move(outcome));
+    }
   }
 
   void Report(v1::SessionRequest report) override {
-    if (in_cluster_) cluster_->Report(std::move(report));
+    if (const auto cluster = Cluster()) cluster->Report(std::move(report));
   }
 
   void CancelRequests() override {
-    std::shared_ptr<Local> local;
+    std::shared_ptr<CoordinatorLink> cluster;
     {
       MutexLock lock(&mu_);
       cancelled_ = true;
       changed_.SignalAll();
-      local = local_;
+      cluster = attaching_ != nullptr ? attaching_ : cluster_;
     }
-    cluster_->CancelRequests();
-    if (local != nullptr) local->cluster.link->CancelRequests();
+    if (cluster != nullptr) cluster->CancelRequests();
+    clusters_.Cancel();
   }
 
   absl::Status Close(absl::Duration timeout) override {
@@ -210,35 +178,25 @@ class FallbackLink : public CoordinatorLink, private CoordinatorEvents {
       if (std::exchange(closed_, true)) return absl::OkStatus();
     }
     CancelRequests();
-    std::shared_ptr<Local> local;
+    const Deadline deadline(timeout);
     std::thread returner;
     {
       MutexLock lock(&mu_);
-      local = std::exchange(local_, nullptr);
       returner = std::move(returner_);
     }
     if (returner.joinable()) returner.join();
-    absl::Status status;
-    if (local != nullptr) status = local->cluster.link->Close(timeout);
-    return in_cluster_ ? cluster_->Close(timeout) : status;
+    const absl::Status status = clusters_.Close(deadline);
+    const auto cluster = Cluster();
+    return cluster != nullptr ? cluster->Close(deadline.left()) : status;
   }
 
  private:
-  // The local cluster, with the session open there.
-  struct Local {
-    LocalCluster cluster;
-    Opened opened;
-
-    ~Local() {
-      if (cluster.link != nullptr) {
-        (void)cluster.link->Close(absl::ZeroDuration());
-      }
-    }
-  };
   // A virtual device that has a local lease.
   struct Device {
     v1::LeaseRequest request;
     std::string lease_id;
+    // What operators learn of it.
+    v1::SessionRequest report;
     // A lease of the cluster that the device may take.
     std::optional<v1::LeaseGranted> offer;
     absl::Duration offered;
@@ -267,9 +225,15 @@ class FallbackLink : public CoordinatorLink, private CoordinatorEvents {
   void OnLineageAsked(const v1::LineageQuestion&) override {}
   void OnAttachedAgain() override {}
 
+  // Returns null while the cluster's coordinator has not opened the session.
+  std::shared_ptr<CoordinatorLink> Cluster() const {
+    MutexLock lock(&mu_);
+    return cluster_;
+  }
+
   bool IsHere(uint32_t virtual_device) {
     MutexLock lock(&mu_);
-    return !in_cluster_ || devices_.contains(virtual_device);
+    return cluster_ == nullptr || devices_.contains(virtual_device);
   }
 
   void NoteMember(uint32_t virtual_device, const std::string& lease_id) {
@@ -312,8 +276,14 @@ class FallbackLink : public CoordinatorLink, private CoordinatorEvents {
 
   absl::StatusOr<v1::LeaseGranted> AskCluster(const v1::LeaseRequest& request,
                                               absl::Duration timeout) {
+    const auto cluster = Cluster();
+    if (cluster == nullptr) {
+      return MakeError(absl::StatusCode::kUnavailable,
+                       "COORDINATOR_UNREACHABLE",
+                       "the cluster's coordinator was not reached");
+    }
     absl::StatusOr<v1::LeaseGranted> granted =
-        cluster_->RequestLease(request, timeout);
+        cluster->RequestLease(request, timeout);
     if (!granted.ok()) return granted;
     const v1::Lease& lease = granted->lease();
     {
@@ -325,7 +295,7 @@ class FallbackLink : public CoordinatorLink, private CoordinatorEvents {
       }
     }
     // The coordinator was told when the session did not reach the worker.
-    cluster_->ReturnLease(lease.lease_id(), /*unreachable=*/false);
+    cluster->ReturnLease(lease.lease_id(), /*unreachable=*/false);
     return MakeError(
         absl::StatusCode::kUnavailable, "WORKER_UNREACHABLE",
         absl::StrCat("worker ", lease.worker_id(), " at ",
@@ -334,61 +304,17 @@ class FallbackLink : public CoordinatorLink, private CoordinatorEvents {
         {{"worker", lease.worker_id()}});
   }
 
-  // Returns a running local cluster. Starts it if there is none.
-  absl::StatusOr<std::shared_ptr<Local>> StartLocal(const Deadline& deadline) {
-    {
-      MutexLock lock(&mu_);
-      while (starting_ && !cancelled_ && !deadline.passed()) {
-        WaitUntil(&changed_, &mu_, deadline);
-      }
-      if (cancelled_) return absl::CancelledError("the session closes");
-      if (local_ != nullptr) return local_;
-      if (starting_) {
-        return absl::DeadlineExceededError(
-            "the local cluster did not start in time; another device is "
-            "starting it");
-      }
-      starting_ = true;
-    }
-    absl::StatusOr<std::shared_ptr<Local>> local = OpenLocal(deadline);
-    MutexLock lock(&mu_);
-    starting_ = false;
-    changed_.SignalAll();
-    if (!local.ok()) return local;
-    if (cancelled_) return absl::CancelledError("the session closes");
-    local_ = *local;
-    return local;
-  }
-
-  absl::StatusOr<std::shared_ptr<Local>> OpenLocal(const Deadline& deadline) {
-    log::Warning("starts a coordinator and a worker on this machine");
-    auto local = std::make_shared<Local>();
-    DJINN_ASSIGN_OR_RETURN(
-        local->cluster,
-        options_.start(session_id_, std::min(kStartTimeout, deadline.left())));
-    DJINN_ASSIGN_OR_RETURN(
-        local->opened,
-        local->cluster.link->Open(
-            program_, std::min(kLocalTimeout, deadline.left()), this));
-    return local;
-  }
-
-  // Forgets the local cluster, whose worker is gone.
-  void DropLocal(const std::shared_ptr<Local>& local) {
-    MutexLock lock(&mu_);
-    if (local_ == local) local_ = nullptr;
-  }
-
   absl::StatusOr<v1::LeaseGranted> AskLocal(const v1::LeaseRequest& request,
                                             const absl::Status& why,
                                             const Deadline& deadline) {
     absl::StatusOr<v1::LeaseGranted> granted;
+    const int threads = ThreadsOf(request.numerics(), options_.worker_threads);
     // A local worker that died needs a new process.
     for (int tries = 0; tries < 2; ++tries) {
-      const absl::StatusOr<std::shared_ptr<Local>> local = StartLocal(deadline);
+      const absl::StatusOr<std::shared_ptr<LocalClusters::Local>> local =
+          clusters_.Start(session_id_, threads, deadline);
       if (!local.ok()) return Both(why, local.status());
-      granted = (*local)->cluster.link->RequestLease(
-          request, std::min(kLocalTimeout, deadline.left()));
+      granted = LocalClusters::RequestLease(**local, request, deadline);
       if (granted.ok()) {
         leases_->Add(granted->lease().lease_id(), (*local)->cluster.connector);
         break;
@@ -397,7 +323,7 @@ class FallbackLink : public CoordinatorLink, private CoordinatorEvents {
           !absl::IsDeadlineExceeded(granted.status())) {
         break;
       }
-      DropLocal(*local);
+      clusters_.Drop(*local);
     }
     if (!granted.ok()) return Both(why, granted.status());
     granted->set_placement_reason(
@@ -415,10 +341,20 @@ class FallbackLink : public CoordinatorLink, private CoordinatorEvents {
         {{"device", request.virtual_device()},
          {"worker", worker},
          {"cause", why}});
+    v1::SessionRequest report;
+    v1::RecoveryReport* const recovered = report.mutable_recovered();
+    recovered->set_virtual_device(request.virtual_device());
+    recovered->set_kind(v1::RecoveryReport::LOCAL_FALLBACK);
+    recovered->set_to_worker_id(worker);
+    recovered->mutable_cause()->set_code(static_cast<int32_t>(why.code()));
+    recovered->mutable_cause()->set_reason(ErrorReason(why));
+    std::shared_ptr<CoordinatorLink> cluster;
     {
       MutexLock lock(&mu_);
       if (cancelled_) return absl::CancelledError("the session closes");
+      cluster = cluster_;
       Device& device = devices_[request.virtual_device()];
+      device.report = report;
       device.request = request;
       const auto went = went_back_.find(request.virtual_device());
       device.stays = went != went_back_.end() &&
@@ -426,30 +362,23 @@ class FallbackLink : public CoordinatorLink, private CoordinatorEvents {
       // The device may hold other contents when it goes back.
       device.request.clear_contents();
       device.lease_id = granted->lease().lease_id();
-      if (in_cluster_ && !returner_.joinable()) {
-        returner_ = std::thread([this] { KeepAsking(); });
-      }
+      StartReturner();
     }
-    if (in_cluster_) {
-      v1::SessionRequest report;
-      v1::RecoveryReport* const recovered = report.mutable_recovered();
-      recovered->set_virtual_device(request.virtual_device());
-      recovered->set_kind(v1::RecoveryReport::LOCAL_FALLBACK);
-      recovered->set_to_worker_id(worker);
-      recovered->mutable_cause()->set_code(static_cast<int32_t>(why.code()));
-      recovered->mutable_cause()->set_reason(ErrorReason(why));
-      cluster_->Report(std::move(report));
-    }
+    // Reopen() sends the report otherwise.
+    if (cluster != nullptr) cluster->Report(std::move(report));
     return granted;
+  }
+
+  void StartReturner() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    if (returner_.joinable() || closed_) return;
+    returner_ = std::thread([this] { KeepAsking(); });
   }
 
   void ReturnLocal(const std::string& lease_id) {
     leases_->Remove(lease_id);
-    std::shared_ptr<Local> local;
     std::optional<v1::LeaseGranted> offer;
     {
       MutexLock lock(&mu_);
-      local = local_;
       for (auto device = devices_.begin(); device != devices_.end(); ++device) {
         if (device->second.lease_id != lease_id) continue;
         offer = std::move(device->second.offer);
@@ -460,9 +389,7 @@ class FallbackLink : public CoordinatorLink, private CoordinatorEvents {
     if (offer.has_value()) {
       ReturnLease(offer->lease().lease_id(), /*unreachable=*/false);
     }
-    if (local != nullptr) {
-      local->cluster.link->ReturnLease(lease_id, /*unreachable=*/false);
-    }
+    clusters_.ReturnLease(lease_id);
   }
 
   // Returns the lease of the cluster that the device was offered, and forgets
@@ -498,7 +425,36 @@ class FallbackLink : public CoordinatorLink, private CoordinatorEvents {
     return offer;
   }
 
-  // The returner: asks the cluster for a worker for each device that is here.
+  // Opens the session at the cluster's coordinator, which was not reached
+  // before. Returns its error.
+  absl::Status Reopen() {
+    DJINN_ASSIGN_OR_RETURN(std::shared_ptr<CoordinatorLink> link,
+                           options_.reopen(session_id_));
+    {
+      MutexLock lock(&mu_);
+      if (cancelled_) return absl::CancelledError("the session closes");
+      attaching_ = link;
+    }
+    const absl::Status status =
+        link->Open(program_, kAskTimeout, events_).status();
+    std::vector<v1::SessionRequest> reports;
+    {
+      MutexLock lock(&mu_);
+      attaching_ = nullptr;
+      DJINN_RETURN_IF_ERROR(status);
+      cluster_ = link;
+      for (const auto& [number, device] : devices_) {
+        reports.push_back(device.report);
+      }
+    }
+    log::Info("the cluster is reached; it has the session now");
+    for (v1::SessionRequest& report : reports) link->Report(std::move(report));
+    events_->OnAttachedAgain();
+    return absl::OkStatus();
+  }
+
+  // The returner: opens the session at the cluster if that was not reached, and
+  // asks it for a worker for each device that is here.
   void KeepAsking() {
     for (;;) {
       std::vector<uint32_t> here;
@@ -512,6 +468,15 @@ class FallbackLink : public CoordinatorLink, private CoordinatorEvents {
         for (const auto& [number, device] : devices_) {
           if (!device.stays) here.push_back(number);
         }
+      }
+      if (Cluster() == nullptr) {
+        const absl::Status status = Reopen();
+        if (AfterCoordinatorError(status) == Remedy::kGiveUp) {
+          log::Warning("the session stays on this machine",
+                       {{"error", status}});
+          return;
+        }
+        if (!status.ok()) continue;
       }
       for (const uint32_t number : here) AskFor(number);
     }
@@ -559,22 +524,21 @@ class FallbackLink : public CoordinatorLink, private CoordinatorEvents {
     events_->OnLeaseEnded(local_lease, kFallbackEnded);
   }
 
-  const std::unique_ptr<CoordinatorLink> cluster_;
   const FallbackOptions options_;
   const std::shared_ptr<LocalLeases> leases_;
+  LocalClusters clusters_;
   // Set by Open().
   std::string program_;
   std::string session_id_;
   CoordinatorEvents* events_ = nullptr;
-  // Whether the cluster's coordinator opened the session.
-  bool in_cluster_ = true;
 
-  Mutex mu_;
+  mutable Mutex mu_;
   CondVar changed_;
   bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
-  bool starting_ ABSL_GUARDED_BY(mu_) = false;
-  std::shared_ptr<Local> local_ ABSL_GUARDED_BY(mu_);
+  // See Cluster(), and the link with which Reopen() tries it.
+  std::shared_ptr<CoordinatorLink> cluster_ ABSL_GUARDED_BY(mu_);
+  std::shared_ptr<CoordinatorLink> attaching_ ABSL_GUARDED_BY(mu_);
   // The virtual devices of leases for further workers, which the cluster has
   // granted and the client has not returned.
   std::map<std::string, uint32_t> members_ ABSL_GUARDED_BY(mu_);
@@ -596,31 +560,6 @@ FallbackLinks WithFallback(std::unique_ptr<CoordinatorLink> link,
   return {std::make_unique<FallbackLink>(std::move(link), std::move(options),
                                          leases),
           std::make_unique<FallbackConnector>(std::move(connector), leases)};
-}
-
-std::function<absl::StatusOr<LocalCluster>(const std::string&, absl::Duration)>
-LocalClusterStarter(int worker_threads) {
-  return [worker_threads](
-             const std::string& session_id,
-             absl::Duration timeout) -> absl::StatusOr<LocalCluster> {
-    ClusterOptions options;
-    options.workers = 1;
-    options.start_timeout = timeout;
-    options.worker_threads = worker_threads;
-    options.worker_prefix = kLocalWorkerPrefix;
-    DJINN_ASSIGN_OR_RETURN(std::unique_ptr<ClusterProcesses> processes,
-                           ClusterProcesses::Start(options));
-    DJINN_ASSIGN_OR_RETURN(const std::string token,
-                           ReadToken(processes->token_file()));
-    LocalCluster cluster;
-    DJINN_ASSIGN_OR_RETURN(
-        cluster.link,
-        MakeGrpcCoordinatorLink(processes->coordinator_address(), token,
-                                {.session_id = session_id}));
-    cluster.connector = MakeSharedMemoryConnector(MakeGrpcWorkerConnector());
-    cluster.processes = std::move(processes);
-    return cluster;
-  };
 }
 
 }  // namespace djinn

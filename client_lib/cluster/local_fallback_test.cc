@@ -44,16 +44,32 @@ struct Coordinator {
   uint32_t device ABSL_GUARDED_BY(mu) = 0;
   std::vector<std::string> returned ABSL_GUARDED_BY(mu);
   std::vector<v1::SessionRequest> reports ABSL_GUARDED_BY(mu);
+  // The sessions of attempts to open one again.
+  std::vector<std::string> reopened ABSL_GUARDED_BY(mu);
+  // Number of attempts to open one that were refused for their token.
+  int refused_opens ABSL_GUARDED_BY(mu) = 0;
   bool closed ABSL_GUARDED_BY(mu) = false;
 
   void Refuse(absl::Status why) {
     MutexLock lock(&mu);
     refusal = std::move(why);
   }
+  // Lets attempts to open a session end in this way.
+  void Answer(absl::Status status) {
+    MutexLock lock(&mu);
+    opens = std::move(status);
+  }
   void AwaitAsked(int more) {
     MutexLock lock(&mu);
     const int until = asked + more;
     for (Patience patience; asked < until;) patience.Wait(&changed, &mu);
+  }
+  std::vector<std::string> AwaitReopened(size_t count) {
+    MutexLock lock(&mu);
+    for (Patience patience; reopened.size() < count;) {
+      patience.Wait(&changed, &mu);
+    }
+    return reopened;
   }
   std::vector<std::string> AwaitReturned(size_t count) {
     MutexLock lock(&mu);
@@ -72,6 +88,8 @@ class FakeLink : public CoordinatorLink {
   absl::StatusOr<Opened> Open(const std::string&, absl::Duration,
                               CoordinatorEvents*) override {
     MutexLock lock(&c_->mu);
+    c_->refused_opens += absl::IsUnauthenticated(c_->opens);
+    c_->changed.SignalAll();
     if (!c_->opens.ok()) return c_->opens;
     return Opened{name_ + "-session", name_ + "-tenant"};
   }
@@ -140,8 +158,15 @@ class Events : public CoordinatorEvents {
   void OnMigrationRequested(const v1::MigrationRequest&) override {}
   void OnStages(const v1::StageAnswer&) override {}
   void OnLineageAsked(const v1::LineageQuestion&) override {}
-  void OnAttachedAgain() override {}
+  void OnAttachedAgain() override {
+    MutexLock lock(&mu_);
+    attached_again_ = true;
+  }
 
+  bool attached_again() {
+    MutexLock lock(&mu_);
+    return attached_again_;
+  }
   // Waits for the next end of a lease.
   std::string WaitEnded() {
     MutexLock lock(&mu_);
@@ -155,6 +180,7 @@ class Events : public CoordinatorEvents {
   Mutex mu_;
   CondVar changed_;
   std::deque<std::string> ended_ ABSL_GUARDED_BY(mu_);
+  bool attached_again_ ABSL_GUARDED_BY(mu_) = false;
 };
 
 class LocalFallbackTest : public testing::Test {
@@ -177,14 +203,23 @@ class LocalFallbackTest : public testing::Test {
         std::make_unique<FakeLink>("cluster", cluster_),
         std::make_unique<FakeConnector>("to the cluster"),
         {.return_interval = absl::Milliseconds(1),
-         .start = [this](const std::string& session_id,
+         .worker_threads = 4,
+         .start = [this](const std::string& session_id, int threads,
                          absl::Duration) -> absl::StatusOr<LocalCluster> {
            ++starts_;
            started_for_ = session_id;
+           threads_ = threads;
            if (!start_error_.ok()) return start_error_;
            return LocalCluster{
                nullptr, std::make_unique<FakeLink>("local", local_),
                std::make_unique<FakeConnector>("to this machine")};
+         },
+         .reopen = [this](const std::string& session_id)
+             -> absl::StatusOr<std::unique_ptr<CoordinatorLink>> {
+           MutexLock lock(&cluster_->mu);
+           cluster_->reopened.push_back(session_id);
+           cluster_->changed.SignalAll();
+           return std::make_unique<FakeLink>("cluster", cluster_);
          },
          .offer_life = offer_life});
   }
@@ -193,9 +228,11 @@ class LocalFallbackTest : public testing::Test {
     ASSERT_TRUE(
         links_.link->Open("program", absl::InfiniteDuration(), &events_).ok());
   }
-  absl::StatusOr<v1::LeaseGranted> Request(uint32_t device = 0) {
+  absl::StatusOr<v1::LeaseGranted> Request(uint32_t device = 0,
+                                           const std::string& numerics = "") {
     v1::LeaseRequest request;
     request.set_virtual_device(device);
+    request.set_numerics(numerics);
     return links_.link->RequestLease(request, absl::Minutes(10));
   }
   std::string WhereTo(const v1::LeaseGranted& granted) {
@@ -209,6 +246,7 @@ class LocalFallbackTest : public testing::Test {
   std::shared_ptr<Coordinator> local_ = std::make_shared<Coordinator>();
   int starts_ = 0;
   std::string started_for_;
+  int threads_ = 0;
   absl::Status start_error_;
   FallbackLinks links_;
 };
@@ -246,6 +284,27 @@ TEST_F(LocalFallbackTest, TwoDevicesShareTheLocalWorker) {
   ASSERT_TRUE(Request(0).ok());
   ASSERT_TRUE(Request(1).ok());
   EXPECT_EQ(starts_, 1);
+}
+
+TEST_F(LocalFallbackTest, LocalWorkersHaveTheThreadsOfTheLostOnes) {
+  Open();
+  cluster_->Refuse(NoWorker());
+  ASSERT_TRUE(Request(0, "cpu-00ff-1").ok());
+  EXPECT_EQ(threads_, 1);
+  ASSERT_TRUE(Request(1, "cpu-00ff-1").ok());
+  EXPECT_EQ(starts_, 1);
+  const auto other = Request(2, "cpu-00ff-12");
+  ASSERT_TRUE(other.ok());
+  EXPECT_EQ(threads_, 12);
+  // What states no number of threads gets the program's.
+  ASSERT_TRUE(Request(3, "").ok());
+  EXPECT_EQ(threads_, 4);
+  ASSERT_TRUE(Request(4, "cpu-").ok());
+  ASSERT_TRUE(Request(5, "gpu-7").ok());
+  EXPECT_EQ(starts_, 3);
+  links_.link->ReturnLease(other->lease().lease_id(), false);
+  EXPECT_THAT(local_->AwaitReturned(1),
+              testing::Contains(other->lease().lease_id()));
 }
 
 TEST_F(LocalFallbackTest, RefusalForAnotherReasonStays) {
@@ -377,21 +436,60 @@ TEST_F(LocalFallbackTest, ProcessThatWasNotReachedTwiceIsNotTakenAThirdTime) {
   EXPECT_EQ(Request()->lease().worker_id(), "w0");
 }
 
-TEST_F(LocalFallbackTest, ClusterThatIsAwayLeavesTheSessionHere) {
-  {
-    MutexLock lock(&cluster_->mu);
-    cluster_->opens = MakeError(absl::StatusCode::kUnavailable,
-                                "COORDINATOR_UNREACHABLE", "away");
-  }
+TEST_F(LocalFallbackTest, ClusterThatIsAwayGetsTheSessionWhenItIsBack) {
+  cluster_->Answer(MakeError(absl::StatusCode::kUnavailable,
+                             "COORDINATOR_UNREACHABLE", "away"));
   const auto opened =
       links_.link->Open("program", absl::InfiniteDuration(), &events_);
   ASSERT_TRUE(opened.ok()) << opened.status();
   EXPECT_EQ(opened->session_id, "local-session");
   EXPECT_EQ(started_for_, "");
-  EXPECT_EQ(Request()->lease().worker_id(), "local-0");
+  const auto here = Request();
+  ASSERT_TRUE(here.ok());
+  EXPECT_EQ(here->lease().worker_id(), "local-0");
+  EXPECT_THAT(here->placement_reason(), HasSubstr("COORDINATOR_UNREACHABLE"));
+  EXPECT_THAT(cluster_->AwaitReopened(2),
+              testing::Each(std::string("local-session")));
+  {
+    MutexLock lock(&cluster_->mu);
+    EXPECT_EQ(cluster_->asked, 0);
+    EXPECT_THAT(cluster_->reports, IsEmpty());
+  }
+  cluster_->Answer(absl::OkStatus());
+  EXPECT_EQ(events_.WaitEnded(),
+            absl::StrCat(here->lease().lease_id(), " ", kFallbackEnded));
+  EXPECT_TRUE(events_.attached_again());
+  const auto there = Request();
+  ASSERT_TRUE(there.ok());
+  EXPECT_EQ(there->lease().worker_id(), "w0");
+  EXPECT_EQ(WhereTo(*there), "to the cluster");
+  EXPECT_TRUE(links_.link->Close(absl::Seconds(1)).ok());
   MutexLock lock(&cluster_->mu);
-  EXPECT_EQ(cluster_->asked, 0);
-  EXPECT_THAT(cluster_->reports, IsEmpty());
+  ASSERT_EQ(cluster_->reports.size(), 1u);
+  EXPECT_EQ(cluster_->reports[0].recovered().kind(),
+            v1::RecoveryReport::LOCAL_FALLBACK);
+  EXPECT_EQ(cluster_->reports[0].recovered().cause().reason(),
+            "COORDINATOR_UNREACHABLE");
+  EXPECT_TRUE(cluster_->closed);
+}
+
+TEST_F(LocalFallbackTest, ClusterThatRefusesTheSessionIsNotTriedAgain) {
+  cluster_->Answer(absl::UnavailableError("away"));
+  ASSERT_TRUE(
+      links_.link->Open("program", absl::InfiniteDuration(), &events_).ok());
+  cluster_->Answer(
+      MakeError(absl::StatusCode::kUnauthenticated, "TOKEN_UNKNOWN", "who?"));
+  {
+    MutexLock lock(&cluster_->mu);
+    for (Patience patience; cluster_->refused_opens == 0;) {
+      patience.Wait(&cluster_->changed, &cluster_->mu);
+    }
+  }
+  EXPECT_EQ(Request()->lease().worker_id(), "local-0");
+  EXPECT_TRUE(links_.link->Close(absl::Seconds(1)).ok());
+  MutexLock lock(&cluster_->mu);
+  EXPECT_EQ(cluster_->refused_opens, 1);
+  EXPECT_FALSE(cluster_->closed);
 }
 
 TEST_F(LocalFallbackTest, RefusedSessionIsAnError) {
@@ -399,10 +497,7 @@ TEST_F(LocalFallbackTest, RefusedSessionIsAnError) {
        {MakeError(absl::StatusCode::kUnauthenticated, "TOKEN_UNKNOWN", "who?"),
         MakeError(absl::StatusCode::kResourceExhausted, "TOO_MANY_SESSIONS",
                   "two are open")}) {
-    {
-      MutexLock lock(&cluster_->mu);
-      cluster_->opens = refusal;
-    }
+    cluster_->Answer(refusal);
     EXPECT_EQ(links_.link->Open("program", absl::InfiniteDuration(), &events_)
                   .status(),
               refusal);

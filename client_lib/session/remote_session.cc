@@ -1,10 +1,12 @@
 #include "client_lib/session/remote_session.h"
 
 #include <algorithm>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/base/optimization.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client_lib/session/device/replica/replica.h"
@@ -86,15 +88,24 @@ class RemoteSession final : public Session, private CoordinatorEvents {
           absl::StrCat("device index ", index, " of a session with ",
                        context_->options.device_count, " devices"));
     }
-    MutexLock lock(&mu_);
-    if (!open_) {
-      return MakeError(absl::StatusCode::kFailedPrecondition, "SESSION_CLOSED",
-                       "the session is closed");
+    std::shared_ptr<DeviceRouter> failed;
+    {
+      MutexLock lock(&mu_);
+      if (!open_) {
+        return MakeError(absl::StatusCode::kFailedPrecondition,
+                         "SESSION_CLOSED", "the session is closed");
+      }
+      const auto found = FindDevice(index);
+      if (found == devices_.end()) {
+        return devices_.emplace_back(
+            DeviceRouter::Make(index, /*incarnation=*/0, context_));
+      }
+      if (ABSL_PREDICT_TRUE(!(*found)->FailureIsKnown())) return *found;
+      // Until it has ended, other threads get the failed device.
+      if (!ending_.insert(index).second) return *found;
+      failed = *found;
     }
-    for (const auto& device : devices_) {
-      if (device->index() == index) return device;
-    }
-    return devices_.emplace_back(DeviceRouter::Make(index, context_));
+    return Replace(failed);
   }
 
   const SessionOptions& options() const override { return context_->options; }
@@ -103,12 +114,10 @@ class RemoteSession final : public Session, private CoordinatorEvents {
 
   Statistics statistics() const override {
     Statistics sum;
-    for (const auto& device : Members()) {
-      replica::AddStatistics(device->state(), &sum);
-    }
     {
       MutexLock lock(&mu_);
-      for (const auto& device : devices_) device->AddStatistics(&sum);
+      sum = of_former_;
+      for (const auto& device : devices_) AddStatistics(*device, &sum);
     }
     sum.root_errors = context_->root_errors.count();
     return sum;
@@ -173,6 +182,11 @@ class RemoteSession final : public Session, private CoordinatorEvents {
     absl::Status result = Finish(devices, deadline);
     for (const auto& device : devices) replica::Stop(device->state());
     context_->link->CancelRequests();
+    {
+      // The wait needs no deadline: it ends with the requests.
+      MutexLock lock(&mu_);
+      while (!ending_.empty()) ended_.Wait(&mu_);
+    }
     const Deadline streams(kStreamEndTimeout, clock);
     for (const auto& device : devices) replica::Join(device->state(), streams);
     const absl::Status ended =
@@ -192,6 +206,52 @@ class RemoteSession final : public Session, private CoordinatorEvents {
   }
 
  private:
+  using Devices = std::vector<std::shared_ptr<DeviceRouter>>;
+
+  Devices::iterator FindDevice(int index) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return std::find_if(
+        devices_.begin(), devices_.end(),
+        [index](const auto& device) { return device->index() == index; });
+  }
+
+  static void AddStatistics(const DeviceRouter& device, Statistics* sum) {
+    for (const auto& member : device.Members()) {
+      replica::AddStatistics(member->state(), sum);
+    }
+    device.AddStatistics(sum);
+  }
+
+  // Puts a new device in the place of one that has failed, and returns it. Only
+  // one thread at a time may do this for an index. The storages of the failed
+  // device go on returning its failure. The new device has nothing of it.
+  absl::StatusOr<std::shared_ptr<VirtualDevice>> Replace(
+      const std::shared_ptr<DeviceRouter>& failed) {
+    failed->BeginClose();
+    const auto members = failed->Members();
+    for (const auto& member : members) replica::Stop(member->state());
+    const Deadline streams(kStreamEndTimeout, context_->options.clock);
+    for (const auto& member : members) {
+      replica::State& state = member->state();
+      // The sender thread may wait for a lease.
+      replica::Join(state, streams);
+      replica::GiveLeaseBack(state, /*unreachable=*/false);
+      replica::Disconnect(state);
+    }
+    // The coordinator receives the program's graphs again, for the new worker.
+    context_->TellAgain();
+    MutexLock lock(&mu_);
+    ending_.erase(failed->index());
+    ended_.SignalAll();
+    if (!open_) return failed;
+    AddStatistics(*failed, &of_former_);
+    std::shared_ptr<DeviceRouter>& device = *FindDevice(failed->index());
+    device = DeviceRouter::Make(failed->index(), failed->incarnation() + 1,
+                                context_);
+    log::Info("a virtual device that failed begins anew",
+              {{"device", device->index()}});
+    return device;
+  }
+
   // Flushes the devices and cancels what is not executed by the deadline.
   absl::Status Finish(const std::vector<std::shared_ptr<RemoteDevice>>& devices,
                       const Deadline& deadline) {
@@ -228,7 +288,7 @@ class RemoteSession final : public Session, private CoordinatorEvents {
   // an object for which those threads waited would block for ever.
   void LeakEverything() ABSL_NO_THREAD_SAFETY_ANALYSIS {
     new std::shared_ptr<SessionContext>(context_);
-    new std::vector<std::shared_ptr<DeviceRouter>>(std::move(devices_));
+    new Devices(std::move(devices_));
   }
 
   // Stops intake and seals what was called.
@@ -304,7 +364,12 @@ class RemoteSession final : public Session, private CoordinatorEvents {
   const std::shared_ptr<SessionContext> context_;
   mutable Mutex mu_;
   bool open_ ABSL_GUARDED_BY(mu_) = false;
-  std::vector<std::shared_ptr<DeviceRouter>> devices_ ABSL_GUARDED_BY(mu_);
+  Devices devices_ ABSL_GUARDED_BY(mu_);
+  // Indices of failed devices that a thread is about to replace, and the
+  // statistics of those that were replaced.
+  std::set<int> ending_ ABSL_GUARDED_BY(mu_);
+  CondVar ended_;
+  Statistics of_former_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace

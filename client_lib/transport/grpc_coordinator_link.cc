@@ -151,7 +151,8 @@ absl::StatusOr<CoordinatorLink::Opened> GrpcCoordinatorLink::Open(
   {
     const Deadline deadline(timeout);
     MutexLock lock(&mu_);
-    while (!opened_.has_value() && !refused_ && !deadline.passed()) {
+    while (!opened_.has_value() && !refused_ && !requests_cancelled_ &&
+           !deadline.passed()) {
       WaitUntil(&changed_, &mu_, deadline);
     }
     if (opened_.has_value()) return *opened_;

@@ -32,7 +32,8 @@ struct CoordinatorLinkOptions {
 // passed. Lease requests survive a break. Graphs sent just before a break may
 // be lost, which is why CoordinatorEvents reports each new attachment. After
 // the errors that session.proto calls final, the link gives up and lease
-// requests fail with that error.
+// requests fail with that error. CancelRequests() also ends an Open() that is
+// under way.
 //
 // Returns MakeChannel()'s errors.
 absl::StatusOr<std::unique_ptr<CoordinatorLink>> MakeGrpcCoordinatorLink(

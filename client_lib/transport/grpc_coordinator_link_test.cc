@@ -548,6 +548,16 @@ TEST_F(GrpcCoordinatorLinkTest, CancelledRequestsReturn) {
   EXPECT_TRUE(absl::IsCancelled(granted.status()));
 }
 
+TEST_F(GrpcCoordinatorLinkTest, CancelledOpenReturns) {
+  Kill();
+  link_ = *MakeGrpcCoordinatorLink(address(), "secret");
+  link_->CancelRequests();
+  EXPECT_EQ(
+      ErrorReason(
+          link_->Open("program", absl::InfiniteDuration(), &events_).status()),
+      "COORDINATOR_UNREACHABLE");
+}
+
 TEST_F(GrpcCoordinatorLinkTest, ClosingWithoutACoordinatorSaysSo) {
   ASSERT_TRUE(Open().ok());
   Kill();

@@ -14,10 +14,12 @@ from tests.python.remote_case import assert_equal
 class FallbackTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        # The local worker has as many threads as PyTorch here.
-        torch.set_num_threads(1)
-        with djinn.local(worker_threads=1):
-            cls.expected = decode_sampled(djinn.device(), lambda step: None)
+        # The cluster's workers have one thread each, and PyTorch has two here.
+        torch.set_num_threads(2)
+        cls.expected = {}
+        for threads in (1, 2):
+            with djinn.local(worker_threads=threads):
+                cls.expected[threads] = decode_sampled(djinn.device(), lambda step: None)
 
     def _cluster(self, workers):
         return start_cluster(
@@ -31,15 +33,15 @@ class FallbackTest(unittest.TestCase):
             resume_timeout=1,
             # The coordinator refuses after 1 s. This must not end the first grant sooner on a
             # busy machine.
-            fallback_after=30,
-            **options,
+            **{"fallback_after": 30, **options},
         )
         self.addCleanup(djinn.close)
 
     def test_without_any_worker_the_program_ends_here(self):
         self._connect(self._cluster(()), fallback="local")
         results = decode_sampled(djinn.device(), lambda step: None)
-        assert_equal(self, results, self.expected)
+        # A local worker that takes over from none has as many threads as PyTorch here.
+        assert_equal(self, results, self.expected[2])
         place = djinn.where_is(0)
         self.assertEqual(place.worker_id, "local-0")
         self.assertTrue(place.reason.startswith("local fallback: "), place.reason)
@@ -77,6 +79,22 @@ class FallbackTest(unittest.TestCase):
                 eventually(lambda: djinn.where_is(0).worker_id == "w0", "the device goes back")
                 places.append(djinn.where_is(0).worker_id)
 
-        assert_equal(self, decode_sampled(djinn.device(), at_step), self.expected)
+        # The local worker has as many threads as the lost one.
+        assert_equal(self, decode_sampled(djinn.device(), at_step), self.expected[1])
         self.assertEqual(places, ["w0", "local-0", "w0"])
         self.assertEqual(djinn.statistics()["recoveries"], 2)
+
+    def test_a_cluster_that_was_away_at_the_start_gets_the_session(self):
+        cluster = self._cluster(("w0",))
+        cluster.end("coordinator", signal.SIGKILL)
+        self._connect(cluster, fallback="local", fallback_after=1)
+        value = torch.arange(8.0, device=djinn.device()) * 3
+        self.assertEqual(djinn.where_is(0).worker_id, "local-0")
+        cluster.write("coordinator.yaml", open(cluster.path("coordinator.yaml")).read().replace(
+            "127.0.0.1:0", cluster.coordinator))
+        cluster.start("coordinator")
+        eventually(lambda: djinn.where_is(0).worker_id == "w0", "the device goes there")
+        self.assertEqual((value + 1).tolist(), (torch.arange(8.0) * 3 + 1).tolist())
+        shown = eventually(
+            lambda: [each for each in cluster.json("get", "sessions")["sessions"]], "a session")
+        self.assertEqual(len(shown), 1)

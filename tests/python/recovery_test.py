@@ -103,6 +103,37 @@ class RecoveryTest(unittest.TestCase):
             self._results(encode, (5,))
         self.assertEqual(raised.exception.reason, "WORKER_LOST")
 
+    def test_after_the_error_the_device_begins_anew(self):
+        os.environ["DJINN_RECOVERY"] = "off"
+        double = djinn.compile(lambda x: x * 2 + 1)
+        with djinn.local(workers=2, worker_threads=1) as cluster:
+            device = djinn.device()
+            torch.manual_seed(5)
+            drawn = torch.rand(3, device=device).cpu()
+            x = torch.ones(3, device=device)
+            for _ in range(4):
+                self.assertEqual(double(x).tolist(), [3, 3, 3])
+            name = djinn.where_is(0).worker_id
+            os.kill(cluster.worker_pids[int(name.rpartition("-")[2])], signal.SIGKILL)
+            self._assert_lost(lambda: (x + 1).cpu())
+            # Work goes on with new tensors.
+            y = torch.arange(3.0, device=device)
+            for _ in range(4):
+                self.assertEqual(double(y).tolist(), [1, 3, 5])
+            self.assertNotEqual(djinn.where_is(0).worker_id, name)
+            for old in (lambda: x.cpu(), lambda: double(x), lambda: (y + x).cpu(),
+                        lambda: y.add_(x), lambda: x.copy_(torch.zeros(3))):
+                self._assert_lost(old)
+            self.assertEqual(y.tolist(), [0, 1, 2])
+            # The generator begins with the seed that the program set last.
+            self.assertEqual(torch.rand(3, device=device).tolist(), drawn.tolist())
+            djinn.close()
+
+    def _assert_lost(self, call):
+        with self.assertRaises(djinn.Error) as raised:
+            call()
+        self.assertEqual(raised.exception.reason, "WORKER_LOST")
+
     def test_an_unknown_recovery_is_refused(self):
         with djinn.local(worker_threads=1) as cluster:
             djinn.close()

@@ -5,7 +5,7 @@
 //   try {
 //     scores = model->forward(images).cpu();
 //   } catch (const djinn::Error& error) {
-//     if (error.reason() == "WORKER_LOST") Reconnect();
+//     if (error.reason() == "WORKER_LOST") BuildModelAgain();
 //   }
 //
 // Mistakes in the call itself, such as wrong shapes or dtypes, throw plain

@@ -86,6 +86,7 @@ absl::Status CallRecorder::EnterSlow() {
     mu_.Lock();
     if (closed_.ok() && queue_->full()) DJINN_RETURN_IF_ERROR(waited);
   }
+  if (!closed_.ok()) refused_.store(true, std::memory_order_release);
   return closed_;
 }
 

@@ -12,6 +12,7 @@
 #ifndef CLIENT_LIB_SESSION_DEVICE_CALL_RECORDER_H_
 #define CLIENT_LIB_SESSION_DEVICE_CALL_RECORDER_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -149,6 +150,8 @@ class CallRecorder {
   // replaces an ordinary end.
   void Close(absl::Status reason);
   void Fail(absl::Status reason);
+  // Returns whether a call has returned the reason.
+  bool refused() const { return refused_.load(std::memory_order_acquire); }
   // Clears the calls that were not queued. Allowed after Close().
   void DropOpenSegments();
 
@@ -185,6 +188,7 @@ class CallRecorder {
 
   mutable Mutex mu_;
   absl::Status closed_ ABSL_GUARDED_BY(mu_);
+  std::atomic<bool> refused_{false};
   SegmentQueue work_ ABSL_GUARDED_BY(mu_);
   ReadPredictor predictor_ ABSL_GUARDED_BY(mu_);
   PrefetchedReads prefetched_ ABSL_GUARDED_BY(mu_);

@@ -357,6 +357,17 @@ TEST_F(ImpatientRecoveryTest, WithoutAnyWorkerTheErrorSaysWhatWasTried) {
   EXPECT_EQ(ErrorReason(lost), "WORKER_LOST") << lost;
   EXPECT_THAT(std::string(lost.message()), HasSubstr("attempts"));
   EXPECT_THAT(std::string(lost.message()), HasSubstr("no worker left"));
+  // The worker is there again, and the values of before stay lost.
+  cluster_.coordinator().RefuseLeases(absl::OkStatus());
+  const auto again = *session_->Device(0);
+  const StoragePtr y = again->NewStorage(8);
+  ASSERT_TRUE(again->Upload(0, y.get(), {"87654321", nullptr}).ok());
+  EXPECT_EQ(*ReadAll(*again, y), "87654321");
+  EXPECT_EQ(ReadAll(x).status(), lost);
+  // It recovers like any device.
+  Lose();
+  EXPECT_EQ(*ReadAll(*again, y), "87654321");
+  EXPECT_EQ(session_->statistics().recoveries, 1);
 }
 
 TEST_F(ImpatientRecoveryTest, WithOtherNumericsOnlyTheErrorNamesBoth) {

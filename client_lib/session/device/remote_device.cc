@@ -87,8 +87,10 @@ absl::StatusOr<std::vector<ResultMetadata>> RemoteDevice::RecordAndWait(
   replica::SendNow(state_);
   {
     MutexLock lock(&state_.answers.mu);
-    DJINN_RETURN_IF_ERROR(
-        state_.answers.Await(wait.get(), [&] { return wait->done; }));
+    const absl::Status waited =
+        state_.answers.Await(wait.get(), [&] { return wait->done; });
+    state_.answers.NoteTold(waited);
+    DJINN_RETURN_IF_ERROR(waited);
   }
   if (!wait->error.ok()) {
     state_.context->root_errors.AddReported(state_.index, wait->error);
@@ -102,15 +104,21 @@ absl::StatusOr<std::vector<ResultMetadata>> RemoteDevice::RecordAndWait(
 
 absl::Status RemoteDevice::Upload(uint32_t lane, RemoteStorage* storage,
                                   SharedBytes source) {
-  return state_.uploader.Upload(lane, storage, std::move(source), [this] {
-    MutexLock lock(&state_.connection.mu);
-    // A multi-worker device tries its workers until one has room. The question
-    // costs less than the copies of a message if the worker is near. During a
-    // migration the room on the other worker is unknown.
-    return !state_.connection.migration.stays &&
-           !state_.connection.stream.near &&
-           state_.connection.migration.current == nullptr;
-  });
+  absl::Status status =
+      state_.uploader.Upload(lane, storage, std::move(source), [this] {
+        MutexLock lock(&state_.connection.mu);
+        // A multi-worker device tries its workers until one has room. The
+        // question costs less than the copies of a message if the worker is
+        // near. During a migration the room on the other worker is unknown.
+        return !state_.connection.migration.stays &&
+               !state_.connection.stream.near &&
+               state_.connection.migration.current == nullptr;
+      });
+  if (ABSL_PREDICT_FALSE(!status.ok())) {
+    MutexLock lock(&state_.answers.mu);
+    state_.answers.NoteTold(status);
+  }
+  return status;
 }
 
 absl::Status RemoteDevice::Seed(uint32_t lane, RemoteStorage* generator,

@@ -19,6 +19,8 @@ struct ReplicaRole {
   // Indices of the virtual device and of the replica.
   int index = 0;
   int member = 0;
+  // Number of virtual devices of this index that the session had before.
+  uint64_t incarnation = 0;
   // The device of all storages. It must live as long as calls are made.
   VirtualDevice* owner = nullptr;
   // Memory to request on the worker.

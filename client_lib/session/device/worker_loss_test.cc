@@ -286,6 +286,107 @@ TEST(WorkerLossTest, ARefusedLeaseIsTheDevicesFailure) {
             "NO_WORKER");
 }
 
+TEST(WorkerLossTest, AfterItsFailureIsKnownADeviceBeginsAnew) {
+  FakeCluster cluster;
+  const auto [session, device] = cluster.OpenDevice();
+  const StoragePtr old = device->NewStorage(8);
+  ASSERT_TRUE(Record(*device, 0, MakeCall(1, {{old, kWrites}})).ok());
+  ASSERT_TRUE(ReadByte(*device, 0, old).ok());
+  DeviceGraphs& graphs = device->graphs();
+  ASSERT_TRUE(graphs.Start(0).ok());
+  ASSERT_TRUE(Record(*device, 0, MakeCall(1, {{old, kWrites}})).ok());
+  const auto graph = *graphs.Finish(0, {}, {}, 0);
+  ASSERT_TRUE(device->Synchronize().ok());
+  const auto calls = session->statistics().calls;
+  cluster.coordinator().NoteRestart();
+  cluster.worker().Restart(/*other_incarnation=*/true);
+  const absl::Status lost = ReadByte(*device, 0, old);
+  EXPECT_EQ(ErrorReason(lost), "WORKER_LOST");
+
+  const auto again = *session->Device(0);
+  EXPECT_NE(again, device);
+  EXPECT_EQ(*session->Device(0), again);
+  const StoragePtr fresh = again->NewStorage(8);
+  ASSERT_TRUE(Record(*again, 0, MakeCall(1, {{fresh, kWrites}})).ok());
+  EXPECT_TRUE(ReadByte(*again, 0, fresh).ok());
+  EXPECT_EQ(session->statistics().calls, calls + 1);
+  // Ids are unique in a session.
+  EXPECT_NE(fresh->id(), old->id());
+
+  // What was there before stays lost.
+  EXPECT_EQ(ReadByte(*device, 0, old), lost);
+  EXPECT_EQ(Record(*again, 0, MakeCall(1, {{fresh, kWrites}, {old, kReads}})),
+            lost);
+  Call call = MakeCall(1, {{old, kReads}});
+  const StoragePtr unknown = again->NewStorage(0);
+  call.AddUnknownResult(unknown.get());
+  EXPECT_EQ(again->RecordAndWait(0, &call).status(), lost);
+  EXPECT_EQ(again->CopyFrom(0, fresh.get(), old.get()), lost);
+  EXPECT_EQ(device->CopyFrom(0, old.get(), fresh.get()), lost);
+  EXPECT_EQ(device->Placement().status(), lost);
+  EXPECT_EQ(graphs.Replay(0, graph, {}, nullptr).status(), lost);
+  EXPECT_EQ(ErrorReason(again->graphs().Replay(0, graph, {}, nullptr).status()),
+            "STALE_RECORDING");
+  EXPECT_EQ(*session->Device(0), again);
+  EXPECT_TRUE(ReadByte(*again, 0, fresh).ok());
+  Drop(old);
+  EXPECT_THAT(cluster.coordinator().returned_leases(),
+              testing::ElementsAre("lease-0"));
+  EXPECT_EQ(session->RootErrors().size(), 1u);
+  EXPECT_TRUE(session->Close(absl::Seconds(10)).ok());
+}
+
+TEST(WorkerLossTest, ADeviceWhoseFailureIsUnknownStays) {
+  FakeCluster cluster;
+  const auto [session, device] = cluster.OpenDevice();
+  const StoragePtr value = device->NewStorage(8);
+  ASSERT_TRUE(ReadByte(*device, 0, value).ok());
+  cluster.coordinator().EndLease("lease-0", "QUOTA_RECLAIMED");
+  EXPECT_FALSE(cluster.worker().WaitClosed().ok());
+  EXPECT_EQ(*session->Device(0), device);
+  Call call = MakeCall(1, {{value, kWrites}});
+  EXPECT_EQ(ErrorReason(device->Record(0, &call)), "WORKER_LOST");
+  EXPECT_NE(*session->Device(0), device);
+}
+
+TEST(WorkerLossTest, ADeviceWithoutAWorkerAsksAgain) {
+  FakeCluster cluster;
+  cluster.coordinator().RefuseLeases(MakeError(
+      absl::StatusCode::kUnavailable, "NO_WORKER", "no worker has joined"));
+  const auto session = cluster.Open();
+  for (int i = 0; i < 3; ++i) {
+    const auto device = *session->Device(0);
+    EXPECT_EQ(ErrorReason(ReadByte(*device, 0, device->NewStorage(8))),
+              "NO_WORKER");
+  }
+  cluster.coordinator().RefuseLeases(absl::OkStatus());
+  const auto device = *session->Device(0);
+  EXPECT_TRUE(ReadByte(*device, 0, device->NewStorage(8)).ok());
+  EXPECT_EQ(cluster.coordinator().lease_requests().size(), 4u);
+}
+
+TEST(WorkerLossTest, CloseDoesNotWaitForTheEndOfAFailedDevice) {
+  FakeCluster cluster;
+  const auto [session, device] = cluster.OpenDevice(Recovering());
+  const StoragePtr value = device->NewStorage(8);
+  ASSERT_TRUE(ReadByte(*device, 0, value).ok());
+  cluster.coordinator().HoldLeases();
+  cluster.coordinator().NoteRestart();
+  cluster.worker().Restart(/*other_incarnation=*/true);
+  for (Patience patience; cluster.coordinator().lease_requests().size() < 2;) {
+    patience.Yield();
+  }
+  // The device fails while its own thread waits for a lease.
+  cluster.coordinator().EndLease("lease-0", "QUOTA_RECLAIMED");
+  EXPECT_EQ(ErrorReason(ReadByte(*device, 0, value)), "WORKER_LOST");
+  std::thread user([&, &session = session, &device = device] {
+    const auto again = session->Device(0);
+    EXPECT_TRUE(!again.ok() || *again == device);
+  });
+  (void)session->Close(absl::Seconds(10));
+  user.join();
+}
+
 TEST(WorkerLossTest, ASilentWorkerIsGivenUp) {
   FakeClock clock;
   FakeCluster cluster;

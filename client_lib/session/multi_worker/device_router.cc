@@ -4,6 +4,7 @@
 
 #include "absl/base/optimization.h"
 #include "absl/strings/str_cat.h"
+#include "client_lib/session/device/replica/replica.h"
 #include "client_lib/session/model/fork_guard.h"
 #include "client_lib/session/model/operator_table.h"
 #include "common/base/error.h"
@@ -21,9 +22,9 @@ int64_t Difference(uint64_t after, uint64_t before) {
 }  // namespace
 
 std::shared_ptr<DeviceRouter> DeviceRouter::Make(
-    int index, std::shared_ptr<SessionContext> context) {
+    int index, uint64_t incarnation, std::shared_ptr<SessionContext> context) {
   std::shared_ptr<DeviceRouter> device(
-      new DeviceRouter(index, std::move(context)));
+      new DeviceRouter(index, incarnation, std::move(context)));
   WorkerSet::OnRepeat on_repeat;
   if (device->context_->options.device_workers.contains(index)) {
     on_repeat = [several = &device->several_](int member,
@@ -35,9 +36,10 @@ std::shared_ptr<DeviceRouter> DeviceRouter::Make(
   return device;
 }
 
-DeviceRouter::DeviceRouter(int index, std::shared_ptr<SessionContext> context)
+DeviceRouter::DeviceRouter(int index, uint64_t incarnation,
+                           std::shared_ptr<SessionContext> context)
     : context_(std::move(context)),
-      workers_(index, context_),
+      workers_(index, incarnation, context_),
       several_(context_, this, &workers_, &captures_),
       graphs_(context_.get(), &workers_, &captures_, &several_) {}
 
@@ -61,6 +63,24 @@ void DeviceRouter::MarkDead(RemoteStorage* storage) {
   first().MarkDead(storage);
 }
 
+bool DeviceRouter::FailureIsKnown() const {
+  for (int member = 0; member < workers_.count(); ++member) {
+    if (replica::FailureIsKnown(workers_.at(member).state())) return true;
+  }
+  return false;
+}
+
+absl::Status DeviceRouter::Explain(absl::Status error, const Call& call) const {
+  if (ErrorReason(error) != "MIXED_DEVICES") return error;
+  for (const Touch& touch : call.touches()) {
+    const auto* const other =
+        dynamic_cast<const DeviceRouter*>(touch.storage->device().get());
+    if (other == nullptr || other == this) continue;
+    DJINN_RETURN_IF_ERROR(other->first().failure());
+  }
+  return error;
+}
+
 absl::Status DeviceRouter::RecordOnFirst(uint32_t lane, Call* call) {
   if (ABSL_PREDICT_FALSE(captures_.any())) {
     captures_.Add(lane, *call, [this](RemoteStorage* storage) {
@@ -76,12 +96,15 @@ absl::Status DeviceRouter::RecordOnFirst(uint32_t lane, Call* call) {
 absl::Status DeviceRouter::Record(uint32_t lane, Call* call) {
   if (ABSL_PREDICT_FALSE(IsForkedChild())) return AfterForkError();
   if (ABSL_PREDICT_FALSE(several_.looks())) several_.Begins();
+  absl::Status status;
   if (const Pass pass(&several_.gate()); ABSL_PREDICT_TRUE(bool{pass})) {
-    return RecordOnFirst(lane, call);
+    status = RecordOnFirst(lane, call);
+  } else {
+    status = several_.Record(lane, call);
+    if (!status.ok()) captures_.Retract(lane);
   }
-  absl::Status status = several_.Record(lane, call);
-  if (!status.ok()) captures_.Retract(lane);
-  return status;
+  if (ABSL_PREDICT_TRUE(status.ok())) return status;
+  return Explain(std::move(status), *call);
 }
 
 absl::StatusOr<std::vector<ResultMetadata>> DeviceRouter::RecordAndWait(
@@ -105,9 +128,12 @@ absl::StatusOr<std::vector<ResultMetadata>> DeviceRouter::RecordAndWait(
     for (const auto& [storage, before] : creations) {
       workers_.AddUsed(0, Difference(storage->size_bytes(), before));
     }
-    return results;
+    if (results.ok()) return results;
+    return Explain(results.status(), *call);
   }
-  return several_.RecordAndWait(lane, call);
+  auto results = several_.RecordAndWait(lane, call);
+  if (results.ok()) return results;
+  return Explain(results.status(), *call);
 }
 
 absl::Status DeviceRouter::Upload(uint32_t lane, RemoteStorage* storage,

@@ -25,9 +25,9 @@ namespace djinn {
 
 class DeviceRouter final : public VirtualDevice {
  public:
-  // Returns a device with one worker.
+  // Returns a device with one worker. `incarnation` is as in ReplicaRole.
   static std::shared_ptr<DeviceRouter> Make(
-      int index, std::shared_ptr<SessionContext> context);
+      int index, uint64_t incarnation, std::shared_ptr<SessionContext> context);
 
   int index() const override { return workers_.index(); }
   StoragePtr NewStorage(uint64_t size_bytes) override;
@@ -69,6 +69,10 @@ class DeviceRouter final : public VirtualDevice {
   void OnStages(const v1::StageAnswer& answer) { several_.OnStages(answer); }
   // Notes that the program asks for what the replicas have used.
   void OnMeter(uint32_t lane);
+  uint64_t incarnation() const { return workers_.incarnation(); }
+  // Returns whether the device has failed, and a call of the program has
+  // returned the failure. Every further call returns it.
+  bool FailureIsKnown() const;
   // Returns the replicas so far. None is added after BeginClose().
   std::vector<std::shared_ptr<RemoteDevice>> Members() const {
     return workers_.all();
@@ -76,12 +80,17 @@ class DeviceRouter final : public VirtualDevice {
   void BeginClose() { workers_.BeginClose(); }
 
  private:
-  DeviceRouter(int index, std::shared_ptr<SessionContext> context);
+  DeviceRouter(int index, uint64_t incarnation,
+               std::shared_ptr<SessionContext> context);
 
   RemoteDevice& first() const { return workers_.first(); }
   // Adds the call to the lane's captured graph, if the lane is being captured,
   // and records it on the only worker.
   absl::Status RecordOnFirst(uint32_t lane, Call* call);
+  // Returns the error of a call that was not taken. If the call names a storage
+  // of another device that has failed, this is the failure of that device,
+  // which may have had the same index.
+  absl::Status Explain(absl::Status error, const Call& call) const;
   // Returns how another worker fetches the storage's value.
   absl::StatusOr<PullWork> Offer(uint32_t lane, RemoteStorage* storage);
 

@@ -353,6 +353,27 @@ TEST_F(MultiWorkerDeviceTest, WithoutRecoveryTheLossOfOneWorkerEndsTheDevice) {
 }
 
 // Two replicas lose their workers at the same time.
+TEST_F(MultiWorkerDeviceTest, ADeviceThatFailedBeginsAnewWithOneWorker) {
+  const std::vector<StoragePtr> storages = Span();
+  cluster_.coordinator().NoteRestart(1);
+  cluster_.worker(1).Restart(/*other_incarnation=*/true);
+  const absl::Status lost = ReadByte(*device_, 0, storages[2]);
+  EXPECT_EQ(ErrorReason(lost), "WORKER_LOST");
+  cluster_.coordinator().NoteRestart(0);
+  cluster_.worker(0).Restart(/*other_incarnation=*/true);
+  const auto former = std::exchange(device_, *session_->Device(0));
+  ASSERT_NE(device_, former);
+  const std::vector<StoragePtr> fresh = Span();
+  EXPECT_TRUE(ReadByte(*device_, 0, fresh[2]).ok());
+  for (const StoragePtr& storage : storages) {
+    EXPECT_EQ(ErrorReason(ReadByte(*former, 0, storage)), "WORKER_LOST");
+    EXPECT_EQ(ErrorReason(UseWith(fresh[0], storage)), "WORKER_LOST");
+  }
+  EXPECT_TRUE(UseWith(fresh[0], fresh[2]).ok());
+  EXPECT_THAT(cluster_.coordinator().returned_leases(),
+              testing::UnorderedElementsAre("lease-0", "lease-0.1"));
+}
+
 TEST_F(MultiWorkerDeviceTest, WorkersThatAreLostAtOnceAreEachReportedOnce) {
   cluster_.coordinator().LetSpan(3);
   std::vector<StoragePtr> storages;

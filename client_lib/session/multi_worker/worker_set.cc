@@ -26,8 +26,10 @@ constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
 
 }  // namespace
 
-WorkerSet::WorkerSet(int index, std::shared_ptr<SessionContext> context)
+WorkerSet::WorkerSet(int index, uint64_t incarnation,
+                     std::shared_ptr<SessionContext> context)
     : index_(index),
+      incarnation_(incarnation),
       context_(std::move(context)),
       patience_(absl::ZeroDuration(), context_->options.clock),
       long_patience_(patience_),
@@ -46,6 +48,7 @@ std::shared_ptr<RemoteDevice> WorkerSet::NewMember(int member,
   ReplicaRole role;
   role.index = index_;
   role.member = member;
+  role.incarnation = incarnation_;
   role.owner = owner_;
   role.needed_bytes = needed_bytes;
   role.used_bytes = &used_[member];

@@ -33,13 +33,16 @@ class WorkerSet {
   static constexpr int kMaxMembers = StorageCopies::kMaxMembers;
   using OnRepeat = std::function<void(int member, RepeatedGraph)>;
 
-  WorkerSet(int index, std::shared_ptr<SessionContext> context);
+  // `incarnation` is as in ReplicaRole.
+  WorkerSet(int index, uint64_t incarnation,
+            std::shared_ptr<SessionContext> context);
 
   // Makes the first replica. `owner` outlives all calls of this object;
   // callbacks on the replicas' threads hold it weakly. `on_repeat` may be null.
   void Begin(VirtualDevice* owner, OnRepeat on_repeat);
 
   int index() const { return index_; }
+  uint64_t incarnation() const { return incarnation_; }
   int count() const { return count_.load(std::memory_order_acquire); }
   RemoteDevice& at(int member) const { return *members_[member]; }
   RemoteDevice& first() const { return *first_; }
@@ -98,6 +101,7 @@ class WorkerSet {
   int64_t RoomBelow(int64_t limit, int member) const;
 
   const int index_;
+  const uint64_t incarnation_;
   const std::shared_ptr<SessionContext> context_;
   VirtualDevice* owner_ = nullptr;
   OnRepeat on_repeat_;

@@ -84,8 +84,11 @@ class Session {
  public:
   virtual ~Session() = default;
 
-  // Returns the device, and creates it at its first use. Returns OutOfRange for
-  // an index from device_count onwards.
+  // Returns the device, and creates it at its first use. Once a call has
+  // returned the failure of the device, the index gets another device, which
+  // has nothing of the failed one: calls that name storages or captured graphs
+  // of that one go on returning its failure. Returns OutOfRange for an index
+  // from device_count onwards.
   virtual absl::StatusOr<std::shared_ptr<VirtualDevice>> Device(int index) = 0;
 
   virtual const SessionOptions& options() const = 0;

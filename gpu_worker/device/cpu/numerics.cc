@@ -70,6 +70,11 @@ std::optional<std::string> DescribeProcessors(absl::string_view cpuinfo) {
 std::string DescribeEnvironment(const char* const* entries) {
   std::vector<absl::string_view> lines;
   for (; *entries != nullptr; ++entries) {
+    // The device sets the number of threads, whatever these say.
+    if (absl::StartsWith(*entries, "OMP_NUM_THREADS=") ||
+        absl::StartsWith(*entries, "MKL_NUM_THREADS=")) {
+      continue;
+    }
     // PyTorch and the libraries below it read variables with these prefixes.
     for (const absl::string_view prefix :
          {"ATEN_", "BLIS_", "DNNL_", "GOMP_", "GOTO_", "KMP_", "MKL_", "OMP_",
@@ -90,10 +95,9 @@ std::string CpuNumerics() {
   if (!processors.has_value()) return "";
   const std::string all = absl::StrCat(
       *processors, "\n", DescribeCaches(), "\n", DescribeEnvironment(environ),
-      "\n", at::show_config(), "\n", at::get_cpu_capability(), "\n",
-      at::get_num_threads(), " threads");
-  return absl::StrCat("cpu-",
-                      absl::BytesToHexString(Sha256(all)).substr(0, 32));
+      "\n", at::show_config(), "\n", at::get_cpu_capability());
+  return absl::StrCat("cpu-", absl::BytesToHexString(Sha256(all)).substr(0, 32),
+                      "-", at::get_num_threads());
 }
 
 }  // namespace djinn::worker

@@ -1,5 +1,6 @@
 #include "gpu_worker/device/cpu/numerics.h"
 
+#include "ATen/Parallel.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
@@ -32,12 +33,13 @@ TEST(NumericsTest, ProcessorsOfSeveralKindsPromiseNothing) {
 }
 
 TEST(NumericsTest, TheEnvironmentOfWhatComputesInAnyOrder) {
-  const char* const entries[] = {"PATH=/bin", "OMP_NUM_THREADS=2",
-                                 "ATEN_CPU_CAPABILITY=avx2", nullptr};
-  const char* const others[] = {"ATEN_CPU_CAPABILITY=avx2", "OMP_NUM_THREADS=2",
-                                "HOME=/", nullptr};
+  const char* const entries[] = {"PATH=/bin", "OMP_DYNAMIC=true",
+                                 "ATEN_CPU_CAPABILITY=avx2",
+                                 "MKL_NUM_THREADS=3", nullptr};
+  const char* const others[] = {"ATEN_CPU_CAPABILITY=avx2", "OMP_DYNAMIC=true",
+                                "OMP_NUM_THREADS=2", "HOME=/", nullptr};
   EXPECT_EQ(DescribeEnvironment(entries),
-            "ATEN_CPU_CAPABILITY=avx2\nOMP_NUM_THREADS=2");
+            "ATEN_CPU_CAPABILITY=avx2\nOMP_DYNAMIC=true");
   EXPECT_EQ(DescribeEnvironment(entries), DescribeEnvironment(others));
 }
 
@@ -45,6 +47,8 @@ TEST(NumericsTest, AProcessSaysTheSameEachTime) {
   EXPECT_EQ(CpuNumerics(), CpuNumerics());
   if (!CpuNumerics().empty()) {
     EXPECT_TRUE(absl::StartsWith(CpuNumerics(), "cpu-"));
+    EXPECT_TRUE(absl::EndsWith(CpuNumerics(),
+                               absl::StrCat("-", at::get_num_threads())));
   }
 }
 

@@ -47,7 +47,10 @@ absl::Status Answers::AwaitRead(ReadWait* wait, absl::Duration timeout) {
   size_t copied = 0;
   uint64_t replayed = replay_moves;
   while (!wait->done) {
-    if (!failure.ok()) return failure;
+    if (!failure.ok()) {
+      NoteTold(failure);
+      return failure;
+    }
     if (deadline.passed()) {
       return MakeError(absl::StatusCode::kDeadlineExceeded, "VALUE_PENDING",
                        absl::StrCat("the value was not here within ",

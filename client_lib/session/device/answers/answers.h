@@ -68,6 +68,10 @@ struct Answers {
   // The wait needs no deadline: a callback that copies a chunk to the
   // destination does nothing else.
   void Abandon(ReadWait* wait) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // Notes that a call of the program returns the status of such a wait.
+  void NoteTold(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
+    if (!status.ok() && !failure.ok()) failure_told = true;
+  }
   // Returns the error of a worker that does not answer in time.
   absl::Status NoAnswer() const;
   // Notes that a recovery made progress, if one is under way. While one does,
@@ -124,6 +128,8 @@ struct Answers {
   uint64_t connections ABSL_GUARDED_BY(mu) = 0;
   // The error that every wait returns from now on.
   absl::Status failure ABSL_GUARDED_BY(mu);
+  // A call of the program has returned the device's failure.
+  std::atomic<bool> failure_told{false};
 
   // The device recovers, and its new worker has not executed all that is
   // replayed.

@@ -45,7 +45,7 @@ absl::Status RegisterModel(State& r, uint32_t lane, uint64_t model_id,
   const uint64_t bytes = storages.size() * kIdBytes + kMaxBesidesIds;
   {
     MutexLock lock(&c.mu);
-    if (!c.end.usable()) return c.end.Reason();
+    if (!c.end.usable()) return TellEnd(r);
     DJINN_RETURN_IF_ERROR(AwaitWelcome(r));
     if (bytes > c.limits.max_outstanding_bytes()) {
       return LimitExceeded("MESSAGE_TOO_LARGE", "the storages of a model",
@@ -99,7 +99,7 @@ absl::StatusOr<std::shared_ptr<MeterWait>> AskMeter(State& r, uint32_t lane) {
   const bool records = r.recorder.HasOpenSegments();
   {
     MutexLock lock(&c.mu);
-    if (!c.end.usable()) return c.end.Reason();
+    if (!c.end.usable()) return TellEnd(r);
     if (!c.welcomed && !r.queue.needs_lease() && !records) {
       wait->done = true;  // nothing was called that has a cost
       return wait;

@@ -350,7 +350,7 @@ absl::Status Checkpoint(State& r, const Deadline& deadline) {
   if (IsForkedChild()) return AfterForkError();
   {
     MutexLock lock(&c.mu);
-    if (!c.end.usable()) return c.end.Reason();
+    if (!c.end.usable()) return TellEnd(r);
   }
   r.recorder.SealAll();
   uint64_t asked = 0;
@@ -365,7 +365,7 @@ absl::Status Checkpoint(State& r, const Deadline& deadline) {
   r.sender.wakeup.Set();
   MutexLock lock(&c.mu);
   while (k.answered < asked) {
-    if (!c.end.usable()) return c.end.Reason();
+    if (!c.end.usable()) return TellEnd(r);
     if (deadline.passed()) {
       return MakeError(
           absl::StatusCode::kDeadlineExceeded, "CHECKPOINT_PENDING",

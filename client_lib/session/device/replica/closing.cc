@@ -187,7 +187,9 @@ void Stop(State& r) {
     clean = c.end.failure.ok() &&
             (c.end.cancelled ||
              (c.end.drained && c.log.empty() && !c.recovery.due));
-    if (c.end.failure.ok()) c.end.failure = DeviceEnd::Closed();
+    if (c.end.failure.ok()) {
+      c.end.failure = c.end.failing.ok() ? DeviceEnd::Closed() : c.end.failing;
+    }
     WakeAll(c);
     r.answers.Fail(c.end.failure);
     callbacks = r.answers.TakeDue();

@@ -91,6 +91,7 @@ void FailInCallback(State& r, absl::Status failure, bool by_itself) {
     failed = c.end.failing.ok();
     if (failed) {
       c.end.failing = failure;
+      unreachable = by_itself && (c.unreached || !c.welcomed);
     } else if (ErrorMetadataValue(c.end.failing, "worker") ==
                c.lease.worker_id()) {
       // This worker failed in two ways at once, and the other failure was
@@ -100,13 +101,15 @@ void FailInCallback(State& r, absl::Status failure, bool by_itself) {
     }
   }
   if (failed) {
+    // A thread that knows of the failure may request another lease for the
+    // virtual device.
+    GiveLeaseBack(r, unreachable);
     // The recorder fails before any thread wakes with the failure.
     r.recorder.Fail(failure);
     const bool records = r.recorder.HasOpenSegments();
     MutexLock lock(&c.mu);
     if (c.end.failure.ok()) {
       c.end.failure = failure;
-      unreachable = by_itself && (c.unreached || !c.welcomed);
       c.end.lost_work = !r.queue.empty() || r.queue.held() || !c.log.empty() ||
                         records ||
                         (c.recovery.due && c.lineage->has_unexecuted());
@@ -121,6 +124,7 @@ void FailInCallback(State& r, absl::Status failure, bool by_itself) {
   if (stream != nullptr) {
     stream->Close(absl::CancelledError("the client gave the worker up"));
   }
+  // Returns a lease that was granted meanwhile.
   if (failed) GiveLeaseBack(r, unreachable);
   SendReport(r);
   // The device's own thread runs the callbacks that became due.

@@ -42,6 +42,11 @@ absl::Status AwaitWindow(State& r);
 // Waits until the worker has answered a hello.
 absl::Status AwaitWelcome(State& r)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu);
+// Returns why no call is taken, to a thread of the program.
+absl::Status TellEnd(State& r) ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu);
+// Returns whether the device has failed, and a call of the program has returned
+// the failure.
+bool FailureIsKnown(const State& r);
 // Queues work for the current worker. Waits until there is one and no migration
 // is under way. `queue` makes the recorder queue the work, and may be called
 // repeatedly. `fill` is called with the connection's lock when the work is

@@ -8,10 +8,11 @@ namespace djinn::replica {
 namespace {
 
 // Returns the first id of the replica's storages and transfers. Each replica
-// counts by itself, so that its worker sees every number.
+// counts by itself, so that its worker sees every number. At 100,000 storages a
+// second, a replica uses fewer than 2^36 numbers in a week.
 uint64_t FirstId(const ReplicaRole& role) {
   const int device = role.member << 8 | role.index;
-  return (static_cast<uint64_t>(device) << 48) + 1;
+  return (static_cast<uint64_t>(device) << 48) + (role.incarnation << 36) + 1;
 }
 
 }  // namespace

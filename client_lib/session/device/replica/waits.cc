@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "absl/base/optimization.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/session/device/replica/replica.h"
 #include "client_lib/session/device/replica/replica_state.h"
@@ -66,7 +67,7 @@ absl::Status AwaitMigration(State& r)
   const Deadline deadline(r.context->options.operation_timeout,
                           r.context->options.clock);
   while (c.migration.current != nullptr) {
-    if (!c.end.usable()) return c.end.Reason();
+    if (!c.end.usable()) return TellEnd(r);
     if (deadline.passed()) return r.answers.NoAnswer();
     WaitUntil(&c.connection_changed, &c.mu, deadline);
   }
@@ -74,6 +75,19 @@ absl::Status AwaitMigration(State& r)
 }
 
 }  // namespace
+
+absl::Status TellEnd(State& r) {
+  r.answers.failure_told = true;
+  return r.connection.end.Reason();
+}
+
+bool FailureIsKnown(const State& r) {
+  if (ABSL_PREDICT_TRUE(!r.recorder.refused() && !r.answers.failure_told)) {
+    return false;
+  }
+  MutexLock lock(&r.connection.mu);
+  return !r.connection.end.failing.ok();
+}
 
 absl::Status AwaitWindow(State& r) {
   ConnectionState& c = r.connection;
@@ -114,7 +128,7 @@ absl::Status AwaitWelcome(State& r) {
   const Deadline deadline(r.context->options.connect_timeout * 2,
                           r.context->options.clock);
   while (!c.welcomed || c.recovery.due) {
-    if (!c.end.usable()) return c.end.Reason();
+    if (!c.end.usable()) return TellEnd(r);
     if (deadline.passed()) {
       return MakeError(absl::StatusCode::kDeadlineExceeded, "OPERATION_TIMEOUT",
                        "no worker was reached");
@@ -151,7 +165,7 @@ absl::Status CatchUp(State& r) {
   ConnectionState& c = r.connection;
   {
     MutexLock lock(&c.mu);
-    if (!c.end.usable()) return c.end.Reason();
+    if (!c.end.usable()) return TellEnd(r);
   }
   r.recorder.SealAll();
   if (!r.queue.empty()) r.queue.NeedLease();
@@ -161,7 +175,7 @@ absl::Status CatchUp(State& r) {
     MutexLock lock(&c.mu);
     ReplayDeadline deadline(r);
     while (c.works_done < target) {
-      if (!c.end.failure.ok()) return c.end.failure;
+      if (!c.end.failure.ok()) return TellEnd(r);
       if (deadline.passed()) {
         return MakeError(absl::StatusCode::kDeadlineExceeded,
                          "OPERATION_TIMEOUT", "the worker has not caught up");
@@ -180,7 +194,7 @@ absl::Status CatchUp(State& r) {
 absl::StatusOr<DevicePlacement> Placement(State& r) {
   ConnectionState& c = r.connection;
   MutexLock lock(&c.mu);
-  if (!c.end.usable()) return c.end.Reason();
+  if (!c.end.usable()) return TellEnd(r);
   DJINN_RETURN_IF_ERROR(AwaitWelcome(r));
   DevicePlacement placement = c.placement;
   placement.memory_bytes = c.limits.memory_bytes();
