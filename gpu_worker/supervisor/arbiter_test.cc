@@ -1,6 +1,10 @@
 #include "gpu_worker/supervisor/arbiter.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <atomic>
+#include <cerrno>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -139,6 +143,20 @@ TEST(ArbiterTest, WordOfNonsenseKeepsNobodyOut) {
     arbiter.Wake();
   }
   waiting.join();
+  other->Leave();
+}
+
+// Otherwise, the arbiter's next look at the word would end the supervisor.
+TEST(ArbiterTest, WordCannotBeResized) {
+  Arbiter arbiter(Clock::Real());
+  const Arbiter::Seat seat = arbiter.Add(1).value();
+  for (const off_t bytes : {0, 1, 1 << 20}) {
+    EXPECT_EQ(ftruncate(seat.word.get(), bytes), -1);
+    EXPECT_EQ(errno, EPERM);
+  }
+  EXPECT_EQ(fcntl(seat.word.get(), F_ADD_SEALS, F_SEAL_WRITE), -1);
+  const auto other = GateOf(&arbiter, 2);
+  other->Enter();
   other->Leave();
 }
 
