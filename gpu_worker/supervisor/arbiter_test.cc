@@ -160,5 +160,43 @@ TEST(ArbiterTest, WordCannotBeResized) {
   other->Leave();
 }
 
+// With one end for both, an executor could take the event after the arbiter has
+// seen it, and make the arbiter wait for it for ever.
+TEST(ArbiterTest, ExecutorCannotTakeItsEventBack) {
+  Arbiter arbiter(Clock::Real());
+  Arbiter::Seat seat = arbiter.Add(1).value();
+  ASSERT_EQ(fcntl(seat.event.get(), F_SETFL, 0), 0);
+  RaiseEvent(seat.event.get());
+  uint64_t taken = 0;
+  EXPECT_EQ(read(seat.event.get(), &taken, sizeof(taken)), -1);
+  EXPECT_EQ(errno, EBADF);
+  const auto other = GateOf(&arbiter, 2);
+  other->Enter();
+  other->Leave();
+}
+
+TEST(ArbiterTest, ExecutorThatClosesItsEventHoldsUpNobody) {
+  FakeClock clock;
+  Arbiter arbiter(&clock);
+  Arbiter::Seat seat = arbiter.Add(1).value();
+  const TurnWord word = TurnWord::Map(seat.word.get()).value();
+  word.state() = kTurnWanted;
+  RaiseEvent(seat.event.get());
+  for (Patience patience; word.state() != kTurnInUse;) patience.Yield();
+  seat.event = Descriptor();
+  const auto other = GateOf(&arbiter, 2);
+  std::atomic<bool> entered{false};
+  std::thread waiting([&] {
+    other->Enter();
+    entered = true;
+  });
+  for (Patience patience; !entered; patience.Yield()) {
+    clock.Advance(absl::Milliseconds(100));
+    arbiter.Wake();
+  }
+  waiting.join();
+  other->Leave();
+}
+
 }  // namespace
 }  // namespace djinn::worker

@@ -61,7 +61,7 @@ class TurnWord {
 // An executor's end.
 class SharedTurnGate : public TurnGate {
  public:
-  // `event` tells the supervisor that the state has changed.
+  // RaiseEvent(`event`) tells the supervisor that the state has changed.
   SharedTurnGate(TurnWord word, Descriptor event);
 
   bool TryEnter() override;
