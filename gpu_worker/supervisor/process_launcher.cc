@@ -257,7 +257,8 @@ class ProcessLauncher : public Launcher {
   }
 
  private:
-  // Sets `ours` to one end, which does not block, and returns the other one.
+  // Sets `ours` to one end, which does not block and takes no descriptors, and
+  // returns the other one.
   static absl::StatusOr<Descriptor> MakeSocket(int type, Descriptor* ours) {
     int ends[2];
     if (socketpair(AF_UNIX, type | SOCK_CLOEXEC, 0, ends) != 0) {
@@ -265,6 +266,7 @@ class ProcessLauncher : public Launcher {
     }
     *ours = Descriptor(ends[0]);
     fcntl(ends[0], F_SETFL, O_NONBLOCK);
+    RefuseDescriptors(ends[0]);
     return Descriptor(ends[1]);
   }
   static absl::Status Failed(absl::string_view what, int error) {

@@ -5,7 +5,9 @@
 
 #include <fcntl.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 
+#include <cstring>
 #include <functional>
 #include <map>
 #include <memory>
@@ -54,6 +56,22 @@ class FakeExecutor {
   }
   // Sends what the socket had no room for.
   void Flush() { (void)WriteSome(socket_.get(), &unsent_); }
+  // Sends the bytes, and a copy of the descriptor with them.
+  void SendDescriptor(std::string bytes, int descriptor) {
+    iovec part = {bytes.data(), bytes.size()};
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+    msghdr message = {};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof(control);
+    cmsghdr* const head = CMSG_FIRSTHDR(&message);
+    head->cmsg_level = SOL_SOCKET;
+    head->cmsg_type = SCM_RIGHTS;
+    head->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(head), &descriptor, sizeof(descriptor));
+    EXPECT_GT(sendmsg(socket_.get(), &message, MSG_NOSIGNAL), 0);
+  }
   void SayReady() {
     v1::FromExecutor message;
     message.mutable_ready()->set_device("fake");

@@ -305,6 +305,12 @@ absl::Status CheckSameUser(int socket) {
                               ", this process as ", geteuid()));
 }
 
+void RefuseDescriptors(int socket) {
+  constexpr int kPassRights = 83;  // SO_PASSRIGHTS, which headers lack
+  const int off = 0;
+  setsockopt(socket, SOL_SOCKET, kPassRights, &off, sizeof(off));
+}
+
 void WaitAtWord(std::atomic<uint32_t>* word, uint32_t value,
                 absl::Duration patience) {
   timespec timeout = absl::ToTimespec(patience);

@@ -126,6 +126,11 @@ absl::StatusOr<Descriptor> DialSharedMemory(const std::string& path);
 // Returns OK when the process at the other end runs as this user.
 absl::Status CheckSameUser(int socket);
 
+// Has the system refuse to send descriptors to this Unix socket. Until its
+// owner reads them, they count against the descriptors that all processes of
+// the user may send. Has no effect before Linux 6.16.
+void RefuseDescriptors(int socket);
+
 // Waits while the word is `value`, for at most `patience`, or until it is
 // woken. The word may be shared with another process. May return early.
 void WaitAtWord(std::atomic<uint32_t>* word, uint32_t value,
