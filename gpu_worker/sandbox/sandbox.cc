@@ -7,6 +7,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -57,7 +58,6 @@ constexpr int kAllowed[] = {
     SYS_dup3,
     SYS_lseek,
     SYS_fstat,
-    SYS_ftruncate,
     SYS_ppoll,
     SYS_pselect6,
     SYS_epoll_create1,
@@ -67,7 +67,6 @@ constexpr int kAllowed[] = {
     SYS_pipe2,
     SYS_timerfd_create,
     SYS_timerfd_settime,
-    SYS_memfd_create,
     // Connections that the process accepted.
     SYS_accept4,
     SYS_accept,
@@ -176,6 +175,12 @@ void AllowOwnFacts(const SandboxOptions& options, SeccompFilter* filter) {
 std::vector<sock_filter> MakeFilter(const SandboxOptions& options) {
   SeccompFilter filter;
   AllowOwnFacts(options, &filter);
+  // Memory of which a page stays mapped is kept as a whole, beyond what counts
+  // against the limit. A GPU's driver may need such memory.
+  if (!options.nvidia) {
+    constexpr uint32_t kShared = MAP_SHARED | MAP_ANONYMOUS;
+    filter.If(SYS_mmap, SECCOMP_RET_TRAP, {{3, kShared, kShared}});
+  }
   for (const int call : kAllowed) filter.Allow(call);
   if (options.files != nullptr) {
     for (const int call : kAllowedWithFiles) filter.Allow(call);
@@ -207,8 +212,7 @@ std::vector<sock_filter> MakeFilter(const SandboxOptions& options) {
                     {{1, ~0U, F_SETFL}, {2, O_NONBLOCK, O_NONBLOCK}});
   // Other commands make the kernel signal any process of this user.
   filter.AllowIf(SYS_fcntl, 1,
-                 {F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, F_SETFD, F_GETFL,
-                  F_ADD_SEALS, F_GET_SEALS},
+                 {F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, F_SETFD, F_GETFL},
                  SECCOMP_RET_TRAP);
   // Places the calling thread, not those of other processes.
   filter.AllowIf(SYS_sched_setaffinity, 0, {0}, SECCOMP_RET_ERRNO | EPERM);
