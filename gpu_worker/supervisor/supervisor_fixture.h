@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <functional>
@@ -108,8 +109,14 @@ class FakeLauncher : public Launcher {
               0);
     executors.push_back(std::make_unique<FakeExecutor>(Descriptor(ends[1])));
     addresses.push_back(listeners.address);
-    return LaunchedExecutor{static_cast<pid_t>(executors.size()),
-                            Descriptor(ends[0]), Descriptor()};
+    int log_ends[2];
+    EXPECT_EQ(pipe2(log_ends, O_CLOEXEC | O_NONBLOCK), 0);
+    logs.emplace_back(log_ends[1]);
+    LaunchedExecutor launched;
+    launched.pid = static_cast<pid_t>(executors.size());
+    launched.socket = Descriptor(ends[0]);
+    launched.log = Descriptor(log_ends[0]);
+    return launched;
   }
   void Kill(pid_t pid) override { killed.push_back(pid); }
   std::optional<std::string> Reap(pid_t /*pid*/) override { return "signal 9"; }
@@ -118,6 +125,8 @@ class FakeLauncher : public Launcher {
   std::function<void()> on_listen;
   std::vector<std::unique_ptr<FakeExecutor>> executors;
   std::vector<std::string> addresses;
+  // The writing ends of the executors' logs.
+  std::vector<Descriptor> logs;
   std::vector<pid_t> killed;
 };
 
