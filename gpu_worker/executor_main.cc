@@ -160,6 +160,7 @@ absl::Status Serve(SupervisionLink* link, const MakeDeviceFunction& make_device,
         Descriptor(setup.contents_fd()), std::move(options), Clock::Real());
   }
   DJINN_ASSIGN_OR_RETURN(TurnWord word, TurnWord::Map(setup.turn_word_fd()));
+  close(setup.turn_word_fd());
   SharedTurnGate gate(std::move(word), Descriptor(setup.turn_event_fd()));
   seams.gate = &gate;
   SpanBuffer spans(setup.trace_sample_ratio());

@@ -191,6 +191,13 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::StartExecutor(
   server_options.call_metrics = &worker->call_metrics_;
   DJINN_ASSIGN_OR_RETURN(worker->server_, Server::Start(server_options));
   worker->shared_memory_listener_ = seams.shared_memory_listener;
+  if (seams.shared_memory_listener >= 0) {
+    // The sandbox lets an executor make none later.
+    DJINN_ASSIGN_OR_RETURN(
+        worker->regions_,
+        RegionPool::Make(kClientRingSizes,
+                         SharedMemoryServer::kMaxConnections));
+  }
   worker->Synchronize(config, random);
   return worker;
 }
@@ -231,6 +238,7 @@ absl::Status Worker::ServeSharedMemory(int listener) {
   options.path = shared_memory_socket_;
   options.listener = listener;
   options.ring_sizes = kClientRingSizes;
+  options.regions = regions_.get();
   options.incarnation = core->incarnation();
   options.serve = [core](SharedConnection connection) {
     core->Attach(MakeSharedMemoryWorkerStream(std::move(connection)));

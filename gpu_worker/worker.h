@@ -133,6 +133,8 @@ class Worker {
   std::unique_ptr<WorkerCore> core_;
   std::unique_ptr<ExecutionService> service_;
   std::unique_ptr<Server> server_;
+  // Regions for shared_memory_; null: it makes its own.
+  std::unique_ptr<RegionPool> regions_;
   // Shared-memory services for clients and for other workers; null when they
   // are not configured.
   std::unique_ptr<SharedMemoryServer> shared_memory_;

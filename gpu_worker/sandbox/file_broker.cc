@@ -282,6 +282,7 @@ absl::StatusOr<FileBroker> FileBroker::Fork() {
                  sizeof(patience)) != 0) {
     return SystemError("SO_RCVTIMEO", errno);
   }
+  RefuseDescriptors(theirs.get());
   const pid_t parent = getpid();
   const pid_t child = fork();
   if (child < 0) return SystemError("fork", errno);

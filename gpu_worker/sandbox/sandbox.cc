@@ -1,13 +1,13 @@
 #include "gpu_worker/sandbox/sandbox.h"
 
 #include <fcntl.h>
-#include <linux/audit.h>
 #include <linux/capability.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -18,28 +18,19 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
-#include <cstddef>
 #include <cstring>
 #include <fstream>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/types/span.h"
 #include "common/base/error.h"
 #include "common/base/status_macros.h"
 #include "gpu_worker/sandbox/nvidia_profile.h"
+#include "gpu_worker/sandbox/seccomp_filter.h"
 
 namespace djinn::worker {
 namespace {
-
-#if defined(__x86_64__)
-constexpr uint32_t kArchitecture = AUDIT_ARCH_X86_64;
-#elif defined(__aarch64__)
-constexpr uint32_t kArchitecture = AUDIT_ARCH_AARCH64;
-#else
-constexpr uint32_t kArchitecture = 0;
-#endif
 
 // Calls that are logged one by one; further ones are only counted.
 constexpr uint64_t kMaxLogged = 32;
@@ -54,8 +45,8 @@ int random_file = -1;
 // Opens other files for the process; null when none can be opened.
 const FileBroker* files = nullptr;
 
-// Calls with any arguments. None of them names a file, a process or an address
-// of the network.
+// Calls with any arguments. None of them names a file, another process or an
+// address of the network.
 constexpr int kAllowed[] = {
     // Descriptors that are open.
     SYS_read,
@@ -67,7 +58,6 @@ constexpr int kAllowed[] = {
     SYS_dup3,
     SYS_lseek,
     SYS_fstat,
-    SYS_ftruncate,
     SYS_ppoll,
     SYS_pselect6,
     SYS_epoll_create1,
@@ -77,7 +67,6 @@ constexpr int kAllowed[] = {
     SYS_pipe2,
     SYS_timerfd_create,
     SYS_timerfd_settime,
-    SYS_memfd_create,
     // Connections that the process accepted.
     SYS_accept4,
     SYS_accept,
@@ -106,9 +95,6 @@ constexpr int kAllowed[] = {
     SYS_set_robust_list,
     SYS_set_tid_address,
     SYS_sched_yield,
-    SYS_sched_getaffinity,
-    SYS_sched_getparam,
-    SYS_sched_getscheduler,
     SYS_sched_get_priority_max,
     SYS_sched_get_priority_min,
     SYS_gettid,
@@ -125,9 +111,6 @@ constexpr int kAllowed[] = {
     SYS_rt_sigreturn,
     SYS_sigaltstack,
     // Clocks, randomness, and facts about the process.
-    SYS_clock_gettime,
-    SYS_clock_getres,
-    SYS_clock_nanosleep,
     SYS_nanosleep,
     SYS_gettimeofday,
     SYS_getrandom,
@@ -138,10 +121,8 @@ constexpr int kAllowed[] = {
     SYS_getgid,
     SYS_getegid,
     SYS_uname,
-    SYS_sysinfo,
     SYS_getrusage,
     SYS_times,
-    SYS_getpriority,
     SYS_getrlimit,
 #if defined(__x86_64__)
     SYS_poll,
@@ -158,106 +139,48 @@ constexpr int kAllowed[] = {
 // from its descriptor, and with which a folder is listed.
 constexpr int kAllowedWithFiles[] = {SYS_pread64, SYS_getdents64};
 
-// Builds a filter: each rule falls through to the next one if it does not
-// match.
-class Filter {
- public:
-  Filter() {
-    Load(offsetof(seccomp_data, arch));
-    // A call of another architecture, or one of the x32 interface, has other
-    // numbers.
-    Jump(BPF_JEQ, kArchitecture, 1, 0);
-    Return(SECCOMP_RET_KILL_PROCESS);
-    Load(offsetof(seccomp_data, nr));
-#if defined(__x86_64__)
-    Jump(BPF_JGE, 0x40000000, 0, 1);
-    Return(SECCOMP_RET_KILL_PROCESS);
-#endif
+// Allows calls that tell facts about any process, if they ask about this one.
+void AllowOwnFacts(const SandboxOptions& options, SeccompFilter* filter) {
+  const auto own = static_cast<uint32_t>(getpid());
+  for (const uint32_t pid : {0U, own}) {
+    // Reads limits; sets none.
+    filter->AllowIfAll(SYS_prlimit64,
+                       {{0, ~0U, pid}, {2, ~0U, 0}, {2, ~0U, 0, true}});
+    filter->AllowIfAll(SYS_sched_getparam, {{0, ~0U, pid}});
+    filter->AllowIfAll(SYS_sched_getscheduler, {{0, ~0U, pid}});
+    filter->AllowIfAll(SYS_sched_getaffinity, {{0, ~0U, pid}});
   }
-
-  void Allow(int call) {
-    Jump(BPF_JEQ, static_cast<uint32_t>(call), 0, 1);
-    Return(SECCOMP_RET_ALLOW);
+  // The C library names threads by their ids, which a filter does not know. It
+  // goes on where there is no such call.
+  filter->Fail(SYS_sched_getaffinity, ENOSYS);
+  filter->AllowIfAll(SYS_getpriority, {{0, ~0U, PRIO_PROCESS}, {1, ~0U, 0}});
+  // A negative number names the clock of a process or, with these bits, of a
+  // thread of this process.
+  constexpr uint32_t kNegative = 1U << 31;
+  constexpr uint32_t kThreadClock = 6;
+  for (const int call :
+       {SYS_clock_gettime, SYS_clock_getres, SYS_clock_nanosleep}) {
+    filter->AllowIfAll(call, {{0, kNegative, 0}});
+    filter->AllowIfAll(call, {{0, kNegative | 7, kNegative | kThreadClock}});
   }
-  // Has the call fail with `error`, uncounted, because libraries try it.
-  void Fail(int call, int error) {
-    Jump(BPF_JEQ, static_cast<uint32_t>(call), 0, 1);
-    Return(SECCOMP_RET_ERRNO | static_cast<uint32_t>(error));
+  // Tells how much memory of the machine is free. On a GPU, the process can
+  // read that from a file, too.
+  if (options.nvidia) {
+    filter->Allow(SYS_sysinfo);
+  } else {
+    filter->Fail(SYS_sysinfo, EPERM);
   }
-  // Allows the call if the argument is one of `values`. Otherwise it has
-  // `otherwise` as its result.
-  void AllowIf(int call, int argument, const std::vector<uint32_t>& values,
-               uint32_t otherwise) {
-    Jump(BPF_JEQ, static_cast<uint32_t>(call), 0,
-         static_cast<uint8_t>(2 + 2 * values.size()));
-    Load(Argument(argument));
-    for (const uint32_t value : values) {
-      Jump(BPF_JEQ, value, 0, 1);
-      Return(SECCOMP_RET_ALLOW);
-    }
-    Return(otherwise);
-  }
-  // Allows the call if the argument's bits of `mask` are one of `values`.
-  // Otherwise the next rules decide.
-  void AllowIfMasked(int call, int argument, uint32_t mask,
-                     absl::Span<const uint32_t> values) {
-    Jump(BPF_JEQ, static_cast<uint32_t>(call), 0,
-         static_cast<uint8_t>(3 + 2 * values.size()));
-    Load(Argument(argument));
-    code_.push_back(BPF_STMT(BPF_ALU | BPF_AND | BPF_K, mask));
-    for (const uint32_t value : values) {
-      Jump(BPF_JEQ, value, 0, 1);
-      Return(SECCOMP_RET_ALLOW);
-    }
-    Load(offsetof(seccomp_data, nr));
-  }
-  // Allows the call if all of `bits` are set in the argument.
-  void AllowIfSet(int call, int argument, uint32_t bits) {
-    Jump(BPF_JEQ, static_cast<uint32_t>(call), 0, 5);
-    Load(Argument(argument));
-    code_.push_back(BPF_STMT(BPF_ALU | BPF_AND | BPF_K, bits));
-    Jump(BPF_JEQ, bits, 0, 1);
-    Return(SECCOMP_RET_ALLOW);
-    Return(SECCOMP_RET_TRAP);
-  }
-  // Allows the call if the argument is the null pointer.
-  void AllowIfNull(int call, int argument) {
-    Jump(BPF_JEQ, static_cast<uint32_t>(call), 0, 6);
-    Load(Argument(argument));
-    Jump(BPF_JEQ, 0, 0, 3);
-    Load(Argument(argument) + 4);
-    Jump(BPF_JEQ, 0, 0, 1);
-    Return(SECCOMP_RET_ALLOW);
-    Return(SECCOMP_RET_TRAP);
-  }
-
-  std::vector<sock_filter> Finish() {
-    Return(SECCOMP_RET_TRAP);
-    return std::move(code_);
-  }
-
- private:
-  // The lower half of an argument; both architectures are little-endian.
-  static uint32_t Argument(int index) {
-    return static_cast<uint32_t>(offsetof(seccomp_data, args) +
-                                 sizeof(uint64_t) * static_cast<size_t>(index));
-  }
-  void Load(uint32_t offset) {
-    code_.push_back(BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offset));
-  }
-  void Return(uint32_t action) {
-    code_.push_back(BPF_STMT(BPF_RET | BPF_K, action));
-  }
-  void Jump(uint16_t comparison, uint32_t value, uint8_t yes, uint8_t no) {
-    code_.push_back(BPF_JUMP(
-        static_cast<uint16_t>(BPF_JMP | BPF_K | comparison), value, yes, no));
-  }
-
-  std::vector<sock_filter> code_;
-};
+}
 
 std::vector<sock_filter> MakeFilter(const SandboxOptions& options) {
-  Filter filter;
+  SeccompFilter filter;
+  AllowOwnFacts(options, &filter);
+  // Memory of which a page stays mapped is kept as a whole, beyond what counts
+  // against the limit. A GPU's driver may need such memory.
+  if (!options.nvidia) {
+    constexpr uint32_t kShared = MAP_SHARED | MAP_ANONYMOUS;
+    filter.If(SYS_mmap, SECCOMP_RET_TRAP, {{3, kShared, kShared}});
+  }
   for (const int call : kAllowed) filter.Allow(call);
   if (options.files != nullptr) {
     for (const int call : kAllowedWithFiles) filter.Allow(call);
@@ -273,7 +196,8 @@ std::vector<sock_filter> MakeFilter(const SandboxOptions& options) {
   filter.AllowIfMasked(SYS_sendmmsg, 3, MSG_FASTOPEN, {0});
   // A new thread of this process, but no new process. clone3 keeps its flags in
   // memory, where a filter cannot see them; libraries fall back to clone.
-  filter.AllowIfSet(SYS_clone, 0, CLONE_THREAD | CLONE_VM | CLONE_SIGHAND);
+  constexpr uint32_t kThread = CLONE_THREAD | CLONE_VM | CLONE_SIGHAND;
+  filter.AllowIfAll(SYS_clone, {{0, kThread, kThread}});
   filter.Fail(SYS_clone3, ENOSYS);
   // abort() signals its own process.
   filter.AllowIf(SYS_tgkill, 0, {static_cast<uint32_t>(getpid())},
@@ -281,19 +205,20 @@ std::vector<sock_filter> MakeFilter(const SandboxOptions& options) {
   constexpr uint32_t kSetAnonymousName = 0x53564d41;  // PR_SET_VMA
   filter.AllowIf(SYS_prctl, 0, {PR_SET_NAME, PR_GET_NAME, kSetAnonymousName},
                  SECCOMP_RET_TRAP);
-  filter.AllowIf(SYS_ioctl, 1, {FIONREAD, FIONBIO}, SECCOMP_RET_ERRNO | ENOTTY);
+  filter.AllowIf(SYS_ioctl, 1, {FIONREAD}, SECCOMP_RET_ERRNO | ENOTTY);
+  // No other process shares the flags of an open file with this one. Should one
+  // do so nevertheless, this one cannot make it wait.
+  filter.AllowIfAll(SYS_fcntl,
+                    {{1, ~0U, F_SETFL}, {2, O_NONBLOCK, O_NONBLOCK}});
   // Other commands make the kernel signal any process of this user.
   filter.AllowIf(SYS_fcntl, 1,
-                 {F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, F_SETFD, F_GETFL, F_SETFL,
-                  F_ADD_SEALS, F_GET_SEALS},
+                 {F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, F_SETFD, F_GETFL},
                  SECCOMP_RET_TRAP);
   // Places the calling thread, not those of other processes.
   filter.AllowIf(SYS_sched_setaffinity, 0, {0}, SECCOMP_RET_ERRNO | EPERM);
   // The C library asks about open descriptors by this call, which can also ask
   // about paths. Where files can be opened, the handler tells them apart.
   if (options.files == nullptr) filter.Fail(SYS_newfstatat, EPERM);
-  // Reads the limits of this process; sets none.
-  filter.AllowIfNull(SYS_prlimit64, 2);
   // Libraries place memory on nodes, and go on where that fails.
   filter.Fail(SYS_mbind, ENOSYS);
   filter.Fail(SYS_set_mempolicy, ENOSYS);
@@ -510,7 +435,7 @@ absl::Status PrepareSandbox(int last_fd) {
 }
 
 absl::Status EnterSandbox(const SandboxOptions& options) {
-  if (kArchitecture == 0) {
+  if (SeccompFilter::kArchitecture == 0) {
     return MakeError(absl::StatusCode::kUnimplemented, "NO_SANDBOX",
                      "no filter of system calls for this architecture");
   }

@@ -7,10 +7,11 @@
 // descriptors that are open already. The process can accept on an inherited
 // listener, but cannot open, connect, fork, execute, trace, or signal.
 //
-// A refused call fails with EPERM, and is counted and logged. What a library
-// reads from files must be loaded before; /dev/urandom alone can be opened. A
-// process that uses a GPU is given a broker (file_broker.h), which opens a few
-// others for it.
+// A refused call fails with EPERM. The process itself counts and logs it, so a
+// tenant that has taken the process over can prevent that, but not the refusal.
+// What a library reads from files must be loaded before; /dev/urandom alone can
+// be opened. A process that uses a GPU is given a broker (file_broker.h), which
+// opens a few others for it.
 #ifndef GPU_WORKER_SANDBOX_SANDBOX_H_
 #define GPU_WORKER_SANDBOX_SANDBOX_H_
 

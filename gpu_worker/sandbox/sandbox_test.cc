@@ -6,12 +6,14 @@
 #include <linux/capability.h>
 #include <linux/seccomp.h>
 #include <netinet/in.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/sysinfo.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -20,6 +22,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <functional>
 #include <regex>
 #include <string>
@@ -194,6 +197,29 @@ INSTANTIATE_TEST_SUITE_P(
                [] { return syscall(SYS_tgkill, kParent, kParent, 0); }},
         Escape{"OwnerOfDescriptor",
                [] { return fcntl(STDERR_FILENO, F_SETOWN, kParent); }},
+        Escape{"MakeMemoryFile",
+               [] { return memfd_create("memory", MFD_CLOEXEC); }},
+        Escape{"ResizeInheritedFile",
+               [] { return ftruncate(STDERR_FILENO, 0); }},
+        Escape{"MakeDescriptorBlock",
+               [] { return fcntl(STDERR_FILENO, F_SETFL, 0); }},
+        Escape{"LimitsOfOther",
+               [] {
+                 rlimit limit;
+                 return prlimit(kParent, RLIMIT_AS, nullptr, &limit);
+               }},
+        Escape{"SchedulerOfOther", [] { return sched_getscheduler(kParent); }},
+        Escape{"PriorityOfOther",
+               [] { return syscall(SYS_getpriority, PRIO_PROCESS, kParent); }},
+        Escape{"PrioritiesOfUser",
+               [] { return syscall(SYS_getpriority, PRIO_USER, 0); }},
+        Escape{"ClockOfOther",
+               [] {
+                 timespec time;
+                 const auto clock = static_cast<clockid_t>(
+                     ~static_cast<unsigned>(kParent) << 3 | 2);
+                 return syscall(SYS_clock_gettime, clock, &time);
+               }},
         Escape{"Fork", [] { return syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0); }},
         Escape{"Execute",
                [] {
@@ -250,12 +276,47 @@ TEST(SandboxTest, ComputingGoesOn) {
       });
     }
     for (std::thread& thread : threads) thread.join();
-    const int file = memfd_create("rings", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (file < 0 || ftruncate(file, 4096) != 0 ||
-        fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK) != 0) {
+    return sums[3] == 1.5 * (1 << 20) && RefusedSystemCalls() == 0 ? 0 : 2;
+  });
+  EXPECT_EQ(ExitOf(status), 0) << "wait status " << status;
+}
+
+TEST(SandboxTest, FactsAboutTheProcessItselfCanBeRead) {
+  const int status = InSandbox([] {
+    cpu_set_t processors;
+    sched_param parameters;
+    rlimit limit;
+    timespec time;
+    clockid_t own_clock;
+    for (const pid_t own : {0, getpid()}) {
+      if (sched_getaffinity(own, sizeof(processors), &processors) != 0) {
+        return 1;
+      }
+      if (sched_getscheduler(own) < 0) return 2;
+      if (sched_getparam(own, &parameters) != 0) return 3;
+      if (prlimit(own, RLIMIT_NOFILE, nullptr, &limit) != 0) return 4;
+    }
+    errno = 0;
+    if (getpriority(PRIO_PROCESS, 0) < 0 && errno != 0) return 5;
+    if (clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time) != 0) return 6;
+    if (pthread_getcpuclockid(pthread_self(), &own_clock) != 0 ||
+        clock_gettime(own_clock, &time) != 0) {
+      return 7;
+    }
+    return RefusedSystemCalls() == 0 ? 0 : kNotCounted;
+  });
+  EXPECT_EQ(ExitOf(status), 0) << "wait status " << status;
+}
+
+TEST(SandboxTest, FactsAboutTheMachineAndOtherProcessesCannotBeRead) {
+  const int status = InSandbox([] {
+    cpu_set_t processors;
+    if (sched_getaffinity(kParent, sizeof(processors), &processors) == 0 ||
+        errno != ENOSYS) {
       return 1;
     }
-    return sums[3] == 1.5 * (1 << 20) && RefusedSystemCalls() == 0 ? 0 : 2;
+    struct sysinfo facts;
+    return sysinfo(&facts) != 0 && errno == EPERM ? 0 : 2;
   });
   EXPECT_EQ(ExitOf(status), 0) << "wait status " << status;
 }
@@ -369,6 +430,16 @@ TEST(SandboxTest, AllocationBeyondAddressSpaceFails) {
         return memory == MAP_FAILED && errno == ENOMEM ? 0 : kEscaped;
       },
       256 << 20);
+  EXPECT_EQ(ExitOf(status), 0) << "wait status " << status;
+}
+
+// One page that stays mapped would keep all of it.
+TEST(SandboxTest, MemoryThatItsMappingsDoNotCountIsRefused) {
+  const int status = InSandbox([] {
+    void* const memory = mmap(nullptr, 1 << 20, PROT_READ | PROT_WRITE,
+                              MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    return memory == MAP_FAILED && errno == EPERM ? 0 : kEscaped;
+  });
   EXPECT_EQ(ExitOf(status), 0) << "wait status " << status;
 }
 

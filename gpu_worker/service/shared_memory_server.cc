@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
@@ -88,9 +89,14 @@ absl::Status SharedMemoryServer::Serve(Descriptor socket) {
   }
   DJINN_ASSIGN_OR_RETURN(
       SharedConnection connection,
-      SharedConnection::Offer(std::move(socket), options_.ring_sizes,
-                              options_.incarnation));
-  connection.permit = permits_;
+      options_.regions != nullptr
+          ? options_.regions->Offer(std::move(socket), options_.incarnation)
+          : SharedConnection::Offer(std::move(socket), options_.ring_sizes,
+                                    options_.incarnation));
+  connection.permit =
+      std::make_shared<const std::pair<std::shared_ptr<const void>,
+                                       std::shared_ptr<const void>>>(
+          permits_, std::move(connection.permit));
   options_.serve(std::move(connection));
   return absl::OkStatus();
 }

@@ -30,6 +30,9 @@ class SharedMemoryServer {
     int listener = -1;
     // The sizes for each connection.
     RingSizes ring_sizes;
+    // Regions of these sizes, for a process that can make none, which outlive
+    // the server; null: the server makes one for each connection.
+    RegionPool* regions = nullptr;
     // The worker's incarnation, by which its peers recognise it.
     uint64_t incarnation = 0;
     // Receives each connection, in the server's thread.

@@ -1,12 +1,16 @@
 #include "gpu_worker/supervisor/arbiter.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 
 namespace djinn::worker {
@@ -17,6 +21,13 @@ namespace {
 // must not keep the arbiter busy.
 constexpr int kMaxChanges = 64;
 
+// Reads what an executor wrote, which does not matter. Returns false when the
+// executor has closed its end.
+bool Drain(int pipe) {
+  char bytes[4096];
+  return read(pipe, bytes, sizeof(bytes)) != 0;
+}
+
 }  // namespace
 
 struct Arbiter::Member {
@@ -25,8 +36,12 @@ struct Arbiter::Member {
 
   const uint64_t number;
   const TurnWord word;
-  // Raised by the executor. Both processes have it open.
+  // The reading end of the pipe into which the executor writes. The executor
+  // has no descriptor of this end, so it can neither make it block nor read
+  // from it.
   const Descriptor event;
+  // Whether the executor has closed its end. Belongs to the arbiter's thread.
+  bool closed = false;
   double weight = 1;
   bool waits = false;
   // The start tag of its next turn while it waits, and the finish tag of the
@@ -47,8 +62,13 @@ Arbiter::~Arbiter() {
 absl::StatusOr<Arbiter::Seat> Arbiter::Add(uint64_t number) {
   Seat seat;
   DJINN_ASSIGN_OR_RETURN(TurnWord word, TurnWord::Make(&seat.word));
-  DJINN_ASSIGN_OR_RETURN(Descriptor event, MakeEvent());
-  seat.event = Descriptor(dup(event.get()));
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) {
+    return absl::InternalError(
+        absl::StrCat("event of turns: pipe2: ", std::strerror(errno)));
+  }
+  Descriptor event(ends[0]);
+  seat.event = Descriptor(ends[1]);
   MutexLock lock(&mu_);
   members_[number] =
       std::make_shared<Member>(number, std::move(word), std::move(event));
@@ -161,13 +181,17 @@ void Arbiter::Run() {
       }
       for (const auto& [number, member] : members_) {
         members.push_back(member);
-        fds.push_back({member->event.get(), POLLIN, 0});
+        // poll() passes over -1.
+        fds.push_back({member->closed ? -1 : member->event.get(), POLLIN, 0});
       }
     }
     poll(fds.data(), fds.size(), patience);
     // Cleared first, so that a later change is seen in the next round.
-    for (const pollfd& fd : fds) {
-      if (fd.revents != 0) ClearEvent(fd.fd);
+    if (fds[0].revents != 0) ClearEvent(wake_.get());
+    for (size_t i = 0; i < members.size(); ++i) {
+      if (fds[i + 1].revents != 0 && !Drain(members[i]->event.get())) {
+        members[i]->closed = true;
+      }
     }
     MutexLock lock(&mu_);
     Decide();

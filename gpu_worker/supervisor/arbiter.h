@@ -36,6 +36,7 @@ class Arbiter {
   // Descriptors for the executor's SharedTurnGate.
   struct Seat {
     Descriptor word;
+    // The writing end of a pipe.
     Descriptor event;
   };
 

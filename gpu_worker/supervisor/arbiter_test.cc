@@ -1,6 +1,10 @@
 #include "gpu_worker/supervisor/arbiter.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <atomic>
+#include <cerrno>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -129,6 +133,58 @@ TEST(ArbiterTest, WordOfNonsenseKeepsNobodyOut) {
   RaiseEvent(seat.event.get());
   for (Patience patience; word.state() != kTurnInUse;) patience.Yield();
   word.state() = 12345;
+  std::atomic<bool> entered{false};
+  std::thread waiting([&] {
+    other->Enter();
+    entered = true;
+  });
+  for (Patience patience; !entered; patience.Yield()) {
+    clock.Advance(absl::Milliseconds(100));
+    arbiter.Wake();
+  }
+  waiting.join();
+  other->Leave();
+}
+
+// Otherwise, the arbiter's next look at the word would end the supervisor.
+TEST(ArbiterTest, WordCannotBeResized) {
+  Arbiter arbiter(Clock::Real());
+  const Arbiter::Seat seat = arbiter.Add(1).value();
+  for (const off_t bytes : {0, 1, 1 << 20}) {
+    EXPECT_EQ(ftruncate(seat.word.get(), bytes), -1);
+    EXPECT_EQ(errno, EPERM);
+  }
+  EXPECT_EQ(fcntl(seat.word.get(), F_ADD_SEALS, F_SEAL_WRITE), -1);
+  const auto other = GateOf(&arbiter, 2);
+  other->Enter();
+  other->Leave();
+}
+
+// With one end for both, an executor could take the event after the arbiter has
+// seen it, and make the arbiter wait for it for ever.
+TEST(ArbiterTest, ExecutorCannotTakeItsEventBack) {
+  Arbiter arbiter(Clock::Real());
+  Arbiter::Seat seat = arbiter.Add(1).value();
+  ASSERT_EQ(fcntl(seat.event.get(), F_SETFL, 0), 0);
+  RaiseEvent(seat.event.get());
+  uint64_t taken = 0;
+  EXPECT_EQ(read(seat.event.get(), &taken, sizeof(taken)), -1);
+  EXPECT_EQ(errno, EBADF);
+  const auto other = GateOf(&arbiter, 2);
+  other->Enter();
+  other->Leave();
+}
+
+TEST(ArbiterTest, ExecutorThatClosesItsEventHoldsUpNobody) {
+  FakeClock clock;
+  Arbiter arbiter(&clock);
+  Arbiter::Seat seat = arbiter.Add(1).value();
+  const TurnWord word = TurnWord::Map(seat.word.get()).value();
+  word.state() = kTurnWanted;
+  RaiseEvent(seat.event.get());
+  for (Patience patience; word.state() != kTurnInUse;) patience.Yield();
+  seat.event = Descriptor();
+  const auto other = GateOf(&arbiter, 2);
   std::atomic<bool> entered{false};
   std::thread waiting([&] {
     other->Enter();

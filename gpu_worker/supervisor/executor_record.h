@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "common/transport/shared_memory/shared_region.h"
+#include "gpu_worker/supervisor/executor_log.h"
 #include "gpu_worker/supervisor/frames.h"
 #include "gpu_worker/supervisor/launcher.h"
 #include "gpu_worker/supervisor/relay.h"
@@ -32,6 +33,8 @@ struct Supervisor::Executor {
   // 0 before it is launched.
   pid_t pid = 0;
   Descriptor socket;
+  // Belongs to the thread of Step().
+  ExecutorLog log;
   // Serve what it fetches and its contents; null when nothing does. Released
   // without locks.
   std::shared_ptr<void> fetching;

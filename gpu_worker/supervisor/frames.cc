@@ -1,7 +1,7 @@
 #include "gpu_worker/supervisor/frames.h"
 
 #include <sys/socket.h>
-#include <unistd.h>
+#include <sys/uio.h>
 
 #include <cerrno>
 #include <cstdint>
@@ -50,13 +50,21 @@ absl::Status FrameReader::Fill(int socket) {
   }
   const size_t before = bytes_.size();
   bytes_.resize(before + kReadBytes);
-  const ssize_t got = read(socket, bytes_.data() + before, kReadBytes);
+  iovec part = {bytes_.data() + before, kReadBytes};
+  msghdr data = {};
+  data.msg_iov = &part;
+  data.msg_iovlen = 1;
+  const ssize_t got = recvmsg(socket, &data, 0);
   const int error = errno;
   bytes_.resize(before + static_cast<size_t>(got > 0 ? got : 0));
+  // There is no room for descriptors, so the system closes them.
+  if ((data.msg_flags & MSG_CTRUNC) != 0) {
+    return absl::InvalidArgumentError("the peer sends descriptors");
+  }
   if (got > 0) return absl::OkStatus();
   if (got == 0) return absl::OutOfRangeError("the peer closed the socket");
   errno = error;
-  return Failed("read");
+  return Failed("recvmsg");
 }
 
 absl::StatusOr<absl::string_view> FrameReader::TakeBytes() {

@@ -23,7 +23,8 @@ std::string EncodeFrame(const google::protobuf::MessageLite& message);
 class FrameReader {
  public:
   // Reads once from the socket. Returns OutOfRange at its end, Unavailable when
-  // a read would block or was interrupted, and Internal when it fails.
+  // a read would block or was interrupted, InvalidArgument when descriptors
+  // come with the bytes, and Internal when it fails.
   absl::Status Fill(int socket);
 
   // Takes the next message. Returns NotFound when it has not arrived as a

@@ -1,5 +1,8 @@
 // Tests that an executor which its tenant has taken over harms nobody else by
 // what it reports: it is ended, or what it says is left out.
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <functional>
 #include <limits>
 #include <memory>
@@ -291,6 +294,19 @@ TEST_F(HostileExecutorTest, SizeBeyondTheLimitEndsItBeforeItsBytesArrive) {
 TEST_F(HostileExecutorTest, BytesThatAreNoMessageEndIt) {
   executor(0).SendBytes(std::string("\3\0\0\0\xff\xff\xff", 7));
   EXPECT_TRUE(EndsNow());
+}
+
+TEST_F(HostileExecutorTest, DescriptorsEndItAndAreClosed) {
+  int ends[2];
+  ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+  const Descriptor reading(ends[0]);
+  {
+    const Descriptor writing(ends[1]);
+    executor(0).SendDescriptor(std::string("\3\0", 2), writing.get());
+  }
+  EXPECT_TRUE(EndsNow());
+  char byte;
+  EXPECT_EQ(read(reading.get(), &byte, 1), 0);
 }
 
 TEST_F(HostileExecutorTest, TextThatIsNotUnicodeEndsIt) {

@@ -34,6 +34,9 @@ struct LaunchedExecutor {
   Descriptor fetching;
   // Has the type SOCK_SEQPACKET.
   Descriptor contents;
+  // The reading end of the pipe that is the process' standard output and error;
+  // it does not block.
+  Descriptor log;
 };
 
 // Descriptors of an executor process. Those after the listener may be missing.
@@ -81,8 +84,7 @@ struct ProcessLauncherOptions {
 };
 
 // Starts the running program again, as `djinn-worker --executor`. The processes
-// inherit a few variables of the environment, and no descriptor but their own
-// and the log.
+// inherit a few variables of the environment, and no descriptor but their own.
 std::unique_ptr<Launcher> MakeProcessLauncher(ProcessLauncherOptions options);
 
 }  // namespace djinn::worker

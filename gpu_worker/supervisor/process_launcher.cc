@@ -180,6 +180,13 @@ class ProcessLauncher : public Launcher {
                            MakeSocket(SOCK_STREAM, &launched.fetching));
     DJINN_ASSIGN_OR_RETURN(const Descriptor their_contents,
                            MakeSocket(SOCK_SEQPACKET, &launched.contents));
+    // Lines are lost rather than that the process waits for this one.
+    int log_ends[2];
+    if (pipe2(log_ends, O_CLOEXEC | O_NONBLOCK) != 0) {
+      return Failed("pipe2", errno);
+    }
+    launched.log = Descriptor(log_ends[0]);
+    const Descriptor their_log(log_ends[1]);
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
     posix_spawnattr_t attributes;
@@ -192,6 +199,8 @@ class ProcessLauncher : public Launcher {
                                      O_RDONLY, 0);
     std::vector<Descriptor> copies;
     const std::pair<const Descriptor*, int> placed[] = {
+        {&their_log, STDOUT_FILENO},
+        {&their_log, STDERR_FILENO},
         {&theirs, kSupervisionFd},
         {&listeners.listener, kListenerFd},
         {&listeners.shared_memory_listener, kSharedMemoryListenerFd},
@@ -257,7 +266,8 @@ class ProcessLauncher : public Launcher {
   }
 
  private:
-  // Sets `ours` to one end, which does not block, and returns the other one.
+  // Sets `ours` to one end, which does not block and takes no descriptors, and
+  // returns the other one.
   static absl::StatusOr<Descriptor> MakeSocket(int type, Descriptor* ours) {
     int ends[2];
     if (socketpair(AF_UNIX, type | SOCK_CLOEXEC, 0, ends) != 0) {
@@ -265,6 +275,7 @@ class ProcessLauncher : public Launcher {
     }
     *ours = Descriptor(ends[0]);
     fcntl(ends[0], F_SETFL, O_NONBLOCK);
+    RefuseDescriptors(ends[0]);
     return Descriptor(ends[1]);
   }
   static absl::Status Failed(absl::string_view what, int error) {

@@ -222,6 +222,7 @@ void Supervisor::Age(absl::Duration passed) {
         std::max(0.0, executor->messages - kMessagesPerSecond * seconds);
     executor->spans =
         std::max(0.0, executor->spans - kSpansPerSecond * seconds);
+    executor->log.Age(passed);
   }
 }
 
@@ -236,6 +237,7 @@ void Supervisor::Exchange(absl::Duration patience) {
       const bool writes = !executor->unsent.empty();
       fds.push_back({executor->socket.get(),
                      static_cast<short>(POLLIN | (writes ? POLLOUT : 0)), 0});
+      fds.push_back({executor->log.polled(), POLLIN, 0});
     }
   }
   poll(fds.data(), fds.size(),
@@ -245,14 +247,16 @@ void Supervisor::Exchange(absl::Duration patience) {
   const absl::Duration passed =
       std::min(now - std::exchange(last_exchange_, now), kLongestRound);
   bool changed = false;
+  std::vector<std::string> tenants;
   std::vector<std::pair<std::shared_ptr<Executor>, absl::Status>> dead;
   {
     MutexLock lock(&mu_);
     Age(passed);
     for (size_t i = 0; i < polled.size(); ++i) {
       Executor* const executor = polled[i].get();
+      tenants.push_back(executor->tenant);
       absl::Status status;
-      if (fds[i + 1].revents & (POLLIN | POLLHUP | POLLERR)) {
+      if (fds[2 * i + 1].revents & (POLLIN | POLLHUP | POLLERR)) {
         status = Receive(executor);
         changed = true;
       }
@@ -269,6 +273,11 @@ void Supervisor::Exchange(absl::Duration patience) {
         dead.emplace_back(executor, absl::CancelledError("no longer needed"));
       }
     }
+  }
+  for (size_t i = 0; i < polled.size(); ++i) {
+    ExecutorLog& log = polled[i]->log;
+    if (fds[2 * i + 2].revents == 0 && !log.waits()) continue;
+    LogForExecutor(tenants[i], polled[i]->number, log.Take());
   }
   for (const auto& [executor, why] : dead) Destroy(executor, why);
   if (changed && dead.empty()) changed_();
@@ -288,6 +297,12 @@ void Supervisor::Destroy(const std::shared_ptr<Executor>& executor,
     }
     end = reaped.value_or("it does not end");
   }
+  std::string tenant;
+  {
+    MutexLock lock(&mu_);
+    tenant = executor->tenant;
+  }
+  LogForExecutor(tenant, executor->number, executor->log.TakeLast());
   arbiter_->Remove(executor->number);
   executor->fetching.reset();
   executor->contents.reset();
@@ -367,6 +382,7 @@ void Supervisor::LaunchDue() {
                                    {"address", executor->listeners.address}});
     executor->pid = launched->pid;
     executor->socket = std::move(launched->socket);
+    executor->log = ExecutorLog(std::move(launched->log));
     executor->start = clock_->Monotonic();
     v1::ToExecutor message;
     v1::ExecutorSetup* const setup = message.mutable_setup();

@@ -5,7 +5,10 @@
 
 #include <fcntl.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
 
+#include <cstring>
 #include <functional>
 #include <map>
 #include <memory>
@@ -54,6 +57,22 @@ class FakeExecutor {
   }
   // Sends what the socket had no room for.
   void Flush() { (void)WriteSome(socket_.get(), &unsent_); }
+  // Sends the bytes, and a copy of the descriptor with them.
+  void SendDescriptor(std::string bytes, int descriptor) {
+    iovec part = {bytes.data(), bytes.size()};
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+    msghdr message = {};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof(control);
+    cmsghdr* const head = CMSG_FIRSTHDR(&message);
+    head->cmsg_level = SOL_SOCKET;
+    head->cmsg_type = SCM_RIGHTS;
+    head->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(head), &descriptor, sizeof(descriptor));
+    EXPECT_GT(sendmsg(socket_.get(), &message, MSG_NOSIGNAL), 0);
+  }
   void SayReady() {
     v1::FromExecutor message;
     message.mutable_ready()->set_device("fake");
@@ -90,8 +109,14 @@ class FakeLauncher : public Launcher {
               0);
     executors.push_back(std::make_unique<FakeExecutor>(Descriptor(ends[1])));
     addresses.push_back(listeners.address);
-    return LaunchedExecutor{static_cast<pid_t>(executors.size()),
-                            Descriptor(ends[0]), Descriptor()};
+    int log_ends[2];
+    EXPECT_EQ(pipe2(log_ends, O_CLOEXEC | O_NONBLOCK), 0);
+    logs.emplace_back(log_ends[1]);
+    LaunchedExecutor launched;
+    launched.pid = static_cast<pid_t>(executors.size());
+    launched.socket = Descriptor(ends[0]);
+    launched.log = Descriptor(log_ends[0]);
+    return launched;
   }
   void Kill(pid_t pid) override { killed.push_back(pid); }
   std::optional<std::string> Reap(pid_t /*pid*/) override { return "signal 9"; }
@@ -100,6 +125,8 @@ class FakeLauncher : public Launcher {
   std::function<void()> on_listen;
   std::vector<std::unique_ptr<FakeExecutor>> executors;
   std::vector<std::string> addresses;
+  // The writing ends of the executors' logs.
+  std::vector<Descriptor> logs;
   std::vector<pid_t> killed;
 };
 

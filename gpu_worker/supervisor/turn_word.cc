@@ -1,5 +1,6 @@
 #include "gpu_worker/supervisor/turn_word.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -27,9 +28,15 @@ absl::Status Failed(const char* what) {
 }  // namespace
 
 absl::StatusOr<TurnWord> TurnWord::Make(Descriptor* file) {
-  *file = Descriptor(memfd_create("djinn-turns", MFD_CLOEXEC));
+  *file =
+      Descriptor(memfd_create("djinn-turns", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!file->valid()) return Failed("memfd_create");
   if (ftruncate(file->get(), kBytes) != 0) return Failed("ftruncate");
+  // A file that shrinks ends every process that reads what it lost.
+  if (fcntl(file->get(), F_ADD_SEALS,
+            F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+    return Failed("sealing");
+  }
   return Map(file->get());
 }
 

@@ -34,7 +34,8 @@ enum TurnState : uint32_t {
 // A mapping of the word, which the destructor ends.
 class TurnWord {
  public:
-  // Makes a word and the file that other processes map.
+  // Makes a word and the file that other processes map. Nobody can change the
+  // file's size.
   static absl::StatusOr<TurnWord> Make(Descriptor* file);
   // Maps the word of such a file.
   static absl::StatusOr<TurnWord> Map(int file);
@@ -60,7 +61,7 @@ class TurnWord {
 // An executor's end.
 class SharedTurnGate : public TurnGate {
  public:
-  // `event` tells the supervisor that the state has changed.
+  // RaiseEvent(`event`) tells the supervisor that the state has changed.
   SharedTurnGate(TurnWord word, Descriptor event);
 
   bool TryEnter() override;

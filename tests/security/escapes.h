@@ -14,8 +14,30 @@ enum class Escape : int64_t {
   kFork,
   kTrace,
   kSignal,
+  kLimitsOfOther,
+  kClockOfOther,
+  kMakeMemoryFile,
+  kMakeSharedMemory,
+  // Of each inherited descriptor, until one succeeds.
+  kResizeDescriptors,
+  kMakeDescriptorsBlock,
 };
-inline constexpr Escape kLastEscape = Escape::kSignal;
+inline constexpr Escape kLastEscape = Escape::kMakeDescriptorsBlock;
+
+// What a tenant can try that the filter lets pass.
+enum class Attempt : int64_t {
+  // Shuts the standard output and error down.
+  kShutLogDown = 100,
+  // Writes a line to the standard error that imitates another tenant's.
+  kForgeLine,
+  // Takes the event of turns back.
+  kTakeEvent,
+  // Sends a descriptor to the supervisor over each socket to it.
+  kSendDescriptors,
+};
+inline constexpr char kForged[] =
+    "ts=2026-01-31T12:00:00.000Z level=error role=worker "
+    "msg=\"executor ended\" tenant=victim why=forged\n";
 
 }  // namespace djinn
 

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -50,33 +51,82 @@ int ValueOf(const std::string& metrics, const std::string& name) {
   return value;
 }
 
-TEST(EscapesTest, EachIsRefusedLoggedAndCounted) {
+// A cluster whose workers load the library.
+Walls WithLibrary(
+    const std::string& isolation = "{mode: process, executors: 3}",
+    MoreOfWalls more = {}) {
   // Makes the operator's schema known to Op().
-  ASSERT_NE(dlopen(LibraryPath().c_str(), RTLD_NOW), nullptr) << dlerror();
-  const Walls walls(
-      "{mode: process, executors: 3}", /*workers=*/1, /*more_attackers=*/0,
-      {.of_workers = absl::StrCat("operator_libraries: [{path: ", LibraryPath(),
-                                  "}]\n")});
+  EXPECT_NE(dlopen(LibraryPath().c_str(), RTLD_NOW), nullptr) << dlerror();
+  absl::StrAppend(&more.of_workers,
+                  "operator_libraries: [{path: ", LibraryPath(), "}]\n");
+  return Walls(isolation, /*workers=*/1, /*more_attackers=*/0, more);
+}
+
+// What an attempt gives that fails with the error; 0: that succeeds.
+std::string Error(float error) {
+  return FloatBytes({error, error, error, error});
+}
+
+TEST(EscapesTest, EachIsRefusedLoggedAndCounted) {
+  const Walls walls = WithLibrary();
   RawClient victim(walls, "victim");
   RawClient attacker(walls, "attacker");
   const pid_t other = walls.PidAt(victim.address());
   ASSERT_GT(other, 0);
-  const float refused = EPERM;
   for (int64_t escape = 0; escape <= static_cast<int64_t>(kLastEscape);
        ++escape) {
-    EXPECT_EQ(attacker.Attack(AttemptOf(escape, other)),
-              FloatBytes({refused, refused, refused, refused}))
+    EXPECT_EQ(attacker.Attack(AttemptOf(escape, other)), Error(EPERM))
         << "escape " << escape;
   }
   EXPECT_TRUE(victim.Works());
   EXPECT_TRUE(attacker.Works());
   const std::string log = walls.log();
-  EXPECT_THAT(log, testing::HasSubstr("msg=\"sandbox refused a system call\""));
+  EXPECT_THAT(log, testing::HasSubstr("sandbox refused a system call"));
   EXPECT_THAT(log, testing::HasSubstr("path=/etc/passwd"));
   EXPECT_TRUE(Eventually([&] {
     return ValueOf(walls.Metrics(), "djinn_worker_refused_system_calls_total") >
            static_cast<int>(kLastEscape);
   }));
+}
+
+TEST(EscapesTest, LogOfTheWorkerIsNotTheExecutors) {
+  const Walls walls = WithLibrary();
+  RawClient victim(walls, "victim");
+  RawClient attacker(walls, "attacker");
+  const auto attempt = [&](Attempt what) {
+    return attacker.Attack(AttemptOf(static_cast<int64_t>(what), 0));
+  };
+  EXPECT_EQ(attempt(Attempt::kShutLogDown), Error(ENOTSOCK));
+  EXPECT_EQ(attempt(Attempt::kForgeLine), Error(0));
+  EXPECT_TRUE(
+      Eventually([&] { return absl::StrContains(walls.log(), "forged"); }));
+  const std::vector<std::string> lines = absl::StrSplit(walls.log(), '\n');
+  for (const std::string& line : lines) {
+    if (!absl::StrContains(line, "forged")) continue;
+    EXPECT_THAT(line, testing::HasSubstr(" role=worker msg=\"executor wrote\" "
+                                         "tenant=attacker number="));
+  }
+  EXPECT_THAT(WithoutQuotes(walls.log()), testing::HasSubstr(kForged));
+  EXPECT_TRUE(victim.Works());
+}
+
+TEST(EscapesTest, WhatTheSupervisorSharesIsItsOwn) {
+  MoreOfWalls more;
+  more.shared_memory = false;
+  const Walls walls =
+      WithLibrary("{mode: process, executors: 3, content_memory: 64MiB}", more);
+  RawClient victim(walls, "victim");
+  RawClient attacker(walls, "attacker");
+  const auto attempt = [&](Attempt what) {
+    return attacker.Attack(AttemptOf(static_cast<int64_t>(what), 0));
+  };
+  EXPECT_EQ(attempt(Attempt::kTakeEvent), Error(EBADF));
+  EXPECT_TRUE(victim.Works());
+  EXPECT_TRUE(attacker.Works());
+  // Where the kernel does not refuse it, the supervisor ends the executor.
+  const std::string sent = attempt(Attempt::kSendDescriptors);
+  EXPECT_NE(sent, Error(0));
+  EXPECT_TRUE(victim.Works());
 }
 
 }  // namespace

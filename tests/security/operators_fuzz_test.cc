@@ -132,7 +132,8 @@ class OperatorsFuzz {
   // Prints the sanitizers' reports of all processes. Expects that no fault lies
   // in Djinn's own code.
   void CheckReports() {
-    for (const std::string& log : {walls_.log(), walls_.coordinator_log()}) {
+    for (const std::string& log :
+         {WithoutQuotes(walls_.log()), walls_.coordinator_log()}) {
       for (const SanitizerReport& report : SanitizerReports(log)) {
         std::printf("%s\n", report.text.c_str());
         EXPECT_FALSE(report.in_djinn) << report.text;

@@ -19,10 +19,12 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "client_lib/cluster/child_process.h"
 #include "djinn/v1/admin.pb.h"
 #include "gtest/gtest.h"
@@ -45,6 +47,32 @@ inline std::string FieldOf(absl::string_view line, const std::string& key) {
     }
   }
   return "";
+}
+
+// Returns the log of a worker, with what executors wrote in place of the lines
+// that quote it.
+inline std::string WithoutQuotes(absl::string_view log) {
+  std::string plain;
+  for (const absl::string_view line : absl::StrSplit(log, '\n')) {
+    constexpr absl::string_view kBegin = " line=";
+    const size_t begin = line.find(kBegin);
+    absl::string_view said;
+    if (absl::StrContains(line, " msg=\"executor wrote\" ") &&
+        begin != line.npos) {
+      said = line.substr(begin + kBegin.size());
+    }
+    std::string unquoted;
+    if (said.empty()) {
+      absl::StrAppend(&plain, line, "\n");
+    } else if (absl::ConsumePrefix(&said, "\"") &&
+               absl::ConsumeSuffix(&said, "\"") &&
+               absl::CUnescape(said, &unquoted)) {
+      absl::StrAppend(&plain, unquoted, "\n");
+    } else {
+      absl::StrAppend(&plain, said, "\n");
+    }
+  }
+  return plain;
 }
 
 // Further settings of a cluster of Walls.

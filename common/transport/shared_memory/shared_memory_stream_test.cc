@@ -202,6 +202,64 @@ TEST(SharedMemoryStreamTest, ClosingAClientThatWaitsForItsGreetingReturns) {
   EXPECT_EQ(client.WaitClosed().code(), absl::StatusCode::kCancelled);
 }
 
+SharedConnection AcceptNow(Descriptor socket) {
+  const Descriptor never = MakeEvent().value();
+  return SharedConnection::Accept(std::move(socket), kIncarnation, never.get(),
+                                  absl::Seconds(30))
+      .value();
+}
+
+class RegionPoolTest : public testing::Test {
+ protected:
+  // Returns the reason why the pool has no region for a further connection, or
+  // an empty text.
+  std::string Refusal() {
+    return ErrorReason(
+        pool_->Offer(MakeSockets().worker, kIncarnation).status());
+  }
+
+  const std::unique_ptr<RegionPool> pool_ = RegionPool::Make(kSmall, 1).value();
+  Sockets sockets_ = MakeSockets();
+  std::optional<SharedConnection> worker_ =
+      pool_->Offer(std::move(sockets_.worker), kIncarnation).value();
+  std::optional<SharedConnection> client_ =
+      AcceptNow(std::move(sockets_.client));
+};
+
+TEST_F(RegionPoolTest, RegionIsLentAgainWhenBothSidesAreGone) {
+  *client_->region.sleep(SharedSide::kWorker) = kAsleepAtWord;
+  EXPECT_EQ(*worker_->region.sleep(SharedSide::kWorker), kAsleepAtWord);
+  client_->region.control(SharedSide::kClient).data[7] = 'x';
+  EXPECT_EQ(Refusal(), "TOO_MANY_CONNECTIONS");
+  worker_.reset();
+  client_.reset();
+  Sockets next = MakeSockets();
+  const SharedConnection worker =
+      pool_->Offer(std::move(next.worker), kIncarnation).value();
+  const SharedConnection client = AcceptNow(std::move(next.client));
+  EXPECT_EQ(*client.region.sleep(SharedSide::kWorker), kAwake);
+  EXPECT_EQ(client.region.control(SharedSide::kClient).data[7], '\0');
+  *client.region.sleep(SharedSide::kClient) = kAsleepAtSocket;
+  EXPECT_EQ(*worker.region.sleep(SharedSide::kClient), kAsleepAtSocket);
+}
+
+TEST_F(RegionPoolTest, RegionStaysWithAClientThatLearnsOfTheEndLate) {
+  worker_.reset();
+  EXPECT_EQ(Refusal(), "TOO_MANY_CONNECTIONS");
+  char byte;
+  EXPECT_EQ(recv(client_->socket.get(), &byte, 1, MSG_DONTWAIT), 0);
+  EXPECT_EQ(Refusal(), "TOO_MANY_CONNECTIONS");
+  client_.reset();
+  EXPECT_EQ(Refusal(), "");
+}
+
+TEST_F(RegionPoolTest, RegionStaysWithAWorkerWhoseClientIsGone) {
+  client_.reset();
+  EXPECT_EQ(Refusal(), "TOO_MANY_CONNECTIONS");
+  worker_.reset();
+  EXPECT_EQ(Refusal(), "");
+}
+
 // Attacks the worker's end as a hostile client would.
 class HostileClientTest : public testing::Test {
  protected:

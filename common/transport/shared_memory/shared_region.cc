@@ -11,9 +11,11 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
+#include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/error.h"
 #include "common/base/status_macros.h"
@@ -126,6 +128,18 @@ absl::Status ReceiveGreeting(int socket, Greeting* greeting, Descriptor* file) {
   return absl::OkStatus();
 }
 
+// Returns an anonymous file for a region, whose size nobody can change.
+absl::StatusOr<Descriptor> MakeFile(const RingSizes& sizes) {
+  Descriptor file(memfd_create("djinn", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!file.valid()) return SystemError("cannot make shared memory");
+  const size_t bytes = kPage + 2 * (size_t{sizes.control} + sizes.bulk);
+  if (ftruncate(file.get(), static_cast<off_t>(bytes)) != 0 ||
+      fcntl(file.get(), F_ADD_SEALS, kSeals) != 0) {
+    return SystemError("cannot size shared memory");
+  }
+  return file;
+}
+
 absl::StatusOr<sockaddr_un> AddressOf(const std::string& path) {
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
@@ -184,6 +198,12 @@ absl::StatusOr<SharedRegion> SharedRegion::Map(int fd, const RingSizes& sizes) {
   return region;
 }
 
+absl::Status SharedRegion::Clear() {
+  return madvise(base_, bytes_, MADV_REMOVE) == 0
+             ? absl::OkStatus()
+             : SystemError("cannot clear shared memory");
+}
+
 SharedRegion::Head* SharedRegion::head() const {
   return reinterpret_cast<Head*>(base_);
 }
@@ -212,25 +232,66 @@ std::atomic<uint32_t>* SharedRegion::sleep(SharedSide side) const {
 absl::StatusOr<SharedConnection> SharedConnection::Offer(Descriptor socket,
                                                          const RingSizes& sizes,
                                                          uint64_t incarnation) {
+  DJINN_ASSIGN_OR_RETURN(const Descriptor file, MakeFile(sizes));
+  return OfferFile(std::move(socket), file.get(), sizes, incarnation);
+}
+
+absl::StatusOr<SharedConnection> SharedConnection::OfferFile(
+    Descriptor socket, int file, const RingSizes& sizes, uint64_t incarnation) {
   SharedConnection connection;
   connection.socket = std::move(socket);
   DJINN_ASSIGN_OR_RETURN(connection.wake, MakeEvent());
-  const Descriptor file(memfd_create("djinn", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!file.valid()) return SystemError("cannot make shared memory");
-  const size_t bytes = kPage + 2 * (size_t{sizes.control} + sizes.bulk);
-  if (ftruncate(file.get(), static_cast<off_t>(bytes)) != 0 ||
-      fcntl(file.get(), F_ADD_SEALS, kSeals) != 0) {
-    return SystemError("cannot size shared memory");
-  }
-  DJINN_ASSIGN_OR_RETURN(connection.region,
-                         SharedRegion::Map(file.get(), sizes));
+  DJINN_ASSIGN_OR_RETURN(connection.region, SharedRegion::Map(file, sizes));
   Greeting greeting;
   greeting.control_bytes = sizes.control;
   greeting.bulk_bytes = sizes.bulk;
   greeting.incarnation = incarnation;
-  DJINN_RETURN_IF_ERROR(
-      SendGreeting(connection.socket.get(), greeting, file.get()));
+  DJINN_RETURN_IF_ERROR(SendGreeting(connection.socket.get(), greeting, file));
   return connection;
+}
+
+absl::StatusOr<std::unique_ptr<RegionPool>> RegionPool::Make(
+    const RingSizes& sizes, size_t count) {
+  auto pool = absl::WrapUnique(new RegionPool(sizes));
+  pool->regions_.resize(count);
+  for (Region& region : pool->regions_) {
+    DJINN_ASSIGN_OR_RETURN(region.file, MakeFile(sizes));
+  }
+  return pool;
+}
+
+absl::StatusOr<SharedConnection> RegionPool::Offer(Descriptor socket,
+                                                   uint64_t incarnation) {
+  const auto free = std::find_if(regions_.begin(), regions_.end(), IsFree);
+  if (free == regions_.end()) {
+    return MakeError(
+        absl::StatusCode::kResourceExhausted, "TOO_MANY_CONNECTIONS",
+        absl::StrCat("all ", regions_.size(), " regions are in use"));
+  }
+  DJINN_ASSIGN_OR_RETURN(SharedRegion region,
+                         SharedRegion::Map(free->file.get(), sizes_));
+  DJINN_RETURN_IF_ERROR(region.Clear());
+  auto copy = std::make_shared<const Descriptor>(
+      fcntl(socket.get(), F_DUPFD_CLOEXEC, 0));
+  if (!copy->valid()) return SystemError("cannot copy the socket");
+  DJINN_ASSIGN_OR_RETURN(
+      SharedConnection connection,
+      SharedConnection::OfferFile(std::move(socket), free->file.get(), sizes_,
+                                  incarnation));
+  // The copy keeps the socket open, so the client learns of this side's end by
+  // a shutdown.
+  connection.permit = std::shared_ptr<const void>(
+      copy.get(), [copy](const void*) { shutdown(copy->get(), SHUT_WR); });
+  free->socket = std::move(copy);
+  free->permit = connection.permit;
+  return connection;
+}
+
+bool RegionPool::IsFree(const Region& region) {
+  if (region.socket == nullptr) return true;
+  if (!region.permit.expired()) return false;
+  pollfd peer = {region.socket->get(), 0, 0};
+  return poll(&peer, 1, 0) == 1 && (peer.revents & POLLHUP) != 0;
 }
 
 absl::StatusOr<SharedConnection> SharedConnection::Accept(
@@ -303,6 +364,12 @@ absl::Status CheckSameUser(int socket) {
   if (peer.uid == geteuid()) return absl::OkStatus();
   return Refused(absl::StrCat("the peer runs as user ", peer.uid,
                               ", this process as ", geteuid()));
+}
+
+void RefuseDescriptors(int socket) {
+  constexpr int kPassRights = 83;  // SO_PASSRIGHTS, which headers lack
+  const int off = 0;
+  setsockopt(socket, SOL_SOCKET, kPassRights, &off, sizeof(off));
 }
 
 void WaitAtWord(std::atomic<uint32_t>* word, uint32_t value,

@@ -15,6 +15,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -81,9 +82,12 @@ class SharedRegion {
 
  private:
   friend struct SharedConnection;
+  friend class RegionPool;
   struct Head;
 
   static absl::StatusOr<SharedRegion> Map(int fd, const RingSizes& sizes);
+  // Zeroes the region by giving its memory back to the system.
+  absl::Status Clear();
 
   Head* head() const;
   Ring RingAt(size_t index, size_t offset, size_t bytes) const;
@@ -114,6 +118,48 @@ struct SharedConnection {
   static absl::StatusOr<SharedConnection> Accept(Descriptor socket,
                                                  uint64_t incarnation, int wake,
                                                  absl::Duration timeout);
+
+ private:
+  friend class RegionPool;
+
+  static absl::StatusOr<SharedConnection> OfferFile(Descriptor socket, int file,
+                                                    const RingSizes& sizes,
+                                                    uint64_t incarnation);
+};
+
+// Regions that a worker makes in advance, because later its sandbox lets it
+// make none. A pool lends each region to one connection after the other.
+//
+// A region is free again when the worker's end of its connection was destroyed
+// and the client has closed its socket: a client unmaps the region before it
+// does.
+//
+// Not thread-safe. Connections may end in any thread, and may outlive the pool.
+class RegionPool {
+ public:
+  static absl::StatusOr<std::unique_ptr<RegionPool>> Make(
+      const RingSizes& sizes, size_t count);
+
+  // As SharedConnection::Offer(), but sets the connection's permit, too.
+  // Returns ResourceExhausted (TOO_MANY_CONNECTIONS) when no region is free.
+  absl::StatusOr<SharedConnection> Offer(Descriptor socket,
+                                         uint64_t incarnation);
+
+ private:
+  struct Region {
+    Descriptor file;
+    // A copy of the last connection's socket; null before the first one.
+    std::shared_ptr<const Descriptor> socket;
+    // The permit of the last connection.
+    std::weak_ptr<const void> permit;
+  };
+
+  explicit RegionPool(const RingSizes& sizes) : sizes_(sizes) {}
+
+  static bool IsFree(const Region& region);
+
+  const RingSizes sizes_;
+  std::vector<Region> regions_;
 };
 
 // Returns a listening Unix socket that only this user may reach. Replaces a
@@ -125,6 +171,11 @@ absl::StatusOr<Descriptor> ListenForSharedMemory(const std::string& path);
 absl::StatusOr<Descriptor> DialSharedMemory(const std::string& path);
 // Returns OK when the process at the other end runs as this user.
 absl::Status CheckSameUser(int socket);
+
+// Has the system refuse to send descriptors to this Unix socket. Until its
+// owner reads them, they count against the descriptors that all processes of
+// the user may send. Has no effect before Linux 6.16.
+void RefuseDescriptors(int socket);
 
 // Waits while the word is `value`, for at most `patience`, or until it is
 // woken. The word may be shared with another process. May return early.

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "common/hash/content_proof.h"
+#include "gmock/gmock.h"
 #include "gpu_worker/supervisor/contents/content_service_fixture.h"
 #include "gtest/gtest.h"
 
@@ -282,7 +283,7 @@ TEST_F(ContentServiceTest, TheSpareExecutorHasNoContents) {
   EXPECT_TRUE(executor(4).Next().absent());
 }
 
-TEST_F(ContentServiceTest, DescriptorsOfExecutorsAreNotTaken) {
+TEST_F(ContentServiceTest, DescriptorsOfExecutorsAreClosed) {
   int ends[2];
   ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
   const Descriptor reading(ends[0]);
@@ -293,7 +294,7 @@ TEST_F(ContentServiceTest, DescriptorsOfExecutorsAreNotTaken) {
     const Descriptor writing(ends[1]);
     ASSERT_TRUE(SendPacket(executor(1).socket(), request, writing).ok());
   }
-  EXPECT_TRUE(executor(1).Next().absent());
+  EXPECT_THAT(Refusal(1), testing::HasSubstr("with descriptors"));
   // No copy of the writing end is left.
   char byte;
   EXPECT_EQ(read(reading.get(), &byte, 1), 0);

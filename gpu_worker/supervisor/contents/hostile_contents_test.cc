@@ -52,6 +52,12 @@ INSTANTIATE_TEST_SUITE_P(
               send(e->socket(), bytes.data(), bytes.size(), 0);
             },
             "packet of more than"},
+        Lie{"PacketWithDescriptors",
+            [](RawExecutor* e) {
+              EXPECT_TRUE(
+                  SendPacket(e->socket(), WithId(1), MakeEvent().value()).ok());
+            },
+            "with descriptors"},
         Lie{"BytesOfAnotherHash",
             [](RawExecutor* e) {
               const uint64_t id = e->Offer("promised");

@@ -79,6 +79,9 @@ absl::Status ReceivePacket(int socket, google::protobuf::MessageLite* message,
       *descriptor = Descriptor(fd);
     }
   }
+  if (descriptor == nullptr && (packet.msg_flags & MSG_CTRUNC) != 0) {
+    return absl::InvalidArgumentError("a packet with descriptors");
+  }
   // No message is empty.
   if (got == 0) return absl::OutOfRangeError("the peer closed the socket");
   if ((packet.msg_flags & MSG_TRUNC) != 0) {

@@ -25,11 +25,11 @@ absl::Status SendPacket(int socket,
                         const Descriptor& descriptor = Descriptor());
 
 // Waits for the next packet if the socket blocks. Puts a descriptor that comes
-// with it into `descriptor`, and closes further ones; closes all if that is
-// null. `room` holds the packet's bytes; passing the same one again saves
-// making it. Returns Unavailable when there is none yet, OutOfRange at the end,
-// InvalidArgument for a packet that is too large or no such message, and
-// Internal when the socket fails.
+// with it into `descriptor`, and closes further ones. If that is null, closes
+// all and returns InvalidArgument. `room` holds the packet's bytes; passing the
+// same one again saves making it. Returns Unavailable when there is none yet,
+// OutOfRange at the end, InvalidArgument for a packet that is too large or no
+// such message, and Internal when the socket fails.
 absl::Status ReceivePacket(int socket, google::protobuf::MessageLite* message,
                            Descriptor* descriptor, std::string* room);
 
