@@ -201,6 +201,15 @@ class LifeTest(Case):
         probe = self.probes(worker(startupTimeoutSeconds=61), WORKER, "worker")["startup"]
         self.assertEqual(probe["periodSeconds"] * probe["failureThreshold"], 62)
 
+    def test_a_failed_probe_does_not_wait_for_a_drain(self):
+        for objects, name, of in ((render(), COORDINATOR, "coordinator"),
+                                  (worker(drain={"timeoutSeconds": 3600}), WORKER, "worker")):
+            probes = self.probes(objects, name, of)
+            for key in ("startup", "liveness"):
+                self.assertEqual(probes[key]["terminationGracePeriodSeconds"], 30)
+            # Kubernetes refuses the key there: a pod that is not ready is not restarted.
+            self.assertNotIn("terminationGracePeriodSeconds", probes["readiness"])
+
     def test_grace_period_exceeds_the_drain_and_the_stop(self):
         pod = self.pod(worker(drain={"timeoutSeconds": 100}))
         self.assertEqual(pod["terminationGracePeriodSeconds"], 130)

@@ -102,18 +102,22 @@ priorityClassName: {{ . }}
 {{- end -}}
 
 {{/* Probes of the monitoring port. Liveness asks only whether the process answers: neither
-     the coordinator nor the store decides about it. The argument is the seconds that a start
-     may take. */}}
+     the coordinator nor the store decides about it. After a failed startup or liveness probe the
+     kubelet waits for the probe's own grace period, in which the preStop hook counts, and not for
+     the pod's: a worker that hangs cannot drain. The argument is the seconds that a start may
+     take. */}}
 {{- define "djinn.probes" -}}
 startupProbe:
   httpGet: {path: /livez, port: monitoring}
   periodSeconds: 2
   failureThreshold: {{ div (add . 1) 2 }}
+  terminationGracePeriodSeconds: 30
 livenessProbe:
   httpGet: {path: /livez, port: monitoring}
   periodSeconds: 10
   timeoutSeconds: 5
   failureThreshold: 6
+  terminationGracePeriodSeconds: 30
 readinessProbe:
   httpGet: {path: /readyz, port: monitoring}
   periodSeconds: 5
