@@ -15,7 +15,8 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__
 SCHEMA = os.path.join(ROOT, "deploy/helm/djinn/values.schema.json")
 _REFERENCE = os.path.join(ROOT, "docs/reference/configuration.md")
 
-# Keys and groups that the chart sets in each role's configuration.
+# Keys and groups that the chart sets in each role's configuration. A worker's `drain_timeout` is
+# not among them: a template refuses it and names the value that replaces it.
 SET = {
     "coordinator": ("listen", "insecure", "monitoring", "scaler.listen", "scaler.insecure",
                     "state_file", "etcd", "advertise", "join_token_file", "admin_token_file",

@@ -212,7 +212,8 @@ class LifeTest(Case):
 
     def test_grace_period_exceeds_the_drain_and_the_stop(self):
         pod = self.pod(worker(drain={"timeoutSeconds": 100}))
-        self.assertEqual(pod["terminationGracePeriodSeconds"], 130)
+        # The worker's own drain takes 10 s, and its stop 20 s.
+        self.assertEqual(pod["terminationGracePeriodSeconds"], 140)
         for name in ("worker", "drain"):
             (own,) = [one for one in pod["containers"] if one["name"] == name]
             self.assertIn({"name": "DRAIN_TIMEOUT", "value": "100"}, own["env"])
@@ -231,8 +232,19 @@ class LifeTest(Case):
         pod = manifests.pod_of(one)
         self.assertEqual([each["name"] for each in pod["containers"]], ["worker"])
         self.assertNotIn("lifecycle", pod["containers"][0])
-        self.assertEqual(pod["terminationGracePeriodSeconds"], 30)
         self.assertNotIn("admin", json.dumps(pod))
+
+    def test_without_the_container_the_worker_drains_itself_in_that_time(self):
+        for enabled, own in ((True, "10s"), (False, "100s")):
+            objects = worker(drain={"enabled": enabled, "timeoutSeconds": 100})
+            config = manifests.configuration(objects, WORKER, "worker.yaml")
+            self.assertEqual(config["drain_timeout"], own)
+            self.assertEqual(self.pod(objects)["terminationGracePeriodSeconds"], 140)
+
+    def test_refuses_a_drain_timeout_that_the_grace_period_would_not_know(self):
+        for values in ({"worker": {"config": {"drain_timeout": "5m"}}},
+                       {"workerGroups": {"cpu": {"config": {"drain_timeout": "5m"}}}}):
+            self.refuses("set worker.drain.timeoutSeconds", **values)
 
     def test_coordinator_has_more_than_the_20_seconds_of_its_stop(self):
         self.assertGreaterEqual(

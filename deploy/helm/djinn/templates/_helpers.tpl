@@ -267,11 +267,15 @@ tenants:
   {{- end }}
 {{- end -}}
 
-{{/* worker.yaml; the argument is (dict "root" $ "worker" GROUP). @…@ is per pod. */}}
+{{/* worker.yaml; the argument is (dict "root" $ "worker" GROUP). @…@ is per pod. On SIGTERM the
+     worker drains by itself: alone, or what is left after the container `drain`. */}}
 {{- define "djinn.workerConfig" -}}
 {{- $root := .root -}}
 {{- $worker := .worker -}}
 {{- $config := deepCopy $worker.config -}}
+{{- if hasKey $config "drain_timeout" -}}
+{{- fail "worker.config.drain_timeout: set worker.drain.timeoutSeconds, which sets the pod's grace period, too" -}}
+{{- end -}}
 {{- $kind := ternary "cuda:0" $worker.device (eq $worker.device "cuda") -}}
 {{- $set := dict
   "worker_id" "@WORKER_ID@"
@@ -280,6 +284,7 @@ tenants:
   "monitoring" (dict "listen" (printf "%s:%v" $root.Values.listenHost $worker.ports.monitoring) "insecure" true)
   "coordinator" (include "djinn.coordinatorAddresses" $root)
   "join_token_file" "/etc/djinn/tokens/join"
+  "drain_timeout" (printf "%ds" (ternary 10 (int $worker.drain.timeoutSeconds) $worker.drain.enabled))
   "device" (dict "kind" $kind) -}}
 {{- /* A worker takes half of the node's memory, and all of its cores, unless told. */ -}}
 {{- if ne $worker.device "cuda" -}}
