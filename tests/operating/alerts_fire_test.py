@@ -41,7 +41,9 @@ lease_request_timeout: 30m
 line_patience: 40m
 """
 # The rule's expression holds so many seconds after the fault, by the alert's name.
-_FIRST = {"DjinnWorkerLost": _WORKER_TIMEOUT, "DjinnWorkWaits": 300}
+_FIRST = {"DjinnWorkerLost": _WORKER_TIMEOUT, "DjinnWorkWaits": 300,
+          # More than ten programs are refused.
+          "DjinnRequestsRejected": 40}
 
 
 def _isolate():
@@ -111,7 +113,7 @@ class AlertsFireTest(unittest.TestCase):
 
     def refuse_programs(self, stop):
         """Starts programs with a wrong token until `stop` is set."""
-        while not stop.wait(5):
+        while not stop.wait(1):
             subprocess.run(
                 ["tests/operating/hold_session"], stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=PATIENCE,
