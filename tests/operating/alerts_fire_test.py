@@ -26,11 +26,11 @@ tenants:
     token_file: dev.token
     cohort: lab
     limits: {memory: 200MiB}
-    quota: {memory_bytes: {nominalQuota: 10MiB, borrowingLimit: 190MiB}}
+    quota: {memory_bytes: {nominalQuota: 110MiB, borrowingLimit: 190MiB}}
   - name: blue
     token_file: blue.token
     cohort: lab
-    limits: {memory: 100MiB}
+    limits: {memory: 200MiB}
     quota: {memory_bytes: {nominalQuota: 300MiB}}
 """
 # Longer than this test, so that what waits goes on waiting.
@@ -139,17 +139,16 @@ class AlertsFireTest(unittest.TestCase):
             except OSError:
                 pass
 
-        # The disk of contents is smaller than the content. The program borrows of the other
-        # tenant, whose program then waits for a worker.
+        # The disk of contents is smaller than the content. The program borrows of blue, whose second
+        # program then waits: it wants more than the rest of blue's quota, and takes nothing back.
         self.ctl("cordon", "worker", "w1")
-        borrower = self.program("dev")
-        self.assertEqual(borrower.stdout.readline(), "ready\n")
+        for tenant in ("dev", "blue"):
+            self.assertEqual(self.program(tenant).stdout.readline(), "ready\n")
         faults.begin("DjinnContentDiskFails", "DjinnStateNotWritten")
-        self.ctl("cordon", "worker", "w0")
         self.program("blue", "1800")
-        eventually(lambda: [one for one in self.prometheus.ask(
-            "query", query='djinn_oldest_pending_age_seconds{tenant="blue"} > 0')["result"]],
-                   "a program waits")
+        eventually(lambda: [one for one in self.prometheus.ask("query", query=(
+            'djinn_pending_leases{tenant="blue",reason="quota_exceeded"} > 0'))["result"]],
+                   "a program waits for quota")
         faults.begin("DjinnQuotaUnsatisfied", "DjinnWorkWaits")
 
         stop = threading.Event()
