@@ -468,11 +468,40 @@ class NotesTest(Case):
         match = re.search(r"(statefulset|daemonset)/(\S+)", self.notes())
         manifests.named(render(), "StatefulSet", match.group(2))
 
-    def test_helm_test_asks_the_coordinator(self):
+
+class HelmTestTest(Case):
+
+    def test_asks_the_coordinator(self):
         one = manifests.named(render(), "Pod", "djinn-test")
         self.assertEqual(one["metadata"]["annotations"]["helm.sh/hook"], "test")
         self.assertIn({"name": "DJINN_COORDINATOR", "value": "djinn-coordinator.lab.svc:7070"},
                       manifests.container(one, "test")["env"])
+
+    def test_runs_the_script_of_the_chart_for_a_minute(self):
+        own = manifests.container(manifests.named(render(), "Pod", "djinn-test"), "test")
+        self.assertEqual(own["command"], ["/bin/sh", "-c"])
+        with open(os.path.join(manifests.CHART, "files/tests/workers.sh"),
+                  encoding="utf-8") as file:
+            self.assertEqual(own["args"], [file.read(), "workers.sh", "60"])
+
+    def test_expects_the_name_in_the_certificates_of_workers(self):
+        for tls, expected in (({}, None), ({**SECRETS, "workerServerName": "w"}, "w")):
+            own = manifests.container(
+                manifests.named(render(tls=tls), "Pod", "djinn-test"), "test")
+            environment = {one["name"]: one["value"] for one in own["env"]}
+            self.assertEqual(environment.get("DJINN_TLS_WORKER_SERVER_NAME"), expected)
+
+    def test_policies_let_it_reach_the_coordinator_and_each_worker(self):
+        objects = render(workerGroups={"cpu": {}, "b": {"ports": {"grpc": 9}}})
+        labels = manifests.named(objects, "Pod", "djinn-test")["metadata"]["labels"]
+        for name, expected in ((COORDINATOR, {7070}), ("djinn-workers", {7072, 9})):
+            policy = manifests.named(objects, "NetworkPolicy", name)["spec"]
+            ports = {port["port"] for rule in policy["ingress"] for peer in rule["from"]
+                     if peer["podSelector"].get("matchLabels", {}).get(
+                         "app.kubernetes.io/component") == "test"
+                     and peer["podSelector"]["matchLabels"].items() <= labels.items()
+                     for port in rule["ports"]}
+            self.assertEqual(ports, expected)
 
 
 if __name__ == "__main__":
