@@ -111,13 +111,18 @@ class WorkerTest(Case):
         self.assertEqual(self.pod(worker(topologySpreadConstraints=given))
                          ["topologySpreadConstraints"], given)
 
-    def test_daemon_set_names_workers_after_nodes(self):
-        one = manifests.named(worker(kind="DaemonSet"), "DaemonSet", WORKER)
-        self.assertNotIn("replicas", one["spec"])
-        for name in ("configure", "drain"):
-            self.assertIn({"name": "WORKER_ID",
-                           "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
-                          manifests.container(one, name)["env"])
+    def test_daemon_set_names_workers_after_the_group_and_the_node(self):
+        daemon = {"kind": "DaemonSet"}
+        objects = render(workerGroups={"cpu": daemon, "gpu": {**daemon, "device": "cuda"}})
+        for group in ("cpu", "gpu"):
+            one = manifests.named(objects, "DaemonSet", "djinn-worker-" + group)
+            self.assertNotIn("replicas", one["spec"])
+            for name in ("configure", "drain"):
+                # Kubernetes replaces a variable that stands before.
+                self.assertEqual(manifests.container(one, name)["env"][:2], [
+                    {"name": "NODE_NAME",
+                     "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+                    {"name": "WORKER_ID", "value": group + ".$(NODE_NAME)"}])
 
     def test_stateful_set_names_workers_after_pods(self):
         one = manifests.named(render(), "StatefulSet", WORKER)

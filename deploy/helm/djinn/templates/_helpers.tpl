@@ -267,6 +267,20 @@ tenants:
   {{- end }}
 {{- end -}}
 
+{{/* The variable with a worker's id: the pod's name, or the group and the node of a DaemonSet's
+     worker, as several groups may have a worker on one node. A group's name has no dot. The
+     argument is (dict "group" NAME "daemon" BOOL). */}}
+{{- define "djinn.workerId" -}}
+{{- if .daemon -}}
+- name: NODE_NAME
+  valueFrom: {fieldRef: {fieldPath: spec.nodeName}}
+- {name: WORKER_ID, value: {{ printf "%s.$(NODE_NAME)" .group | quote }}}
+{{- else -}}
+- name: WORKER_ID
+  valueFrom: {fieldRef: {fieldPath: metadata.name}}
+{{- end -}}
+{{- end -}}
+
 {{/* worker.yaml; the argument is (dict "root" $ "worker" GROUP). @…@ is per pod. On SIGTERM the
      worker drains by itself: alone, or what is left after the container `drain`. */}}
 {{- define "djinn.workerConfig" -}}
