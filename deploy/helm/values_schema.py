@@ -189,7 +189,12 @@ def schema():
                           "additionalProperties": _nullable(worker)},
             tools=_object(image=image),
             networkPolicy=_object(enabled=_BOOL, clients=peers, monitoring=peers, scaler=peers,
-                                  etcd=peers, tracing=peers),
+                                  etcd=peers, tracing=peers, dns=_object(
+                                      # Without a peer or a port, a rule would allow all.
+                                      peers={**peers, "minItems": 1},
+                                      ports={"type": "array", "minItems": 1, "items": {
+                                          **_object(port=_PORT, protocol={"enum": ["TCP", "UDP"]}),
+                                          "required": ["port", "protocol"]}})),
             tracing=_object(
                 endpoint={"type": "string", "pattern": "^$|^.+:[0-9]+$"},
                 sampleRatio={"type": "number", "minimum": 0, "maximum": 1},

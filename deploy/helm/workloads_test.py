@@ -425,6 +425,28 @@ class NetworkTest(Case):
     def test_workers_dial_the_coordinator_each_other_and_dns(self):
         self.assertEqual(self.ports(render(), "djinn-workers", "egress"), {7070, 7072, 7100, 53})
 
+    def test_dns_may_be_elsewhere(self):
+        ports = [{"port": 5353, "protocol": "UDP"}]
+        values = {"networkPolicy": {"dns": {"peers": self.PEER, "ports": ports},
+                                    "etcd": SEVERAL["networkPolicy"]["etcd"]},
+                  "coordinator": SEVERAL["coordinator"]}
+        objects = render(**values)
+        for name in (COORDINATOR, "djinn-workers"):
+            egress = manifests.named(objects, "NetworkPolicy", name)["spec"]["egress"]
+            self.assertEqual(egress[-1], {"ports": ports, "to": self.PEER})
+
+    def test_dns_is_that_of_the_cluster_by_default(self):
+        egress = manifests.named(render(), "NetworkPolicy", "djinn-workers")["spec"]["egress"]
+        self.assertEqual(egress[-1], {
+            "ports": [{"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"}],
+            "to": [{"namespaceSelector": {
+                "matchLabels": {"kubernetes.io/metadata.name": "kube-system"}}}]})
+
+    def test_refuses_dns_that_would_allow_all(self):
+        self.refuses("peers", networkPolicy={"dns": {"peers": []}})
+        self.refuses("ports", networkPolicy={"dns": {"ports": []}})
+        self.refuses("protocol", networkPolicy={"dns": {"ports": [{"port": 53}]}})
+
     def test_ports_of_every_group_are_named(self):
         objects = render(workerGroups={"cpu": {}, "b": {"ports": {"grpc": 9}}})
         self.assertEqual(self.ports(objects, "djinn-workers"), {7072, 9, 7100})

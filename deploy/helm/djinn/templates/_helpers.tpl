@@ -353,10 +353,6 @@ tenants:
 {{- end -}}
 
 {{- define "djinn.dnsEgress" -}}
-- ports:
-    - {port: 53, protocol: UDP}
-    - {port: 53, protocol: TCP}
-  to:
-    - namespaceSelector:
-        matchLabels: {kubernetes.io/metadata.name: kube-system}
+- ports: {{ toYaml .Values.networkPolicy.dns.ports | nindent 4 }}
+  to: {{ toYaml .Values.networkPolicy.dns.peers | nindent 4 }}
 {{- end -}}
