@@ -6,7 +6,7 @@ import re
 import unittest
 
 from deploy.helm.chart_case import (
-    Case, COORDINATOR, SECRETS, SEVERAL, WORKER, kinds, render, worker)
+    Case, COORDINATOR, INTERNAL, SECRETS, SEVERAL, WORKER, kinds, render, worker)
 from deploy.testing import manifests
 from deploy.testing.tools import ROOT, yaml
 
@@ -275,8 +275,34 @@ class LifeTest(Case):
         self.assertEqual(budget["spec"]["maxUnavailable"], "25%")
 
     def test_a_coordinator_that_is_not_ready_is_reached(self):
-        service = manifests.named(render(), "Service", COORDINATOR)
-        self.assertIs(service["spec"]["publishNotReadyAddresses"], True)
+        for name in (COORDINATOR, INTERNAL):
+            service = manifests.named(render(), "Service", name)
+            self.assertIs(service["spec"]["publishNotReadyAddresses"], True)
+
+
+class ServiceTest(Case):
+
+    def test_only_the_port_of_programs_leaves_the_cluster(self):
+        for kind in ("ClusterIP", "NodePort", "LoadBalancer"):
+            objects = render(coordinator={"service": {"type": kind, "annotations": {"a": "b"}},
+                                          "scaler": {"enabled": True}})
+            service = manifests.named(objects, "Service", COORDINATOR)
+            self.assertEqual(service["spec"]["type"], kind)
+            self.assertEqual([port["name"] for port in service["spec"]["ports"]], ["grpc"])
+            internal = manifests.named(objects, "Service", INTERNAL)
+            self.assertEqual(internal["spec"]["type"], "ClusterIP")
+            self.assertEqual([port["name"] for port in internal["spec"]["ports"]],
+                             ["scaler", "monitoring"])
+            # Annotations, such as those of a cloud's load balancer, are for the other one.
+            self.assertNotIn("annotations", internal["metadata"])
+
+    def test_both_lead_to_the_coordinator(self):
+        objects = render()
+        labels = manifests.named(objects, "StatefulSet", COORDINATOR)["spec"]["template"][
+            "metadata"]["labels"]
+        for name in (COORDINATOR, INTERNAL):
+            selector = manifests.named(objects, "Service", name)["spec"]["selector"]
+            self.assertLessEqual(selector.items(), labels.items())
 
 
 class ScalingTest(Case):
@@ -285,23 +311,22 @@ class ScalingTest(Case):
     def test_there_is_no_scaler_port_without_scaling(self):
         config = manifests.configuration(render(), COORDINATOR, "coordinator.yaml")
         self.assertNotIn("scaler", config)
-        service = manifests.named(render(), "Service", COORDINATOR)
-        self.assertEqual([port["name"] for port in service["spec"]["ports"]],
-                         ["grpc", "monitoring"])
+        service = manifests.named(render(), "Service", INTERNAL)
+        self.assertEqual([port["name"] for port in service["spec"]["ports"]], ["monitoring"])
 
     def test_scaling_opens_the_scaler_port(self):
         objects = worker(autoscaling=self.ON)
         config = manifests.configuration(objects, COORDINATOR, "coordinator.yaml")
         self.assertEqual(config["scaler"], {"listen": "0.0.0.0:7071", "insecure": True})
-        service = manifests.named(objects, "Service", COORDINATOR)
-        self.assertIn(7071, [port["port"] for port in service["spec"]["ports"]])
+        service = manifests.named(objects, "Service", INTERNAL)
+        self.assertEqual([port["port"] for port in service["spec"]["ports"]], [7071, 7080])
 
     def test_scaled_object_asks_the_coordinator(self):
         objects = worker(autoscaling=self.ON)
         one = manifests.named(objects, "ScaledObject", WORKER)["spec"]
         self.assertEqual(one["triggers"][0]["type"], "external-push")
         self.assertEqual(one["triggers"][0]["metadata"], {
-            "scalerAddress": "djinn-coordinator.lab.svc:7071", "phase": "llm_decode",
+            "scalerAddress": "djinn-coordinator-internal.lab.svc:7071", "phase": "llm_decode",
             "targetUtilisation": "0.7"})
         self.assertEqual((one["minReplicaCount"], one["maxReplicaCount"]), (1, 9))
 
@@ -352,7 +377,9 @@ class ScalingTest(Case):
         wanted = manifests.named(objects, "ServiceMonitor", COORDINATOR)["spec"]["selector"]
         matched = [one["metadata"]["name"] for one in objects if one["kind"] == "Service"
                    and wanted["matchLabels"].items() <= one["metadata"]["labels"].items()]
-        self.assertEqual(matched, [COORDINATOR])
+        self.assertEqual(matched, [INTERNAL])
+        self.assertIn("monitoring", [port["name"] for port in manifests.named(
+            objects, "Service", INTERNAL)["spec"]["ports"]])
 
     def test_alerts_and_dashboards_are_off_unless_asked_for(self):
         objects = render(monitoring={"enabled": True})

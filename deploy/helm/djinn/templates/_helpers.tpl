@@ -10,6 +10,9 @@
 
 {{- define "djinn.coordinator" -}}{{ include "djinn.fullname" . }}-coordinator{{- end -}}
 {{- define "djinn.coordinatorHost" -}}{{ include "djinn.coordinator" . }}.{{ .Release.Namespace }}.svc{{- end -}}
+{{/* The Service of the ports that are for the cluster's own: scaler and monitoring. */}}
+{{- define "djinn.internal" -}}{{ include "djinn.coordinator" . }}-internal{{- end -}}
+{{- define "djinn.internalHost" -}}{{ include "djinn.internal" . }}.{{ .Release.Namespace }}.svc{{- end -}}
 {{- define "djinn.etcd" -}}{{- if .Values.coordinator.etcd.endpoints -}}true{{- end -}}{{- end -}}
 {{/* The addresses at which a coordinator may lead: each has one of its own, as clients go from
      one to the next until they find the leader. */}}
