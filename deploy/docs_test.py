@@ -172,6 +172,18 @@ class DocsTest(unittest.TestCase):
             one = manifests.named(objects, {"statefulset": "StatefulSet"}[kind], name)
             manifests.container(one, container)
 
+    def test_every_command_of_kubectl_port_forward_names_a_port(self):
+        objects = manifests.render()
+        found = re.findall(r"kubectl port-forward \S+ \S+ service/(\S+) \d+:(\d+)",
+                           page("kubernetes.md"))
+        self.assertTrue(found)
+        for name, port in found:
+            ports = manifests.named(objects, "Service", name)["spec"]["ports"]
+            self.assertIn(int(port), [one["port"] for one in ports])
+        for name, key in re.findall(r"kubectl get secret \S+ \S+ (\S+) -o jsonpath='{.data.(\w+)}'",
+                                    page("kubernetes.md")):
+            self.assertIn(key, manifests.named(objects, "Secret", name)["data"])
+
 
 if __name__ == "__main__":
     pods.isolate()

@@ -518,9 +518,34 @@ class NotesTest(Case):
         self.assertNotIn("Nothing is encrypted", notes)
         self.assertIn("DJINN_TLS_WORKER_SERVER_NAME=djinn-worker", notes)
 
-    def test_notes_name_a_set_that_exists(self):
-        match = re.search(r"(statefulset|daemonset)/(\S+)", self.notes())
-        manifests.named(render(), "StatefulSet", match.group(2))
+    def test_notes_name_a_container_that_exists(self):
+        gpu = {"cpu": {"drain": {"enabled": False}}, "gpu": {"kind": "DaemonSet"}}
+        for values in ({}, {"workerGroups": gpu}):
+            kind, name, container = re.search(
+                r"(statefulset|daemonset)/(\S+) -c (\S+)", self.notes(**values)).groups()
+            of = {"statefulset": "StatefulSet", "daemonset": "DaemonSet"}[kind]
+            manifests.container(manifests.named(render(**values), of, name), container)
+
+    def test_without_such_a_container_notes_forward_the_port(self):
+        off = {"worker": {"drain": {"enabled": False}}}
+        notes = self.notes(**off)
+        self.assertNotIn("kubectl exec", notes)
+        name, local, port, address = re.search(
+            r"port-forward -n lab service/(\S+) (\d+):(\d+) &\n  djinnctl --coordinator=(\S+)",
+            notes).groups()
+        service = manifests.named(render(**off), "Service", name)
+        self.assertIn(int(port), [one["port"] for one in service["spec"]["ports"]])
+        self.assertEqual(address, "127.0.0.1:" + local)
+        secret = re.search(r"get secret -n lab (\S+) ", notes).group(1)
+        self.assertIn("admin", manifests.named(render(**off), "Secret", secret)["data"])
+        self.assertIn("DJINN_TLS_SERVER_NAME=djinn-coordinator.lab.svc",
+                      self.notes(**off, tls=SECRETS))
+
+    def test_notes_forward_a_port_of_each_coordinator(self):
+        notes = self.notes(worker={"drain": {"enabled": False}}, **SEVERAL)
+        self.assertEqual(re.findall(r"pod/(\S+) (\d+):7070", notes), [
+            (f"djinn-coordinator-{index}", str(7070 + index)) for index in range(3)])
+        self.assertIn("--coordinator=127.0.0.1:7070,127.0.0.1:7071,127.0.0.1:7072 ", notes)
 
 
 class HelmTestTest(Case):
