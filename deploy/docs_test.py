@@ -158,15 +158,12 @@ class DocsTest(unittest.TestCase):
         self.assertEqual(programs.refusal("worker", second), "")
 
     def test_ports_of_the_policies_are_those_of_the_page(self):
-        table = dict(re.findall(r"(?m)^\| [^|]* \| ([^|]*) \| (\d+)", section(
-            page("kubernetes.md"), "Network policies")))
         objects = manifests.render()
+        table = section(page("kubernetes.md"), "Network policies")
         for name, to in (("djinn-coordinator", "coordinator"), ("djinn-workers", "workers")):
             policy = manifests.named(objects, "NetworkPolicy", name)
             port = policy["spec"]["ingress"][0]["ports"][0]["port"]
-            rows = re.findall(rf"(?m)^\|[^|]*\| {to} \| {port}", section(
-                page("kubernetes.md"), "Network policies"))
-            self.assertEqual(len(rows), 1, table)
+            self.assertRegex(table, rf"(?m)^\|[^|]*\| {to} \| {port}")
 
     def test_every_command_of_kubectl_exec_names_a_container(self):
         objects = manifests.render()
@@ -174,6 +171,18 @@ class DocsTest(unittest.TestCase):
                                                 page("kubernetes.md")):
             one = manifests.named(objects, {"statefulset": "StatefulSet"}[kind], name)
             manifests.container(one, container)
+
+    def test_every_command_of_kubectl_port_forward_names_a_port(self):
+        objects = manifests.render()
+        found = re.findall(r"kubectl port-forward \S+ \S+ service/(\S+) \d+:(\d+)",
+                           page("kubernetes.md"))
+        self.assertTrue(found)
+        for name, port in found:
+            ports = manifests.named(objects, "Service", name)["spec"]["ports"]
+            self.assertIn(int(port), [one["port"] for one in ports])
+        for name, key in re.findall(r"kubectl get secret \S+ \S+ (\S+) -o jsonpath='{.data.(\w+)}'",
+                                    page("kubernetes.md")):
+            self.assertIn(key, manifests.named(objects, "Secret", name)["data"])
 
 
 if __name__ == "__main__":

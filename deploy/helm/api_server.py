@@ -146,6 +146,21 @@ class ApiServer:
         finally:
             connection.close()
 
+    def write_kubeconfig(self, path, token=ADMIN):
+        """Writes a file by which kubectl and helm find the server, as the token's owner."""
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump({
+                "apiVersion": "v1", "kind": "Config", "current-context": "test",
+                "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
+                "clusters": [{"name": "test", "cluster": {
+                    "server": "https://127.0.0.1:%d" % self._port,
+                    "certificate-authority": self._authority}}],
+                "users": [{"name": "test", "user": {"token": token}}]}, file)
+
+    def get(self, kind, name, namespace):
+        """Returns an object; the status of its Answer is 404 if there is none."""
+        return self.request("GET", "%s/%s" % (collection({"kind": kind}, namespace), name))
+
     def create(self, an_object, namespace="", token=ADMIN, dry=False):
         return self.request("POST", collection(an_object, namespace) + "?fieldValidation=Strict" +
                             ("&dryRun=All" if dry else ""), an_object, token)

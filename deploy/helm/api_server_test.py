@@ -4,13 +4,19 @@ The objects are applied by a user with the rights of one namespace alone. The ch
 service account of its own: its pods have the namespace's, and get no token of it.
 """
 
+import base64
 import copy
 import itertools
+import os
+import pathlib
+import re
+import subprocess
 import tempfile
 import unittest
 
 from deploy.helm import api_server
 from deploy.testing import manifests
+from deploy.testing import tools
 
 _DEVICES = {"cpu": {}, "device plugin": {"device": "cuda"},
             "dra": {"device": "cuda", "gpu": {"resourceClaimTemplateName": "h100"}}}
@@ -168,6 +174,73 @@ class ApiServerTest(unittest.TestCase):
         done = self.server.apply(owner, "checked", _DEPLOYER)
         self.assertGreaterEqual(done.status, 400)
         self.assertIn("replicaz", done.message)
+
+
+class PageTest(unittest.TestCase):
+    """Commands of docs/operator/kubernetes.md that need an API server and no node."""
+
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.server = api_server.ApiServer(cls.addClassCleanup, folder.name, {})
+        cls.place = pathlib.Path(folder.name, "checkout")
+        (cls.place / "bin").mkdir(parents=True)
+        (cls.place / "deploy").symlink_to(os.path.join(tools.ROOT, "deploy"))
+        for name, path in (("helm", tools.helm()), ("kubectl", tools.kubectl())):
+            (cls.place / "bin" / name).symlink_to(path)
+        cls.server.write_kubeconfig(cls.place / "kubeconfig")
+        cls.text = pathlib.Path(tools.ROOT, "docs/operator/kubernetes.md").read_text(
+            encoding="utf-8")
+
+    def block(self, language, words):
+        """The one block of the page that has these words."""
+        (found,) = [one for one in re.findall(rf"```{language}\n(.*?)```", self.text, re.DOTALL)
+                    if words in one]
+        return found
+
+    def run_commands(self, commands):
+        done = subprocess.run(
+            ["bash", "-euc", commands], cwd=self.place, capture_output=True, text=True, check=False,
+            env={"PATH": f"{self.place}/bin:/usr/bin:/bin", "HOME": str(self.place),
+                 "KUBECONFIG": str(self.place / "kubeconfig")})
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+    def get(self, kind, name):
+        return self.server.get(kind, name, "djinn")
+
+    def test_commands_do_what_the_page_says(self):
+        # `helm test` needs nodes: deploy/pods/pods_test runs its pod.
+        install = self.block("sh", "helm upgrade --install").split("\nhelm test")[0]
+        self.run_commands(install)
+        self.assertEqual(self.get("StatefulSet", "djinn-coordinator").status, 200)
+        tokens = self.get("Secret", "djinn-tokens").body["data"]
+        self.assertEqual(set(tokens), {"join", "admin", "tenant-default"})
+        with self.subTest("an upgrade keeps the tokens"):
+            self.run_commands(install + " --set tenants.red.max_sessions=4")
+            again = self.get("Secret", "djinn-tokens").body["data"]
+            self.assertEqual(set(again), {*tokens, "tenant-red"})
+            self.assertLessEqual(tokens.items(), again.items())
+        with self.subTest("a move to etcd"):
+            self.run_commands(self.block("sh", "kubectl delete"))
+            for kind, name in (("StatefulSet", "djinn-coordinator"),
+                               ("Service", "djinn-coordinator"),
+                               ("Service", "djinn-coordinator-internal")):
+                self.assertEqual(self.get(kind, name).status, 404, name)
+            (self.place / "several.yaml").write_text(
+                self.block("yaml", "replicas: 3"), encoding="utf-8")
+            self.run_commands(install + " --values several.yaml")
+            self.assertEqual(
+                self.get("StatefulSet", "djinn-coordinator").body["spec"]["replicas"], 3)
+            for name in ("djinn-coordinator", "djinn-coordinator-internal"):
+                self.assertEqual(self.get("Service", name).body["spec"]["clusterIP"], "None")
+        with self.subTest("own tokens"):
+            self.run_commands("kubectl delete --namespace djinn secret/djinn-tokens")
+            self.run_commands(self.block("sh", "kubectl create secret"))
+            own = self.get("Secret", "djinn-tokens").body["data"]
+            self.assertEqual(set(own), {"join", "admin", "tenant-default"})
+            for token in own.values():
+                self.assertRegex(base64.b64decode(token).decode(), "^[0-9a-f]{48}$")
 
 
 if __name__ == "__main__":

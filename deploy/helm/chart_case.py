@@ -7,6 +7,7 @@ import unittest
 from deploy.testing import manifests
 
 COORDINATOR = "djinn-coordinator"
+INTERNAL = "djinn-coordinator-internal"
 WORKER = "djinn-worker-cpu"
 # Values for encryption with certificates from Secrets.
 SECRETS = {"mode": "secrets", "secrets": {"coordinator": "c", "worker": "w", "operator": "o"}}

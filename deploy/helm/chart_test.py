@@ -2,7 +2,8 @@
 
 import unittest
 
-from deploy.helm.chart_case import Case, COORDINATOR, SECRETS, WORKER, kinds, render, worker
+from deploy.helm.chart_case import (
+    Case, COORDINATOR, INTERNAL, SECRETS, WORKER, kinds, render, worker)
 from deploy.testing import manifests
 
 
@@ -321,6 +322,7 @@ class TlsTest(Case):
         dns = manifests.named(objects, "Certificate", "djinn-coordinator")["spec"]["dnsNames"]
         dialled = manifests.configuration(objects, WORKER, "worker.yaml")["coordinator"]
         self.assertIn(dialled.split(":")[0], dns)
+        self.assertIn(INTERNAL + ".lab.svc", dns)
         self.assertEqual(manifests.named(objects, "Certificate", "djinn-worker")
                          ["spec"]["dnsNames"], ["djinn-worker"])
 

@@ -3,7 +3,7 @@
 import copy
 import unittest
 
-from deploy.helm.chart_case import Case, COORDINATOR, SECRETS, SEVERAL, WORKER, render
+from deploy.helm.chart_case import Case, COORDINATOR, INTERNAL, SECRETS, SEVERAL, WORKER, render
 from deploy.testing import manifests
 from deploy.testing.tools import yaml
 
@@ -53,10 +53,11 @@ class CoordinatorsTest(Case):
         self.assertEqual(one["podManagementPolicy"], "Parallel")
 
     def test_service_names_each_pod_ready_or_not(self):
-        service = manifests.named(render(**SEVERAL), "Service", COORDINATOR)["spec"]
-        self.assertEqual(service["clusterIP"], "None")
-        self.assertIs(service["publishNotReadyAddresses"], True)
-        self.assertNotIn("clusterIP", manifests.named(render(), "Service", COORDINATOR)["spec"])
+        for name in (COORDINATOR, INTERNAL):
+            service = manifests.named(render(**SEVERAL), "Service", name)["spec"]
+            self.assertEqual(service["clusterIP"], "None")
+            self.assertIs(service["publishNotReadyAddresses"], True)
+            self.assertNotIn("clusterIP", manifests.named(render(), "Service", name)["spec"])
 
     def test_refuses_a_service_that_cannot_name_pods(self):
         self.refuses("coordinator.service.type", **several(service={"type": "LoadBalancer"}))
@@ -164,7 +165,7 @@ class CoordinatorsTest(Case):
         objects = render(**SEVERAL, workerGroups={"cpu": {"autoscaling": {"enabled": True}}})
         metadata = manifests.named(objects, "ScaledObject", WORKER)["spec"]["triggers"][0][
             "metadata"]
-        self.assertEqual(metadata["scalerAddress"], _HOST + ":7071")
+        self.assertEqual(metadata["scalerAddress"], INTERNAL + ".lab.svc:7071")
 
 
 if __name__ == "__main__":

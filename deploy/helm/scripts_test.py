@@ -1,5 +1,6 @@
 """The scripts of the chart, with a stand-in for djinnctl."""
 
+import json
 import os
 import pathlib
 import subprocess
@@ -20,15 +21,16 @@ class ScriptsTest(unittest.TestCase):
         self.marks.mkdir()
         self.answer(0, '"draining": false, "lease_count": 0,')
 
-    def answer(self, status, text):
-        """What djinnctl prints, and its exit status; it notes how it is called."""
-        path = self.folder / "djinnctl"
-        path.write_text(f"#!/bin/sh\necho \"$*\" >>{self.folder}/calls\necho '{text}'\n"
-                        f"exit {status}\n", encoding="utf-8")
+    def answer(self, status, text, program="djinnctl"):
+        """What a program prints, and its exit status; it notes how it is called."""
+        path = self.folder / program
+        calls = self.folder / (program + ".calls")
+        path.write_text(f"#!/bin/sh\necho \"$*\" >>{calls}\necho '{text}'\nexit {status}\n",
+                        encoding="utf-8")
         path.chmod(0o755)
 
-    def calls(self):
-        path = self.folder / "calls"
+    def calls(self, program="djinnctl"):
+        path = self.folder / (program + ".calls")
         return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
 
     def start(self, command, timeout=1):
@@ -110,6 +112,52 @@ class ScriptsTest(unittest.TestCase):
         process.terminate()
         self.assertEqual(process.wait(30), 0)
         self.assertEqual(self.calls(), [])
+
+    def run_helm_test(self, workers, **environment):
+        """Runs the script of `helm test` while these workers, pairs of state and address, are in the cluster."""
+        self.answer(0, json.dumps({"workers": [
+            {"worker_id": "w%d" % number, "state": state, "incarnation": "1", "address": address,
+             "device": "cpu"} for number, (state, address) in enumerate(workers)]}, indent=1))
+        done = subprocess.run(
+            ["sh", _FILES / "tests/workers.sh", "1"], capture_output=True, text=True, check=False,
+            env={"PATH": f"{self.folder}:/usr/bin:/bin", **environment})
+        return done.returncode, done.stdout
+
+    def test_helm_test_asks_each_worker_that_joined(self):
+        self.answer(0, '{"status": "SERVING"}', "grpcurl")
+        status, _ = self.run_helm_test([
+            ("ACTIVE", "10.0.0.1:7072"), ("LOST", "10.0.0.2:7072"), ("ACTIVE", "[fd00::1]:7072")])
+        self.assertEqual(status, 0)
+        self.assertEqual(self.calls("grpcurl"), [
+            f"-max-time 5 -plaintext {address} grpc.health.v1.Health/Check"
+            for address in ("10.0.0.1:7072", "[fd00::1]:7072")])
+
+    def test_helm_test_uses_the_certificates(self):
+        self.answer(0, '{"status": "SERVING"}', "grpcurl")
+        one_sided = {"DJINN_TLS_CA_FILE": "ca", "DJINN_TLS_WORKER_SERVER_NAME": "w"}
+        mutual = {**one_sided, "DJINN_TLS_CERTIFICATE_FILE": "crt",
+                  "DJINN_TLS_PRIVATE_KEY_FILE": "key"}
+        for environment in (one_sided, mutual):
+            self.assertEqual(self.run_helm_test([("ACTIVE", "a:1")], **environment)[0], 0)
+        self.assertEqual(self.calls("grpcurl"), [
+            "-max-time 5 -cacert ca -authority w a:1 grpc.health.v1.Health/Check",
+            "-max-time 5 -cacert ca -authority w -cert crt -key key a:1 "
+            "grpc.health.v1.Health/Check"])
+
+    def test_helm_test_names_a_worker_that_does_not_serve(self):
+        for answer in ("connection refused", '{"status": "NOT_SERVING"}'):
+            self.answer(1, answer, "grpcurl")
+            status, said = self.run_helm_test([("ACTIVE", "a:1")])
+            self.assertEqual(status, 1)
+            self.assertIn("the worker at a:1 does not serve: " + answer, said)
+
+    def test_helm_test_fails_without_workers(self):
+        self.answer(0, '{"status": "SERVING"}', "grpcurl")
+        for workers in ([], [("LOST", "a:1")]):
+            status, said = self.run_helm_test(workers)
+            self.assertEqual(status, 1)
+            self.assertIn("no worker joined", said)
+        self.assertEqual(self.calls("grpcurl"), [])
 
     def configure(self, address):
         source, made = self.folder / "group", self.folder / "own"

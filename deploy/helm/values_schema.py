@@ -15,7 +15,8 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__
 SCHEMA = os.path.join(ROOT, "deploy/helm/djinn/values.schema.json")
 _REFERENCE = os.path.join(ROOT, "docs/reference/configuration.md")
 
-# Keys and groups that the chart sets in each role's configuration.
+# Keys and groups that the chart sets in each role's configuration. A worker's `drain_timeout` is
+# not among them: a template refuses it and names the value that replaces it.
 SET = {
     "coordinator": ("listen", "insecure", "monitoring", "scaler.listen", "scaler.insecure",
                     "state_file", "etcd", "advertise", "join_token_file", "admin_token_file",
@@ -188,7 +189,12 @@ def schema():
                           "additionalProperties": _nullable(worker)},
             tools=_object(image=image),
             networkPolicy=_object(enabled=_BOOL, clients=peers, monitoring=peers, scaler=peers,
-                                  etcd=peers, tracing=peers),
+                                  etcd=peers, tracing=peers, dns=_object(
+                                      # Without a peer or a port, a rule would allow all.
+                                      peers={**peers, "minItems": 1},
+                                      ports={"type": "array", "minItems": 1, "items": {
+                                          **_object(port=_PORT, protocol={"enum": ["TCP", "UDP"]}),
+                                          "required": ["port", "protocol"]}})),
             tracing=_object(
                 endpoint={"type": "string", "pattern": "^$|^.+:[0-9]+$"},
                 sampleRatio={"type": "number", "minimum": 0, "maximum": 1},

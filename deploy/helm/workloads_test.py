@@ -6,7 +6,7 @@ import re
 import unittest
 
 from deploy.helm.chart_case import (
-    Case, COORDINATOR, SECRETS, SEVERAL, WORKER, kinds, render, worker)
+    Case, COORDINATOR, INTERNAL, SECRETS, SEVERAL, WORKER, kinds, render, worker)
 from deploy.testing import manifests
 from deploy.testing.tools import ROOT, yaml
 
@@ -111,13 +111,18 @@ class WorkerTest(Case):
         self.assertEqual(self.pod(worker(topologySpreadConstraints=given))
                          ["topologySpreadConstraints"], given)
 
-    def test_daemon_set_names_workers_after_nodes(self):
-        one = manifests.named(worker(kind="DaemonSet"), "DaemonSet", WORKER)
-        self.assertNotIn("replicas", one["spec"])
-        for name in ("configure", "drain"):
-            self.assertIn({"name": "WORKER_ID",
-                           "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
-                          manifests.container(one, name)["env"])
+    def test_daemon_set_names_workers_after_the_group_and_the_node(self):
+        daemon = {"kind": "DaemonSet"}
+        objects = render(workerGroups={"cpu": daemon, "gpu": {**daemon, "device": "cuda"}})
+        for group in ("cpu", "gpu"):
+            one = manifests.named(objects, "DaemonSet", "djinn-worker-" + group)
+            self.assertNotIn("replicas", one["spec"])
+            for name in ("configure", "drain"):
+                # Kubernetes replaces a variable that stands before.
+                self.assertEqual(manifests.container(one, name)["env"][:2], [
+                    {"name": "NODE_NAME",
+                     "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+                    {"name": "WORKER_ID", "value": group + ".$(NODE_NAME)"}])
 
     def test_stateful_set_names_workers_after_pods(self):
         one = manifests.named(render(), "StatefulSet", WORKER)
@@ -201,9 +206,19 @@ class LifeTest(Case):
         probe = self.probes(worker(startupTimeoutSeconds=61), WORKER, "worker")["startup"]
         self.assertEqual(probe["periodSeconds"] * probe["failureThreshold"], 62)
 
+    def test_a_failed_probe_does_not_wait_for_a_drain(self):
+        for objects, name, of in ((render(), COORDINATOR, "coordinator"),
+                                  (worker(drain={"timeoutSeconds": 3600}), WORKER, "worker")):
+            probes = self.probes(objects, name, of)
+            for key in ("startup", "liveness"):
+                self.assertEqual(probes[key]["terminationGracePeriodSeconds"], 30)
+            # Kubernetes refuses the key there: a pod that is not ready is not restarted.
+            self.assertNotIn("terminationGracePeriodSeconds", probes["readiness"])
+
     def test_grace_period_exceeds_the_drain_and_the_stop(self):
         pod = self.pod(worker(drain={"timeoutSeconds": 100}))
-        self.assertEqual(pod["terminationGracePeriodSeconds"], 130)
+        # The worker's own drain takes 10 s, and its stop 20 s.
+        self.assertEqual(pod["terminationGracePeriodSeconds"], 140)
         for name in ("worker", "drain"):
             (own,) = [one for one in pod["containers"] if one["name"] == name]
             self.assertIn({"name": "DRAIN_TIMEOUT", "value": "100"}, own["env"])
@@ -222,8 +237,19 @@ class LifeTest(Case):
         pod = manifests.pod_of(one)
         self.assertEqual([each["name"] for each in pod["containers"]], ["worker"])
         self.assertNotIn("lifecycle", pod["containers"][0])
-        self.assertEqual(pod["terminationGracePeriodSeconds"], 30)
         self.assertNotIn("admin", json.dumps(pod))
+
+    def test_without_the_container_the_worker_drains_itself_in_that_time(self):
+        for enabled, own in ((True, "10s"), (False, "100s")):
+            objects = worker(drain={"enabled": enabled, "timeoutSeconds": 100})
+            config = manifests.configuration(objects, WORKER, "worker.yaml")
+            self.assertEqual(config["drain_timeout"], own)
+            self.assertEqual(self.pod(objects)["terminationGracePeriodSeconds"], 140)
+
+    def test_refuses_a_drain_timeout_that_the_grace_period_would_not_know(self):
+        for values in ({"worker": {"config": {"drain_timeout": "5m"}}},
+                       {"workerGroups": {"cpu": {"config": {"drain_timeout": "5m"}}}}):
+            self.refuses("set worker.drain.timeoutSeconds", **values)
 
     def test_coordinator_has_more_than_the_20_seconds_of_its_stop(self):
         self.assertGreaterEqual(
@@ -249,8 +275,34 @@ class LifeTest(Case):
         self.assertEqual(budget["spec"]["maxUnavailable"], "25%")
 
     def test_a_coordinator_that_is_not_ready_is_reached(self):
-        service = manifests.named(render(), "Service", COORDINATOR)
-        self.assertIs(service["spec"]["publishNotReadyAddresses"], True)
+        for name in (COORDINATOR, INTERNAL):
+            service = manifests.named(render(), "Service", name)
+            self.assertIs(service["spec"]["publishNotReadyAddresses"], True)
+
+
+class ServiceTest(Case):
+
+    def test_only_the_port_of_programs_leaves_the_cluster(self):
+        for kind in ("ClusterIP", "NodePort", "LoadBalancer"):
+            objects = render(coordinator={"service": {"type": kind, "annotations": {"a": "b"}},
+                                          "scaler": {"enabled": True}})
+            service = manifests.named(objects, "Service", COORDINATOR)
+            self.assertEqual(service["spec"]["type"], kind)
+            self.assertEqual([port["name"] for port in service["spec"]["ports"]], ["grpc"])
+            internal = manifests.named(objects, "Service", INTERNAL)
+            self.assertEqual(internal["spec"]["type"], "ClusterIP")
+            self.assertEqual([port["name"] for port in internal["spec"]["ports"]],
+                             ["scaler", "monitoring"])
+            # Annotations, such as those of a cloud's load balancer, are for the other one.
+            self.assertNotIn("annotations", internal["metadata"])
+
+    def test_both_lead_to_the_coordinator(self):
+        objects = render()
+        labels = manifests.named(objects, "StatefulSet", COORDINATOR)["spec"]["template"][
+            "metadata"]["labels"]
+        for name in (COORDINATOR, INTERNAL):
+            selector = manifests.named(objects, "Service", name)["spec"]["selector"]
+            self.assertLessEqual(selector.items(), labels.items())
 
 
 class ScalingTest(Case):
@@ -259,23 +311,22 @@ class ScalingTest(Case):
     def test_there_is_no_scaler_port_without_scaling(self):
         config = manifests.configuration(render(), COORDINATOR, "coordinator.yaml")
         self.assertNotIn("scaler", config)
-        service = manifests.named(render(), "Service", COORDINATOR)
-        self.assertEqual([port["name"] for port in service["spec"]["ports"]],
-                         ["grpc", "monitoring"])
+        service = manifests.named(render(), "Service", INTERNAL)
+        self.assertEqual([port["name"] for port in service["spec"]["ports"]], ["monitoring"])
 
     def test_scaling_opens_the_scaler_port(self):
         objects = worker(autoscaling=self.ON)
         config = manifests.configuration(objects, COORDINATOR, "coordinator.yaml")
         self.assertEqual(config["scaler"], {"listen": "0.0.0.0:7071", "insecure": True})
-        service = manifests.named(objects, "Service", COORDINATOR)
-        self.assertIn(7071, [port["port"] for port in service["spec"]["ports"]])
+        service = manifests.named(objects, "Service", INTERNAL)
+        self.assertEqual([port["port"] for port in service["spec"]["ports"]], [7071, 7080])
 
     def test_scaled_object_asks_the_coordinator(self):
         objects = worker(autoscaling=self.ON)
         one = manifests.named(objects, "ScaledObject", WORKER)["spec"]
         self.assertEqual(one["triggers"][0]["type"], "external-push")
         self.assertEqual(one["triggers"][0]["metadata"], {
-            "scalerAddress": "djinn-coordinator.lab.svc:7071", "phase": "llm_decode",
+            "scalerAddress": "djinn-coordinator-internal.lab.svc:7071", "phase": "llm_decode",
             "targetUtilisation": "0.7"})
         self.assertEqual((one["minReplicaCount"], one["maxReplicaCount"]), (1, 9))
 
@@ -326,7 +377,9 @@ class ScalingTest(Case):
         wanted = manifests.named(objects, "ServiceMonitor", COORDINATOR)["spec"]["selector"]
         matched = [one["metadata"]["name"] for one in objects if one["kind"] == "Service"
                    and wanted["matchLabels"].items() <= one["metadata"]["labels"].items()]
-        self.assertEqual(matched, [COORDINATOR])
+        self.assertEqual(matched, [INTERNAL])
+        self.assertIn("monitoring", [port["name"] for port in manifests.named(
+            objects, "Service", INTERNAL)["spec"]["ports"]])
 
     def test_alerts_and_dashboards_are_off_unless_asked_for(self):
         objects = render(monitoring={"enabled": True})
@@ -399,6 +452,28 @@ class NetworkTest(Case):
     def test_workers_dial_the_coordinator_each_other_and_dns(self):
         self.assertEqual(self.ports(render(), "djinn-workers", "egress"), {7070, 7072, 7100, 53})
 
+    def test_dns_may_be_elsewhere(self):
+        ports = [{"port": 5353, "protocol": "UDP"}]
+        values = {"networkPolicy": {"dns": {"peers": self.PEER, "ports": ports},
+                                    "etcd": SEVERAL["networkPolicy"]["etcd"]},
+                  "coordinator": SEVERAL["coordinator"]}
+        objects = render(**values)
+        for name in (COORDINATOR, "djinn-workers"):
+            egress = manifests.named(objects, "NetworkPolicy", name)["spec"]["egress"]
+            self.assertEqual(egress[-1], {"ports": ports, "to": self.PEER})
+
+    def test_dns_is_that_of_the_cluster_by_default(self):
+        egress = manifests.named(render(), "NetworkPolicy", "djinn-workers")["spec"]["egress"]
+        self.assertEqual(egress[-1], {
+            "ports": [{"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"}],
+            "to": [{"namespaceSelector": {
+                "matchLabels": {"kubernetes.io/metadata.name": "kube-system"}}}]})
+
+    def test_refuses_dns_that_would_allow_all(self):
+        self.refuses("peers", networkPolicy={"dns": {"peers": []}})
+        self.refuses("ports", networkPolicy={"dns": {"ports": []}})
+        self.refuses("protocol", networkPolicy={"dns": {"ports": [{"port": 53}]}})
+
     def test_ports_of_every_group_are_named(self):
         objects = render(workerGroups={"cpu": {}, "b": {"ports": {"grpc": 9}}})
         self.assertEqual(self.ports(objects, "djinn-workers"), {7072, 9, 7100})
@@ -443,15 +518,69 @@ class NotesTest(Case):
         self.assertNotIn("Nothing is encrypted", notes)
         self.assertIn("DJINN_TLS_WORKER_SERVER_NAME=djinn-worker", notes)
 
-    def test_notes_name_a_set_that_exists(self):
-        match = re.search(r"(statefulset|daemonset)/(\S+)", self.notes())
-        manifests.named(render(), "StatefulSet", match.group(2))
+    def test_notes_name_a_container_that_exists(self):
+        gpu = {"cpu": {"drain": {"enabled": False}}, "gpu": {"kind": "DaemonSet"}}
+        for values in ({}, {"workerGroups": gpu}):
+            kind, name, container = re.search(
+                r"(statefulset|daemonset)/(\S+) -c (\S+)", self.notes(**values)).groups()
+            of = {"statefulset": "StatefulSet", "daemonset": "DaemonSet"}[kind]
+            manifests.container(manifests.named(render(**values), of, name), container)
 
-    def test_helm_test_asks_the_coordinator(self):
+    def test_without_such_a_container_notes_forward_the_port(self):
+        off = {"worker": {"drain": {"enabled": False}}}
+        notes = self.notes(**off)
+        self.assertNotIn("kubectl exec", notes)
+        name, local, port, address = re.search(
+            r"port-forward -n lab service/(\S+) (\d+):(\d+) &\n  djinnctl --coordinator=(\S+)",
+            notes).groups()
+        service = manifests.named(render(**off), "Service", name)
+        self.assertIn(int(port), [one["port"] for one in service["spec"]["ports"]])
+        self.assertEqual(address, "127.0.0.1:" + local)
+        secret = re.search(r"get secret -n lab (\S+) ", notes).group(1)
+        self.assertIn("admin", manifests.named(render(**off), "Secret", secret)["data"])
+        self.assertIn("DJINN_TLS_SERVER_NAME=djinn-coordinator.lab.svc",
+                      self.notes(**off, tls=SECRETS))
+
+    def test_notes_forward_a_port_of_each_coordinator(self):
+        notes = self.notes(worker={"drain": {"enabled": False}}, **SEVERAL)
+        self.assertEqual(re.findall(r"pod/(\S+) (\d+):7070", notes), [
+            (f"djinn-coordinator-{index}", str(7070 + index)) for index in range(3)])
+        self.assertIn("--coordinator=127.0.0.1:7070,127.0.0.1:7071,127.0.0.1:7072 ", notes)
+
+
+class HelmTestTest(Case):
+
+    def test_asks_the_coordinator(self):
         one = manifests.named(render(), "Pod", "djinn-test")
         self.assertEqual(one["metadata"]["annotations"]["helm.sh/hook"], "test")
         self.assertIn({"name": "DJINN_COORDINATOR", "value": "djinn-coordinator.lab.svc:7070"},
                       manifests.container(one, "test")["env"])
+
+    def test_runs_the_script_of_the_chart_for_a_minute(self):
+        own = manifests.container(manifests.named(render(), "Pod", "djinn-test"), "test")
+        self.assertEqual(own["command"], ["/bin/sh", "-c"])
+        with open(os.path.join(manifests.CHART, "files/tests/workers.sh"),
+                  encoding="utf-8") as file:
+            self.assertEqual(own["args"], [file.read(), "workers.sh", "60"])
+
+    def test_expects_the_name_in_the_certificates_of_workers(self):
+        for tls, expected in (({}, None), ({**SECRETS, "workerServerName": "w"}, "w")):
+            own = manifests.container(
+                manifests.named(render(tls=tls), "Pod", "djinn-test"), "test")
+            environment = {one["name"]: one["value"] for one in own["env"]}
+            self.assertEqual(environment.get("DJINN_TLS_WORKER_SERVER_NAME"), expected)
+
+    def test_policies_let_it_reach_the_coordinator_and_each_worker(self):
+        objects = render(workerGroups={"cpu": {}, "b": {"ports": {"grpc": 9}}})
+        labels = manifests.named(objects, "Pod", "djinn-test")["metadata"]["labels"]
+        for name, expected in ((COORDINATOR, {7070}), ("djinn-workers", {7072, 9})):
+            policy = manifests.named(objects, "NetworkPolicy", name)["spec"]
+            ports = {port["port"] for rule in policy["ingress"] for peer in rule["from"]
+                     if peer["podSelector"].get("matchLabels", {}).get(
+                         "app.kubernetes.io/component") == "test"
+                     and peer["podSelector"]["matchLabels"].items() <= labels.items()
+                     for port in rule["ports"]}
+            self.assertEqual(ports, expected)
 
 
 if __name__ == "__main__":

@@ -62,9 +62,30 @@ if [ "$1" = configure ]; then
   [ ! -d /run/systemd/system ] || systemctl daemon-reload
 fi
 """
+# Before a removal the daemons end, and nothing starts them at the next boot. Workers of which
+# an operator started an instance without enabling it end, too.
+_PRERM = """\
+#!/bin/sh
+set -e
+if [ "$1" = remove ] && command -v systemctl >/dev/null; then
+  if [ -d /run/systemd/system ]; then
+    systemctl stop 'djinn-worker@*.service' || true
+    systemctl stop djinn-coordinator.service || true
+  fi
+  systemctl disable djinn-coordinator.service
+  for link in /etc/systemd/system/*.wants/djinn-worker@*.service; do
+    [ ! -L "$link" ] || systemctl disable "${link##*/}"
+  done
+fi
+"""
+# Links may be left where there was no systemctl.
 _POSTRM = """\
 #!/bin/sh
 set -e
+if [ "$1" = purge ]; then
+  rm -f /etc/systemd/system/*.wants/djinn-coordinator.service \\
+    /etc/systemd/system/*.wants/djinn-worker@*.service
+fi
 [ ! -d /run/systemd/system ] || systemctl daemon-reload
 """
 
@@ -209,6 +230,7 @@ Description: Djinn's {_ABOUT[name]}
 """)
     if name == "djinn-server":
         text(control / "postinst", _POSTINST, 0o755)
+        text(control / "prerm", _PRERM, 0o755)
         text(control / "postrm", _POSTRM, 0o755)
     output = arguments.output / f"{name}_{version_of(name)}_amd64.deb"
     run("dpkg-deb", "--root-owner-group", "-Zzstd", "-z9", "--build", root, output)

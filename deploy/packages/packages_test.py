@@ -296,13 +296,28 @@ class DebianTest(unittest.TestCase):
         shutil.copy("/etc/resolv.conf", cls.root / "etc/resolv.conf")
         cls.mount("--bind", output, cls.make("packages"))
         made = time.monotonic()
-        cls.inside("apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "
+        cls.install_as_the_page_says()
+        cls.inside("DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "
                    "--no-install-recommends /packages/*.deb")
         installed = time.monotonic()
         size = int(cls.inside("dpkg-query -W -f '${Package} ${Installed-Size}\\n' | "
                               "awk '/djinn/ { kilobytes += $2 } END { print kilobytes }'"))
         print(f"a bare root in {made - started:.0f} s, the packages in "
               f"{installed - made:.0f} s, {size / 1000:.0f} MB", flush=True)
+
+    @classmethod
+    def install_as_the_page_says(cls):
+        """Runs the block of the page, after `./djinn package` has built and without questions."""
+        cls.mount("--bind", output, cls.make("checkout/.deps/dist"))
+        for path, content in (("checkout/djinn", '#!/bin/sh\n[ "$*" = package ]\n'),
+                              ("usr/local/bin/sudo", '#!/bin/sh\nexec "$@"\n')):
+            (cls.root / path).write_text(content, encoding="utf-8")
+            (cls.root / path).chmod(0o755)
+        (cls.root / "etc/apt/apt.conf.d/test").write_text(
+            'APT::Get::Assume-Yes "true";\nAPT::Install-Recommends "false";\n', encoding="utf-8")
+        cls.inside("apt-get update -qq && cd /checkout && "
+                   + block("operator/deploy.md", "sh", "\n## Packages\n"),
+                   DEBIAN_FRONTEND="noninteractive")
 
     @classmethod
     def mount(cls, *arguments):
@@ -313,15 +328,15 @@ class DebianTest(unittest.TestCase):
     @classmethod
     def make(cls, name):
         path = cls.root / name
-        path.mkdir()
+        path.mkdir(parents=True)
         return path
 
     @classmethod
     def inside(cls, script, **environment):
         """Runs a script in the root; returns what it prints."""
         return checked("chroot", cls.root, "/bin/bash", "-euc", script,
-                       env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root",
-                            "LC_ALL": "C.UTF-8", **environment})
+                       env={"PATH": "/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+                            "HOME": "/root", "LC_ALL": "C.UTF-8", **environment})
 
     def beside_systemd(self, script, **environment):
         """Runs a script in the booted root; returns what it prints."""
@@ -331,7 +346,8 @@ class DebianTest(unittest.TestCase):
                 "journalctl --no-pager --lines=40 --output=cat").stdout)
         return done.stdout
 
-    def test_installed_from_packages_it_serves_cpp_python_and_operators(self):
+    def start_units(self):
+        """Boots the root and enables and starts the units, as the page says."""
         self.inside("DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "
                     "--no-install-recommends systemd")
         self.inside("systemd-sysusers djinn.conf && systemd-tmpfiles --create djinn.conf")
@@ -347,6 +363,9 @@ class DebianTest(unittest.TestCase):
         self.systemd = Booted(self.root)
         self.addCleanup(self.systemd.close)
         self.beside_systemd(block("operator/deploy.md", "sh", "Tokens\nbelong to the user:"))
+
+    def test_1_installed_from_packages_it_serves_cpp_python_and_operators(self):
+        self.start_units()
         self.addCleanup(self.beside_systemd, "systemctl stop 'djinn-*' && "
                         "! systemctl list-units --state=failed --plain --no-legend | grep djinn")
         operator = {"DJINN_COORDINATOR": "127.0.0.1:17070",
@@ -384,6 +403,39 @@ class DebianTest(unittest.TestCase):
             self.assertIn("djinn.v1.Admin", self.inside(
                 'grpcurl -plaintext -H "authorization: Bearer $(cat /etc/djinn/admin.token)" '
                 "127.0.0.1:17070 list"))
+
+    def active(self):
+        return self.beside_systemd("systemctl list-units --state=active,activating,failed --plain "
+                                   "--no-legend 'djinn-*' | cut -d' ' -f1").split()
+
+    def links(self):
+        return [path.name for path in (self.root / "etc/systemd/system").glob("*.wants/djinn-*")]
+
+    def test_2_removed_package_leaves_no_daemon_and_no_enabled_unit(self):
+        self.start_units()
+        # An instance that nobody enabled.
+        config = (self.root / "etc/djinn/workers/w0.yaml").read_text(encoding="utf-8")
+        (self.root / "etc/djinn/workers/w1.yaml").write_text(
+            config.replace("w0", "w1"), encoding="utf-8")
+        self.inside("chgrp djinn /etc/djinn/workers/w1.yaml; chmod 640 /etc/djinn/workers/w1.yaml")
+        self.beside_systemd("systemctl start djinn-worker@w1")
+        units = ["djinn-coordinator.service", "djinn-worker@w0.service", "djinn-worker@w1.service"]
+        self.assertLessEqual(set(units), set(self.active()))
+        self.assertEqual(sorted(self.links()), units[:2])
+        with self.subTest("an upgrade leaves them"):
+            self.beside_systemd("dpkg -i /packages/djinn-server_*.deb")
+            self.assertLessEqual(set(units), set(self.active()))
+            self.assertEqual(sorted(self.links()), units[:2])
+        self.beside_systemd("apt-get remove -y -qq djinn-server")
+        self.assertEqual((self.active(), self.links()), ([], []))
+        self.assertFalse((self.root / "usr/bin/djinn-worker").exists())
+        self.assertTrue((self.root / "etc/djinn/coordinator.yaml").exists())
+        with self.subTest("a purge removes links that are left"):
+            wants = self.root / "etc/systemd/system/multi-user.target.wants"
+            wants.mkdir(exist_ok=True)
+            (wants / units[1]).symlink_to("/lib/systemd/system/djinn-worker@.service")
+            self.inside("apt-get purge -y -qq djinn-server")
+            self.assertEqual(self.links(), [])
 
     def build_wheel(self):
         package = pathlib.Path(programs.path("client_lib/python/package/djinn"))

@@ -174,8 +174,14 @@ class Pod:
     def _environment(self, container):
         fields = {"metadata.name": self.name, "status.podIP": self.address,
                   "spec.nodeName": "node-1"}
-        return {one["name"]: one.get("value") or fields[one["valueFrom"]["fieldRef"]["fieldPath"]]
-                for one in container.get("env", [])}
+        found = {}
+        for one in container.get("env", []):
+            text = one.get("value") or fields[one["valueFrom"]["fieldRef"]["fieldPath"]]
+            # A text may name the variables before it.
+            for name, value in found.items():
+                text = text.replace(f"$({name})", value)
+            found[one["name"]] = text
+        return found
 
     def _specification(self, container, command, enter, name):
         root, image = self.node.image(container["image"])

@@ -125,6 +125,14 @@ class PodsTest(unittest.TestCase):
             f"{_SERVICE}:7070", "grpc.health.v1.Health/Check"])
         self.assertIn("SERVING", done.stdout, done.stderr)
 
+    def test_4_helm_test_reaches_every_worker(self):
+        rendered = manifests.render(files=[render.path("tls").replace(".yaml", ".values.yaml")],
+                                    namespace=render.NAMESPACE)
+        made = pods.Pod(self.node, "djinn-test", manifests.named(rendered, "Pod", "djinn-test"),
+                        self.hosts)
+        self.addCleanup(made.remove)
+        self.assertEqual(made.run(), [0], made.log("test"))
+
     def test_5_worker_that_stops_moves_what_it_holds_first(self):
         program = self.program("hold_session")
         (lease,) = self.leases().values()

@@ -1,4 +1,5 @@
-"""The tools of the tests in deploy/: helm, promtool, etcd, kube-apiserver, and Python packages.
+"""The tools of the tests in deploy/: helm, promtool, etcd, kube-apiserver, kubectl, and
+Python packages.
 
 Under Bazel they come from external repositories; elsewhere from $DJINN_HELM and
 $DJINN_DEPLOY_PYTHON, or .deps of the checkout.
@@ -46,6 +47,13 @@ def kube_apiserver():
         ROOT, ".deps/kube_apiserver/kube_apiserver")
     if not os.path.exists(path):
         raise AssertionError("kube-apiserver is missing: `./djinn test --full` builds it")
+    return path
+
+
+def kubectl():
+    path = _external("kubectl", "kubectl") or os.path.join(ROOT, ".deps/kubectl/kubectl")
+    if not os.path.exists(path):
+        raise AssertionError("kubectl is missing: `./djinn test --full` unpacks it")
     return path
 
 

@@ -26,11 +26,11 @@ tenants:
     token_file: dev.token
     cohort: lab
     limits: {memory: 200MiB}
-    quota: {memory_bytes: {nominalQuota: 10MiB, borrowingLimit: 190MiB}}
+    quota: {memory_bytes: {nominalQuota: 110MiB, borrowingLimit: 190MiB}}
   - name: blue
     token_file: blue.token
     cohort: lab
-    limits: {memory: 100MiB}
+    limits: {memory: 200MiB}
     quota: {memory_bytes: {nominalQuota: 300MiB}}
 """
 # Longer than this test, so that what waits goes on waiting.
@@ -41,7 +41,9 @@ lease_request_timeout: 30m
 line_patience: 40m
 """
 # The rule's expression holds so many seconds after the fault, by the alert's name.
-_FIRST = {"DjinnWorkerLost": _WORKER_TIMEOUT, "DjinnWorkWaits": 300}
+_FIRST = {"DjinnWorkerLost": _WORKER_TIMEOUT, "DjinnWorkWaits": 300,
+          # More than ten programs are refused.
+          "DjinnRequestsRejected": 40}
 
 
 def _isolate():
@@ -111,7 +113,7 @@ class AlertsFireTest(unittest.TestCase):
 
     def refuse_programs(self, stop):
         """Starts programs with a wrong token until `stop` is set."""
-        while not stop.wait(5):
+        while not stop.wait(1):
             subprocess.run(
                 ["tests/operating/hold_session"], stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=PATIENCE,
@@ -137,17 +139,16 @@ class AlertsFireTest(unittest.TestCase):
             except OSError:
                 pass
 
-        # The disk of contents is smaller than the content. The program borrows of the other
-        # tenant, whose program then waits for a worker.
+        # The disk of contents is smaller than the content. The program borrows of blue, whose second
+        # program then waits: it wants more than the rest of blue's quota, and takes nothing back.
         self.ctl("cordon", "worker", "w1")
-        borrower = self.program("dev")
-        self.assertEqual(borrower.stdout.readline(), "ready\n")
+        for tenant in ("dev", "blue"):
+            self.assertEqual(self.program(tenant).stdout.readline(), "ready\n")
         faults.begin("DjinnContentDiskFails", "DjinnStateNotWritten")
-        self.ctl("cordon", "worker", "w0")
         self.program("blue", "1800")
-        eventually(lambda: [one for one in self.prometheus.ask(
-            "query", query='djinn_oldest_pending_age_seconds{tenant="blue"} > 0')["result"]],
-                   "a program waits")
+        eventually(lambda: [one for one in self.prometheus.ask("query", query=(
+            'djinn_pending_leases{tenant="blue",reason="quota_exceeded"} > 0'))["result"]],
+                   "a program waits for quota")
         faults.begin("DjinnQuotaUnsatisfied", "DjinnWorkWaits")
 
         stop = threading.Event()

