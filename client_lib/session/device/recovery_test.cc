@@ -237,19 +237,20 @@ TEST_F(RecoveryTest, OfSeveralRunsOnTheirWayOnlyTheOneThatKillsIsGivenUp) {
   EXPECT_TRUE(ReadAll(after).ok());
 }
 
-TEST_F(RecoveryTest, ADrainedWorkerIsNoReasonToBlameARun) {
+TEST_F(RecoveryTest, AWorkerThatIsAliveIsNoReasonToBlameARun) {
   cluster_.worker().Set(&FakeScript::held_operator, "test::op7");
   const StoragePtr y = Called(7, {Uploaded("12345678")});
   std::thread reader([&] {
     const absl::Status status = ReadAll(y).status();
     EXPECT_TRUE(status.ok()) << status;
   });
-  for (int i = 0; i < 3; ++i) {
+  for (const char* const reason :
+       {"DRAINING", "SESSION_LOST", "LEASE_UNKNOWN", "LEASE_EXPIRED"}) {
     cluster_.worker().WaitForRead();
     cluster_.coordinator().NoteRestart();
-    cluster_.worker().Restart(/*other_incarnation=*/true,
-                              MakeError(absl::StatusCode::kUnavailable,
-                                        "DRAINING", "the worker stops"));
+    cluster_.worker().Restart(
+        /*other_incarnation=*/true,
+        MakeError(absl::StatusCode::kUnavailable, reason, "it is left"));
   }
   cluster_.worker().Set(&FakeScript::held_operator, "");
   cluster_.worker().Resume();

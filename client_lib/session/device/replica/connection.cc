@@ -6,7 +6,6 @@
 #include <utility>
 #include <variant>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/session/device/replica/replica.h"
 #include "client_lib/session/device/replica/replica_state.h"
@@ -174,12 +173,6 @@ absl::Status TryOpen(State& r, absl::Duration timeout) {
 
 namespace {
 
-// Returns whether nothing listens where the worker was.
-bool IsRefused(const absl::Status& status) {
-  return absl::StrContains(status.message(), "Connection refused") ||
-         absl::StrContains(status.message(), "No such file or directory");
-}
-
 // Waits before the next attempt. Returns false when the device is not wanted
 // any more, or recovers.
 bool Pause(State& r, const Deadline& end, Backoff* pauses)
@@ -216,7 +209,7 @@ absl::Status Reach(State& r, const Deadline& end, bool fresh,
         (fresh && ErrorReason(status).empty())) {
       return status;
     }
-    refusals = IsRefused(status) ? refusals + 1 : 0;
+    refusals = IsRefusedDial(status) ? refusals + 1 : 0;
     // A process that is gone does not come back as the same incarnation.
     if (refusals > 0 && !fresh && c.lineage != nullptr) {
       if (refusals == kMostRefusals) return status;

@@ -301,11 +301,7 @@ absl::Status LoseWorker(State& r, const absl::Status& cause) {
     c.recovery.reporter.Failed(lost, Now(r));
     return lost;
   }
-  // A worker that announces its end is not dead, nor one that is left.
-  if (!returns && ErrorReason(cause) != "DRAINING" &&
-      ErrorReason(cause) != kSourceLost) {
-    NoteDeath(r);
-  }
+  if (MeansDeath(cause)) NoteDeath(r);
   c.recovery.due = true;
   c.recovery.cause = cause;
   c.recovery.since = Now(r);
