@@ -25,7 +25,7 @@ constexpr int kMaxHints = 64;
 // kMinAttempt.
 constexpr int kAttemptShare = 3;
 constexpr absl::Duration kMinAttempt = absl::Seconds(1);
-// Longest attempt to connect to a worker that has nothing of the session yet.
+// Longest first attempt to connect to a worker that has nothing of the session.
 // Then another worker may be better.
 constexpr absl::Duration kFirstAttempt = absl::Seconds(3);
 // Time that a stream may take to end.
@@ -49,6 +49,12 @@ std::string NeededNumerics(const ConnectionState& c)
 }
 
 }  // namespace
+
+absl::Duration AttemptTime(const Deadline& end, bool patient) {
+  const absl::Duration share =
+      std::max(end.left() / kAttemptShare, kMinAttempt);
+  return patient ? share : std::min(share, kFirstAttempt);
+}
 
 absl::Status EndOfLease(const ConnectionState& c) {
   if (!c.ended_leases.has_value()) return absl::OkStatus();
@@ -189,18 +195,16 @@ bool Pause(State& r, const Deadline& end, Backoff* pauses)
 // Opens streams until the worker answers on one, or the device is not wanted
 // any more, or recovers. Returns the error of the last attempt if another one
 // cannot succeed or `end` has passed; for a `fresh` worker, which has nothing
-// of the session yet, also if it was not reached. An attempt takes at most
-// `longest`.
+// of the session yet, also if it was not reached. AttemptTime() says what
+// `patient` means.
 absl::Status Reach(State& r, const Deadline& end, bool fresh,
-                   absl::Duration longest = absl::InfiniteDuration()) {
+                   bool patient = true) {
   ConnectionState& c = r.connection;
   Backoff pauses(r.context->options.random);
   int refusals = 0;
   for (;;) {
     if (!DropStream(r)) return absl::OkStatus();
-    absl::Status status = TryOpen(
-        r,
-        std::min(longest, std::max(end.left() / kAttemptShare, kMinAttempt)));
+    absl::Status status = TryOpen(r, AttemptTime(end, patient));
     MutexLock lock(&c.mu);
     if (!c.end.wanted() || c.recovery.due || status.ok()) {
       return absl::OkStatus();
@@ -340,8 +344,7 @@ void Bind(State& r) {
     }
     // A worker that is only slow gets more time if there is no other one.
     const absl::Status status =
-        Reach(r, end, /*fresh=*/true,
-              left.any() ? absl::InfiniteDuration() : kFirstAttempt);
+        Reach(r, end, /*fresh=*/true, /*patient=*/left.any());
     if (status.ok() || !Leave(r, status, &left)) return;
   }
 }

@@ -81,6 +81,9 @@ absl::Status RequestLease(State& r, absl::Duration timeout);
 // requested it.
 absl::Status EndOfLease(const ConnectionState& c)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(c.mu);
+// Returns how long an attempt to connect may take: a share of the time that is
+// left until `end`. One that is not `patient` leaves the time to other workers.
+absl::Duration AttemptTime(const Deadline& end, bool patient);
 // Opens a stream and waits for the worker's answer to the hello.
 absl::Status TryOpen(State& r, absl::Duration timeout);
 // Ends and destroys the stream. Returns false when it cannot be destroyed.
