@@ -19,8 +19,6 @@
 namespace djinn::replica {
 namespace {
 
-// Limit on uploads named in a lease request.
-constexpr int kMaxHints = 64;
 // An attempt to connect takes this share of the time left, and at least
 // kMinAttempt.
 constexpr int kAttemptShare = 3;
@@ -72,14 +70,13 @@ absl::Status RequestLease(State& r, absl::Duration timeout) {
     request.set_placement_policy(found->second);
   }
   request.set_member(static_cast<uint32_t>(r.role.member));
-  request.set_needed_bytes(r.role.needed_bytes);
   r.queue.Visit([&](Work& work) {
     if (work.trace.valid() && !request.has_trace()) {
       *request.mutable_trace() = ToProto(work.trace);
     }
     const auto* install = std::get_if<InstallWork>(&work.action);
     if (install == nullptr || install->wait == nullptr ||
-        request.contents_size() == kMaxHints) {
+        request.contents_size() == kMaxContentHints) {
       return;
     }
     v1::ContentHint* const hint = request.add_contents();
@@ -87,6 +84,7 @@ absl::Status RequestLease(State& r, absl::Duration timeout) {
     hint->set_hash_low(install->hash.low);
     hint->set_size_bytes(install->source.bytes.size());
   });
+  uint64_t needed = r.role.needed_bytes;
   {
     MutexLock lock(&c.mu);
     c.ended_leases.emplace();
@@ -95,12 +93,10 @@ absl::Status RequestLease(State& r, absl::Duration timeout) {
     }
     request.set_numerics(NeededNumerics(c));
     request.set_recovers(c.recovery.due);
-    // Two replicas may come to one worker, which then needs room for both.
-    if (c.recovery.due && c.migration.stays) {
-      const int64_t used = r.role.used_bytes->load(std::memory_order_relaxed);
-      request.set_needed_bytes(
-          std::min(static_cast<uint64_t>(std::max<int64_t>(used, 0)),
-                   c.limits.memory_bytes()));
+    request.set_needed_bytes(needed);
+    if (c.recovery.due) {
+      needed = HeldBytes(r);
+      AskForHeld(r, needed, &request);
     }
   }
   absl::StatusOr<v1::LeaseGranted> granted =
@@ -110,6 +106,7 @@ absl::Status RequestLease(State& r, absl::Duration timeout) {
     // If no worker can hold the contents, their upload fails with limit and
     // use. That need not cost the session its device.
     request.clear_contents();
+    request.set_needed_bytes(needed);
     granted = r.context->link->RequestLease(request, timeout);
   }
   if (granted.ok()) {
@@ -350,7 +347,7 @@ void Bind(State& r) {
 }
 
 // Returns an error if the worker cannot take over what was sent to a lost one.
-absl::Status MayTakeOver(const State& r, const v1::WorkerHello& hello)
+absl::Status MayTakeOver(State& r, const v1::WorkerHello& hello)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu) {
   const ConnectionState& c = r.connection;
   if (hello.limits().inline_bytes() < c.limits.inline_bytes() ||
@@ -359,6 +356,17 @@ absl::Status MayTakeOver(const State& r, const v1::WorkerHello& hello)
     return MakeError(
         absl::StatusCode::kUnavailable, "LIMITS_TOO_LOW",
         absl::StrCat("worker ", hello.worker_id(), " takes smaller messages"));
+  }
+  const uint64_t held = HeldBytes(r);
+  if (hello.limits().memory_bytes() < held) {
+    return MakeError(
+        absl::StatusCode::kUnavailable, "LIMITS_TOO_LOW",
+        absl::StrCat("worker ", hello.worker_id(), " lets the session have ",
+                     hello.limits().memory_bytes(), " bytes of the ", held,
+                     " that it holds"),
+        {{"worker", hello.worker_id()},
+         {"limit", absl::StrCat(hello.limits().memory_bytes())},
+         {"used", absl::StrCat(held)}});
   }
   if (hello.generator_bytes() != c.facts.generator_bytes) {
     return MakeError(absl::StatusCode::kUnavailable, "OTHER_GENERATORS",

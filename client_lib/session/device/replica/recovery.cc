@@ -137,8 +137,7 @@ absl::Status SendAgain(State& r) {
             : replay.messages.back().request->ordered().sequence();
     r.answers.NoteReplayed();
     if (replay.messages.empty()) {
-      c.recovery.losses = 0;
-      c.recovery.leaves = 0;
+      c.recovery.EndReplay();
       r.answers.replays = false;
     }
     for (const Node& node : c.lineage->nodes()) {
@@ -310,8 +309,8 @@ absl::Status LoseWorker(State& r, const absl::Status& cause) {
   c.recovery.cause = cause;
   c.recovery.since = Now(r);
   c.recovery.former_workers.insert(c.lease.worker_id());
-  // Leaving a worker that waits is no sign of trouble with workers.
-  ++(ErrorReason(cause) == kSourceLost ? c.recovery.leaves : c.recovery.losses);
+  // Leaving a worker that is well is no sign of trouble with workers.
+  ++(IsLeft(ErrorReason(cause)) ? c.recovery.leaves : c.recovery.losses);
   WithdrawOffers(r);
   r.answers.replays = true;
   r.receiver.SetConnected(false);
@@ -465,8 +464,7 @@ void NoteExecuted(State& r, uint64_t sequence) {
   r.answers.NoteReplayed();
   if (sequence < c.recovery.last_replayed) return;
   c.recovery.last_replayed = 0;
-  c.recovery.losses = 0;
-  c.recovery.leaves = 0;
+  c.recovery.EndReplay();
   r.answers.replays = false;
   c.recovery.reporter.Executed(Now(r));
 }
