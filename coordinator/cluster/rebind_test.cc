@@ -61,6 +61,30 @@ TEST_F(ClusterRebindTest, AnotherWorkerTakesADeviceWhoseWorkerIsLost) {
   EXPECT_THAT(desired->drop_lease_ids(), ElementsAre(lease_.lease_id()));
 }
 
+TEST_F(ClusterRebindTest, ASmallIdleWorkerDoesNotTakeWhatItCannotHold) {
+  w1_.set_memory_bytes(uint64_t{256} << 20);
+  w1_.set_free_bytes(uint64_t{256} << 20);
+  const StreamId small = Join(w1_);
+  v1::WorkerState w2 = TestWorker("w2");
+  const StreamId large = Join(w2);
+  // The large worker serves another session.
+  const StreamId other = Open("red");
+  v1::LeaseRequest request = TestLeaseRequest(0);
+  request.set_needed_bytes(uint64_t{512} << 20);
+  ASSERT_TRUE(requests::Request(*cluster_, other, request).ok());
+  workers::Leave(*cluster_, one_);
+  Execute(large, &w2);
+  v1::LeaseReturn returned;
+  returned.set_lease_id(lease_.lease_id());
+  returned.set_unreachable(true);
+  EXPECT_EQ(requests::Return(*cluster_, session_, returned), absl::OkStatus());
+  request.set_recovers(true);
+  EXPECT_EQ(requests::Request(*cluster_, session_, request), absl::OkStatus());
+  Execute(small, &w1_);
+  Execute(large, &w2);
+  EXPECT_EQ(Granted().worker_id(), "w2");
+}
+
 TEST_F(ClusterRebindTest, TheOnlyWorkerTakesTheDeviceAgainWhenItHasForgotten) {
   Lose(lease_);
   EXPECT_FALSE(Next(session_).has_value());

@@ -45,6 +45,9 @@ constexpr size_t kMaxCountedGraphs = 1 << 16;
 // Most bytes of OpenSession.program, as session.proto says. The name is kept
 // with the session, in the store and in the tuning cache.
 constexpr size_t kMaxProgram = 256;
+// Time after which a client may ask again for a session when it is not known
+// when one of its tenant ends.
+constexpr absl::Duration kRetryForSession = absl::Seconds(5);
 
 absl::Status Stopping() {
   return MakeError(absl::StatusCode::kUnavailable, "COORDINATOR_STOPPING",
@@ -134,10 +137,13 @@ absl::StatusOr<Session*> AddSession(ClusterState& state, const Tenant& tenant,
                   {{"limit", absl::StrCat(tenant.max_sessions)},
                    {"used", absl::StrCat(count)}}),
         tenant.name);
-    // More than one session may have to end before there is room for another.
-    if (count > tenant.max_sessions) return refused;
-    return WithRetryAfter(
-        refused, away::NextTime(state, tenant.name) - state.clock->Monotonic());
+    // If more than one session must end, the next one makes no room.
+    const absl::Duration next = count > tenant.max_sessions
+                                    ? absl::InfiniteDuration()
+                                    : away::NextTime(state, tenant.name);
+    return WithRetryAfter(refused, next == absl::InfiniteDuration()
+                                       ? kRetryForSession
+                                       : next - state.clock->Monotonic());
   }
   const v1::PriorityClass asked = open.urgency().priority_class();
   if (resume.empty() && asked > tenant.max_priority_class) {

@@ -215,7 +215,9 @@ TEST_F(ClusterTenantsTest, AFewerSessionsLimitEndsNone) {
   config_.tenants[0].max_sessions = 1;
   tenants::Set(*cluster_, config_.tenants);
   EXPECT_THAT(views::Sessions(*cluster_, {}).items, SizeIs(2));
-  EXPECT_EQ(ErrorReason(Attach("red").status()), "TOO_MANY_SESSIONS");
+  const absl::Status refused = Attach("red").status();
+  EXPECT_EQ(ErrorReason(refused), "TOO_MANY_SESSIONS");
+  EXPECT_EQ(RetryAfter(refused), absl::Seconds(5));
   // An existing session may return.
   Open("red", first.owner);
 }
@@ -223,7 +225,7 @@ TEST_F(ClusterTenantsTest, AFewerSessionsLimitEndsNone) {
 TEST_F(ClusterTenantsTest, SessionWithoutAClientMakesRoomAfterASecond) {
   std::vector<StreamId> sessions;
   for (int i = 0; i < 4; ++i) sessions.push_back(Open("red"));
-  EXPECT_EQ(RetryAfter(Attach("red").status()), std::nullopt);
+  EXPECT_EQ(RetryAfter(Attach("red").status()), absl::Seconds(5));
   sessions::Detach(*cluster_, sessions[2]);
   clock_.Advance(absl::Milliseconds(400));
   sessions::Detach(*cluster_, sessions[1]);

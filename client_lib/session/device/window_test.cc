@@ -107,6 +107,75 @@ TEST(WindowTest, AWorkerThatStandsStillIsGivenUp) {
   EXPECT_NE(status.message().find("no progress for"), std::string::npos);
 }
 
+// A device whose worker makes no progress.
+class StandstillTest : public testing::Test {
+ protected:
+  StandstillTest() : cluster_(Narrow()), session_(cluster_.Open(Options())) {
+    cluster_.coordinator().PlaceElsewhere();
+    cluster_.worker(2).Set(&FakeScript::begins_anew, true);
+    EXPECT_TRUE(ReadByte(*device_, 0, x_).ok());
+  }
+  static v1::SessionLimits Narrow() {
+    v1::SessionLimits limits = FakeWorker::DefaultLimits();
+    limits.set_max_outstanding(2);
+    return limits;
+  }
+  SessionOptions Options() {
+    // About a second of real time, in which a worker that is only slow on a
+    // busy machine makes progress.
+    SessionOptions options = OptionsWith(&clock_, absl::Seconds(100));
+    options.connect_timeout = absl::Hours(1);
+    options.recovers = true;
+    return options;
+  }
+  // Returns the result of a call in a run of its own.
+  StoragePtr Called(int op, uint32_t lane) {
+    StoragePtr result = device_->NewStorage(8);
+    EXPECT_TRUE(
+        Record(*device_, lane, MakeCall(op, {{x_, kReads}, {result, kCreates}}))
+            .ok());
+    return result;
+  }
+  // Reads the value, however long that takes.
+  absl::Status AwaitValue(const StoragePtr& value) {
+    absl::Status status = ReadByte(*device_, 0, value);
+    while (ErrorReason(status) == "OPERATION_TIMEOUT" ||
+           ErrorReason(status) == "WINDOW_FULL") {
+      status = ReadByte(*device_, 0, value);
+    }
+    return status;
+  }
+
+  FakeClock clock_;
+  FakeCluster cluster_;
+  std::unique_ptr<Session> session_;
+  std::shared_ptr<VirtualDevice> device_ = *session_->Device(0);
+  const StoragePtr x_ = device_->NewStorage(8);
+};
+
+TEST_F(StandstillTest, AnotherWorkerGoesOn) {
+  cluster_.worker(0).Pause();
+  const StoragePtr y = Called(1, 0);
+  const StoragePtr z = Called(2, 1);
+  WhileTimePasses(&clock_, [&] {
+    EXPECT_EQ(AwaitValue(z), absl::OkStatus());
+    EXPECT_EQ(AwaitValue(y), absl::OkStatus());
+  });
+  EXPECT_NE(device_->Placement()->worker_id, "w0");
+}
+
+TEST_F(StandstillTest, ARunThatHangsAtTwoWorkersIsGivenUp) {
+  for (const int worker : {0, 1, 2}) {
+    cluster_.worker(worker).Set(&FakeScript::held_operator, "test::op7");
+  }
+  const StoragePtr y = Called(7, 0);
+  const StoragePtr z = Called(2, 1);
+  WhileTimePasses(&clock_, [&] {
+    EXPECT_EQ(AwaitValue(z), absl::OkStatus());
+    EXPECT_EQ(ErrorReason(AwaitValue(y)), "RUN_KILLS_WORKERS");
+  });
+}
+
 TEST(WindowTest, AMessageLargerThanTheWindowIsSaidAndNotSent) {
   v1::SessionLimits limits = FakeWorker::DefaultLimits();
   limits.set_max_outstanding_bytes(1 << 16);

@@ -114,6 +114,8 @@ class Lineage {
     bool awaits_answer : 1 = false;
     bool incomplete : 1 = false;
     bool anchor : 1 = false;
+    // The message failed once because its worker lacked memory.
+    bool lacked_memory : 1 = false;
   };
 
   struct Message {

@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/transport/stream.h"
 #include "djinn/v1/session.pb.h"
@@ -27,6 +28,18 @@ inline constexpr char kFallbackEnded[] = "FALLBACK_ENDED";
 // device, from which that worker was to fetch a value, lost its own. Its next
 // worker fetches the value from the other device's next worker.
 inline constexpr char kSourceLost[] = "SOURCE_LOST";
+
+// The reason with which a device leaves a worker that lacks the memory for the
+// replay.
+inline constexpr char kReplayRefused[] = "REPLAY_REFUSED";
+
+// Returns whether a device leaves a worker that is well for this reason.
+inline bool IsLeft(absl::string_view reason) {
+  return reason == kSourceLost || reason == kReplayRefused;
+}
+
+// The reason with which a device leaves a worker that makes no progress.
+inline constexpr char kNoProgress[] = "NO_PROGRESS";
 
 // A thread of the link runs these callbacks without holding the link's locks.
 // They must not block on the link.

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/algorithm/container.h"
+#include "absl/strings/match.h"
 #include "absl/strings/string_view.h"
 #include "client_lib/session/model/links.h"
 #include "common/base/error.h"
@@ -22,16 +23,20 @@ struct Row {
   std::optional<Remedy> worker;
   std::optional<Remedy> recovery;
   std::optional<Remedy> coordinator;
+  // See MeansDeath().
+  bool death = false;
 };
 
 constexpr Row kRows[] = {
     // The worker is busy.
     {"TOO_MANY_CONNECTIONS", kTryAgain, kByCode, kByCode},
     // The process that had the session is gone.
-    {"WRONG_INCARNATION", kTryAnother, kTryAgain, kByCode},
-    {"WORKER_RESTARTED", kTryAnother, kTryAgain, kByCode},
-    {"WORKER_LOST", kTryAnother, kTryAgain, kByCode},
-    {"EXECUTOR_LOST", kTryAnother, kTryAgain, kByCode},
+    {"WRONG_INCARNATION", kTryAnother, kTryAgain, kByCode, /*death=*/true},
+    {"WORKER_RESTARTED", kTryAnother, kTryAgain, kByCode, /*death=*/true},
+    {"WORKER_LOST", kTryAnother, kTryAgain, kByCode, /*death=*/true},
+    {"EXECUTOR_LOST", kTryAnother, kTryAgain, kByCode, /*death=*/true},
+    // A run that hangs would hang at each further worker.
+    {kNoProgress, kTryAnother, kTryAgain, kByCode, /*death=*/true},
     // The worker does not serve the session any more.
     {"SESSION_LOST", kTryAnother, kTryAgain, kByCode},
     {"DRAINING", kTryAnother, kTryAgain, kByCode},
@@ -41,8 +46,11 @@ constexpr Row kRows[] = {
     {kFallbackEnded, kTryAnother, kTryAgain, kByCode},
     // The worker is well, but waits for a value that does not come.
     {kSourceLost, kTryAnother, kTryAgain, kByCode},
+    // The worker is well, but lacks memory for the replay.
+    {kReplayRefused, kTryAnother, kTryAgain, kByCode},
+    // No worker is large enough. The one that was may be about to return.
+    {"TOO_LARGE", kGiveUp, kTryAgain, kByCode},
     // No worker can take the device.
-    {"TOO_LARGE", kGiveUp, kGiveUp, kByCode},
     {"POLICY_UNKNOWN", kGiveUp, kGiveUp, kByCode},
     // The program may not use the session any more.
     {"TOKEN_UNKNOWN", kGiveUp, kGiveUp, kGiveUp},
@@ -80,6 +88,16 @@ Remedy AfterWorkerError(const absl::Status& error) {
     default:
       return kGiveUp;
   }
+}
+
+bool MeansDeath(const absl::Status& error) {
+  const Row* const row = Find(ErrorReason(error));
+  return row == nullptr ? IsRefusedDial(error) : row->death;
+}
+
+bool IsRefusedDial(const absl::Status& error) {
+  return absl::StrContains(error.message(), "Connection refused") ||
+         absl::StrContains(error.message(), "No such file or directory");
 }
 
 Remedy AfterFailedRecovery(const absl::Status& error) {

@@ -29,6 +29,14 @@ enum class Remedy {
 // stream to the worker. After OK, the worker's own wish, the device gives up.
 Remedy AfterWorkerError(const absl::Status& error);
 
+// Returns whether a device that lost its worker with this error must suspect
+// that one of its runs ended the worker's process, or hangs there. A device
+// also loses workers that are alive.
+bool MeansDeath(const absl::Status& error);
+
+// Returns whether nothing listens where the worker was.
+bool IsRefusedDial(const absl::Status& error);
+
 // Returns what a device does whose recovery failed with this error: a refusal
 // of the coordinator to grant a lease, or of the worker that was to take the
 // device over. kTryAgain asks the coordinator for a lease once more, which may

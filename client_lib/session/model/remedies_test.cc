@@ -29,6 +29,7 @@ struct Case {
   Remedy worker;
   Remedy recovery;
   Remedy coordinator;
+  bool death = false;
 };
 
 const std::vector<Case>& Cases() {
@@ -55,16 +56,23 @@ const std::vector<Case>& Cases() {
       {Code::kResourceExhausted, "TOO_MANY_CONNECTIONS", kTryAgain, kTryAgain,
        kTryAgain},
       {Code::kFailedPrecondition, "WRONG_INCARNATION", kTryAnother, kTryAgain,
-       kTryAgain},
-      {Code::kAborted, "WORKER_RESTARTED", kTryAnother, kTryAgain, kTryAgain},
-      {Code::kAborted, "WORKER_LOST", kTryAnother, kTryAgain, kTryAgain},
-      {Code::kAborted, "EXECUTOR_LOST", kTryAnother, kTryAgain, kTryAgain},
+       kTryAgain, /*death=*/true},
+      {Code::kAborted, "WORKER_RESTARTED", kTryAnother, kTryAgain, kTryAgain,
+       /*death=*/true},
+      {Code::kAborted, "WORKER_LOST", kTryAnother, kTryAgain, kTryAgain,
+       /*death=*/true},
+      {Code::kAborted, "EXECUTOR_LOST", kTryAnother, kTryAgain, kTryAgain,
+       /*death=*/true},
       {Code::kNotFound, "SESSION_LOST", kTryAnother, kTryAgain, kTryAgain},
       {Code::kUnavailable, "DRAINING", kTryAnother, kTryAgain, kTryAgain},
       {Code::kAborted, "LEASE_EXPIRED", kTryAnother, kTryAgain, kTryAgain},
       // An unknown lease is no lack of rights.
       {Code::kNotFound, "LEASE_UNKNOWN", kTryAnother, kTryAgain, kTryAgain},
       {Code::kAborted, kFallbackEnded, kTryAnother, kTryAgain, kTryAgain},
+      {Code::kUnavailable, kSourceLost, kTryAnother, kTryAgain, kTryAgain},
+      {Code::kUnavailable, kReplayRefused, kTryAnother, kTryAgain, kTryAgain},
+      {Code::kDeadlineExceeded, kNoProgress, kTryAnother, kTryAgain, kTryAgain,
+       /*death=*/true},
       {Code::kUnavailable, "OTHER_GENERATORS", kGiveUp, kTryAgain, kTryAgain},
       {Code::kUnavailable, "OTHER_NUMERICS", kGiveUp, kTryAgain, kTryAgain},
       {Code::kAborted, "QUOTA_RECLAIMED", kGiveUp, kTryAgain, kTryAgain},
@@ -74,7 +82,8 @@ const std::vector<Case>& Cases() {
       {Code::kUnavailable, "NOT_LEADER", kGiveUp, kTryAgain, kTryAgain},
       {Code::kUnavailable, "COORDINATOR_STOPPING", kGiveUp, kTryAgain,
        kTryAgain},
-      {Code::kResourceExhausted, "TOO_LARGE", kGiveUp, kGiveUp, kTryAgain},
+      // The largest worker may be about to return.
+      {Code::kFailedPrecondition, "TOO_LARGE", kGiveUp, kTryAgain, kTryAgain},
       {Code::kInvalidArgument, "POLICY_UNKNOWN", kGiveUp, kGiveUp, kTryAgain},
       {Code::kUnauthenticated, "TOKEN_UNKNOWN", kGiveUp, kGiveUp, kGiveUp},
       {Code::kPermissionDenied, "SESSION_OF_OTHER_TENANT", kGiveUp, kGiveUp,
@@ -97,7 +106,20 @@ TEST(RemediesTest, EveryErrorHasTheRemedyOfTheTable) {
     EXPECT_EQ(AfterWorkerError(error), one.worker);
     EXPECT_EQ(AfterFailedRecovery(error), one.recovery);
     EXPECT_EQ(AfterCoordinatorError(error), one.coordinator);
+    EXPECT_EQ(MeansDeath(error), one.death);
   }
+}
+
+TEST(RemediesTest, ARefusedDialMeansThatTheProcessEnded) {
+  for (const char* const text :
+       {"connect: Connection refused",
+        "connect to /run/w0: No such file or directory (tried again for 1s)"}) {
+    EXPECT_TRUE(MeansDeath(absl::UnavailableError(text)));
+  }
+  EXPECT_FALSE(MeansDeath(absl::UnavailableError("the stream broke")));
+  // Something else was refused.
+  EXPECT_FALSE(MeansDeath(
+      MakeError(Code::kUnavailable, "DRAINING", "store: Connection refused")));
 }
 
 }  // namespace

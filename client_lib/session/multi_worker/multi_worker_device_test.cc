@@ -116,7 +116,7 @@ TEST_F(MultiWorkerDeviceTest, ARefusedUploadLeavesWhatWasThere) {
   // The second worker has no room for another copy, and the others accept none.
   cluster_.worker(1).Set(&FakeScript::transfers,
                          FakeScript::Transfers::kRefuse);
-  EXPECT_EQ(ErrorReason(Upload(storages[0])), "MEMORY_LIMIT");
+  EXPECT_EQ(ErrorReason(Upload(storages[0])), "SESSION_MEMORY");
   EXPECT_EQ(ReadByte(*device_, 0, storages[0]), absl::OkStatus());
 }
 
@@ -159,7 +159,7 @@ TEST_F(MultiWorkerDeviceTest, WithoutAnotherWorkerTheRefusalStands) {
   const StoragePtr first = Uploaded(), second = Uploaded(),
                    third = device_->NewStorage(kSize);
   const absl::Status refused = Upload(third);
-  EXPECT_EQ(ErrorReason(refused), "MEMORY_LIMIT");
+  EXPECT_EQ(ErrorReason(refused), "SESSION_MEMORY");
   EXPECT_EQ(cluster_.coordinator().lease_requests().size(), 2u);
   // The existing storages stay usable.
   EXPECT_EQ(ReadByte(*device_, 0, first), absl::OkStatus());
@@ -174,7 +174,7 @@ TEST_F(PatienceTest, AWorkerThatIsNotReachedIsAskedForLessAndLess) {
                    third = device_->NewStorage(kSize);
   const auto asked = [&](absl::Duration after) {
     clock_.Advance(after);
-    EXPECT_EQ(ErrorReason(Upload(third)), "MEMORY_LIMIT");
+    EXPECT_EQ(ErrorReason(Upload(third)), "SESSION_MEMORY");
     return cluster_.coordinator().lease_requests().size();
   };
   EXPECT_EQ(asked(absl::ZeroDuration()), 2u);
@@ -199,7 +199,7 @@ TEST_F(PatienceTest, AWorkerThatHadNoRoomIsTriedAgain) {
   EXPECT_EQ(device_->Placement()->worker_id, "w0+w1+w2");
   cluster_.worker(1).Set(&FakeScript::transfers, FakeScript::Transfers::kSend);
   const StoragePtr fifth = device_->NewStorage(kSize);
-  EXPECT_EQ(ErrorReason(Upload(fifth)), "MEMORY_LIMIT");
+  EXPECT_EQ(ErrorReason(Upload(fifth)), "SESSION_MEMORY");
   clock_.Advance(absl::Minutes(1));
   EXPECT_EQ(Upload(fifth), absl::OkStatus());
   EXPECT_EQ(cluster_.worker(1).live_storages().size(), 2u);

@@ -1,5 +1,6 @@
 #include "client_lib/session/testing/fake_cluster.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -119,7 +120,8 @@ class FakeCoordinatorLink : public CoordinatorLink {
         coordinator_->restarts_[request.virtual_device() + request.member()]);
     lease->set_worker_address("in-process");
     if (coordinator_->elsewhere_ && returned > 0) {
-      lease->set_worker_id(absl::StrCat("w", returned));
+      lease->set_worker_id(absl::StrCat(
+          "w", std::min<size_t>(returned, FakeCluster::kWorkers - 1)));
       lease->set_lease_id(absl::StrCat("lease-0.away-", returned));
     }
     return granted;

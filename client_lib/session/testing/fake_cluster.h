@@ -38,7 +38,7 @@ class FakeCoordinator {
   void LetSpan(int members);
   // Makes each later lease of device 0 lead to the worker after the one whose
   // lease the client returned as unreachable, under the lease "lease-0.away-N"
-  // for the worker N.
+  // for the worker N, and at last for the last one.
   void PlaceElsewhere();
   // Refuses the lease requests that follow the first return.
   void RefuseAfterReturn(absl::Status refusal);
@@ -145,6 +145,8 @@ class StreamHooks {
 // Device N has the lease "lease-N", which leads to the worker of that device.
 class FakeCluster {
  public:
+  static constexpr int kWorkers = 3;
+
   explicit FakeCluster(v1::SessionLimits limits = FakeWorker::DefaultLimits());
   // Fails the test if a worker saw a violation, unless it is excused.
   ~FakeCluster();
@@ -179,8 +181,6 @@ class FakeCluster {
   FakeWorker& worker(int device = 0) { return *workers_->at(device); }
 
  private:
-  static constexpr int kWorkers = 3;
-
   int excused_ = kWorkers;
   std::shared_ptr<FakeCoordinator> coordinator_;
   std::shared_ptr<std::vector<std::unique_ptr<FakeWorker>>> workers_;

@@ -57,6 +57,7 @@ struct FakeScript {
   uint64_t fail_next_pull = 0;
   bool fails_every_pull = false;
   std::string pull_failure;  // the reason of those errors
+  std::string run_failure;   // likewise of runs
   v1::RunMetadata metadata;
   // Sent with each read while it is profiled, and when a report is asked for.
   v1::ReplyTiming timing;
@@ -64,6 +65,8 @@ struct FakeScript {
   // Sent with Hello.
   v1::DeviceSpeed speed;
   std::string numerics;
+  // The session's memory in Hello. 0: that of the limits.
+  uint64_t memory_bytes = 0;
   // Limit on a registered model.
   uint64_t model_bytes = UINT64_MAX;
   // The worker whose storages a session gets when it enters here.

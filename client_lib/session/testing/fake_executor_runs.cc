@@ -197,6 +197,9 @@ bool FakeExecutor::CarryRun(const v1::Ordered& message) {
     *response.mutable_poisoned() = Detail(poison);
     response.mutable_poisoned()->set_sequence(message.sequence());
     response.mutable_poisoned()->set_node(0);
+    if (!script_.run_failure.empty()) {
+      response.mutable_poisoned()->set_reason(script_.run_failure);
+    }
     Reply(std::move(response));
   }
   std::set<uint64_t> bound;

@@ -140,7 +140,7 @@ bool FakeExecutor::CarryInstall(const v1::Ordered& message) {
                         used + transfer.size_bytes() > limits_.memory_bytes();
     if (refuse) {
       FillDetail(
-          LimitExceeded("MEMORY_LIMIT", "session memory",
+          LimitExceeded("SESSION_MEMORY", "session memory",
                         limits_.memory_bytes(), used, transfer.size_bytes()),
           response.mutable_transfer()->mutable_refused());
       response.mutable_transfer()->mutable_refused()->set_error_id(4711);
@@ -157,6 +157,8 @@ bool FakeExecutor::CarryInstall(const v1::Ordered& message) {
     } else {
       FakeStorage& storage = Written(install.storage(), install.base_version());
       if (!refuse) storage.bytes.resize(transfer.size_bytes());
+      // It has no contents to keep.
+      if (storage.bytes.empty()) storage.poison = 4711;
     }
     Reply(std::move(response));
     return !wait;

@@ -163,6 +163,9 @@ void FakeWorker::HandleHello(const v1::ClientHello& hello) {
   welcome->set_worker_id(script_.wrong_id ? "other" : id_);
   welcome->set_incarnation(incarnation_);
   *welcome->mutable_limits() = limits_;
+  if (script_.memory_bytes != 0) {
+    welcome->mutable_limits()->set_memory_bytes(script_.memory_bytes);
+  }
   *welcome->mutable_speed() = script_.speed;
   welcome->set_numerics(script_.numerics);
   if (hello.has_resume()) {

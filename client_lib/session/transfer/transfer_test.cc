@@ -65,7 +65,7 @@ TEST_F(TransferTest, AnUploadTooLargeForAnyWorkerIsRefusedByTheWorker) {
       absl::StatusCode::kFailedPrecondition, "TOO_LARGE", "too large"));
   cluster_.worker().Set(&FakeScript::transfers, FakeScript::Transfers::kRefuse);
   const StoragePtr large = device_->NewStorage(1 << 20);
-  EXPECT_EQ(ErrorReason(Upload(large, Pattern(1 << 20))), "MEMORY_LIMIT");
+  EXPECT_EQ(ErrorReason(Upload(large, Pattern(1 << 20))), "SESSION_MEMORY");
   const StoragePtr small = device_->NewStorage(4);
   ASSERT_TRUE(Upload(small, "abcd").ok());
   EXPECT_EQ(*ReadAll(small), "abcd");
@@ -122,7 +122,7 @@ TEST_F(TransferTest, ContentProvenMayBeRefused) {
   cluster_.worker().Set(&FakeScript::ask_for_proofs, true);
   cluster_.worker().Set(&FakeScript::transfers, FakeScript::Transfers::kRefuse);
   const StoragePtr storage = device_->NewStorage(1 << 20);
-  EXPECT_EQ(ErrorReason(Upload(storage, Pattern(1 << 20))), "MEMORY_LIMIT");
+  EXPECT_EQ(ErrorReason(Upload(storage, Pattern(1 << 20))), "SESSION_MEMORY");
 }
 
 TEST_F(TransferTest, ARefusedUploadSaysWhy) {
@@ -130,7 +130,7 @@ TEST_F(TransferTest, ARefusedUploadSaysWhy) {
   const StoragePtr storage = device_->NewStorage(1 << 20);
   const absl::Status status = Upload(storage, Pattern(1 << 20));
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_EQ(ErrorReason(status), "MEMORY_LIMIT");
+  EXPECT_EQ(ErrorReason(status), "SESSION_MEMORY");
   // The order of messages continues.
   cluster_.worker().Set(&FakeScript::transfers, FakeScript::Transfers::kSend);
   EXPECT_TRUE(Upload(storage, Pattern(1 << 20)).ok());
@@ -285,7 +285,7 @@ TEST(UploadTest, WhatDoesNotFitIsRefusedAtTheCallAndLeavesNothing) {
   StoragePtr storage = device->NewStorage(bytes.size());
   const absl::Status status =
       device->Upload(1, storage.get(), {bytes, nullptr});
-  EXPECT_EQ(ErrorReason(status), "MEMORY_LIMIT");
+  EXPECT_EQ(ErrorReason(status), "SESSION_MEMORY");
   for (const char* number : {"3145728", "6291456", " 0"}) {
     EXPECT_NE(status.message().find(number), std::string::npos) << status;
   }

@@ -6,7 +6,6 @@
 #include <utility>
 #include <variant>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/session/device/replica/replica.h"
 #include "client_lib/session/device/replica/replica_state.h"
@@ -20,13 +19,11 @@
 namespace djinn::replica {
 namespace {
 
-// Limit on uploads named in a lease request.
-constexpr int kMaxHints = 64;
 // An attempt to connect takes this share of the time left, and at least
 // kMinAttempt.
 constexpr int kAttemptShare = 3;
 constexpr absl::Duration kMinAttempt = absl::Seconds(1);
-// Longest attempt to connect to a worker that has nothing of the session yet.
+// Longest first attempt to connect to a worker that has nothing of the session.
 // Then another worker may be better.
 constexpr absl::Duration kFirstAttempt = absl::Seconds(3);
 // Time that a stream may take to end.
@@ -51,6 +48,12 @@ std::string NeededNumerics(const ConnectionState& c)
 
 }  // namespace
 
+absl::Duration AttemptTime(const Deadline& end, bool patient) {
+  const absl::Duration share =
+      std::max(end.left() / kAttemptShare, kMinAttempt);
+  return patient ? share : std::min(share, kFirstAttempt);
+}
+
 absl::Status EndOfLease(const ConnectionState& c) {
   if (!c.ended_leases.has_value()) return absl::OkStatus();
   const auto end = c.ended_leases->find(c.lease.lease_id());
@@ -67,14 +70,13 @@ absl::Status RequestLease(State& r, absl::Duration timeout) {
     request.set_placement_policy(found->second);
   }
   request.set_member(static_cast<uint32_t>(r.role.member));
-  request.set_needed_bytes(r.role.needed_bytes);
   r.queue.Visit([&](Work& work) {
     if (work.trace.valid() && !request.has_trace()) {
       *request.mutable_trace() = ToProto(work.trace);
     }
     const auto* install = std::get_if<InstallWork>(&work.action);
     if (install == nullptr || install->wait == nullptr ||
-        request.contents_size() == kMaxHints) {
+        request.contents_size() == kMaxContentHints) {
       return;
     }
     v1::ContentHint* const hint = request.add_contents();
@@ -82,6 +84,7 @@ absl::Status RequestLease(State& r, absl::Duration timeout) {
     hint->set_hash_low(install->hash.low);
     hint->set_size_bytes(install->source.bytes.size());
   });
+  uint64_t needed = r.role.needed_bytes;
   {
     MutexLock lock(&c.mu);
     c.ended_leases.emplace();
@@ -90,12 +93,10 @@ absl::Status RequestLease(State& r, absl::Duration timeout) {
     }
     request.set_numerics(NeededNumerics(c));
     request.set_recovers(c.recovery.due);
-    // Two replicas may come to one worker, which then needs room for both.
-    if (c.recovery.due && c.migration.stays) {
-      const int64_t used = r.role.used_bytes->load(std::memory_order_relaxed);
-      request.set_needed_bytes(
-          std::min(static_cast<uint64_t>(std::max<int64_t>(used, 0)),
-                   c.limits.memory_bytes()));
+    request.set_needed_bytes(needed);
+    if (c.recovery.due) {
+      needed = HeldBytes(r);
+      AskForHeld(r, needed, &request);
     }
   }
   absl::StatusOr<v1::LeaseGranted> granted =
@@ -105,6 +106,7 @@ absl::Status RequestLease(State& r, absl::Duration timeout) {
     // If no worker can hold the contents, their upload fails with limit and
     // use. That need not cost the session its device.
     request.clear_contents();
+    request.set_needed_bytes(needed);
     granted = r.context->link->RequestLease(request, timeout);
   }
   if (granted.ok()) {
@@ -174,12 +176,6 @@ absl::Status TryOpen(State& r, absl::Duration timeout) {
 
 namespace {
 
-// Returns whether nothing listens where the worker was.
-bool IsRefused(const absl::Status& status) {
-  return absl::StrContains(status.message(), "Connection refused") ||
-         absl::StrContains(status.message(), "No such file or directory");
-}
-
 // Waits before the next attempt. Returns false when the device is not wanted
 // any more, or recovers.
 bool Pause(State& r, const Deadline& end, Backoff* pauses)
@@ -196,18 +192,16 @@ bool Pause(State& r, const Deadline& end, Backoff* pauses)
 // Opens streams until the worker answers on one, or the device is not wanted
 // any more, or recovers. Returns the error of the last attempt if another one
 // cannot succeed or `end` has passed; for a `fresh` worker, which has nothing
-// of the session yet, also if it was not reached. An attempt takes at most
-// `longest`.
+// of the session yet, also if it was not reached. AttemptTime() says what
+// `patient` means.
 absl::Status Reach(State& r, const Deadline& end, bool fresh,
-                   absl::Duration longest = absl::InfiniteDuration()) {
+                   bool patient = true) {
   ConnectionState& c = r.connection;
   Backoff pauses(r.context->options.random);
   int refusals = 0;
   for (;;) {
     if (!DropStream(r)) return absl::OkStatus();
-    absl::Status status = TryOpen(
-        r,
-        std::min(longest, std::max(end.left() / kAttemptShare, kMinAttempt)));
+    absl::Status status = TryOpen(r, AttemptTime(end, patient));
     MutexLock lock(&c.mu);
     if (!c.end.wanted() || c.recovery.due || status.ok()) {
       return absl::OkStatus();
@@ -216,7 +210,7 @@ absl::Status Reach(State& r, const Deadline& end, bool fresh,
         (fresh && ErrorReason(status).empty())) {
       return status;
     }
-    refusals = IsRefused(status) ? refusals + 1 : 0;
+    refusals = IsRefusedDial(status) ? refusals + 1 : 0;
     // A process that is gone does not come back as the same incarnation.
     if (refusals > 0 && !fresh && c.lineage != nullptr) {
       if (refusals == kMostRefusals) return status;
@@ -347,14 +341,13 @@ void Bind(State& r) {
     }
     // A worker that is only slow gets more time if there is no other one.
     const absl::Status status =
-        Reach(r, end, /*fresh=*/true,
-              left.any() ? absl::InfiniteDuration() : kFirstAttempt);
+        Reach(r, end, /*fresh=*/true, /*patient=*/left.any());
     if (status.ok() || !Leave(r, status, &left)) return;
   }
 }
 
 // Returns an error if the worker cannot take over what was sent to a lost one.
-absl::Status MayTakeOver(const State& r, const v1::WorkerHello& hello)
+absl::Status MayTakeOver(State& r, const v1::WorkerHello& hello)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu) {
   const ConnectionState& c = r.connection;
   if (hello.limits().inline_bytes() < c.limits.inline_bytes() ||
@@ -363,6 +356,17 @@ absl::Status MayTakeOver(const State& r, const v1::WorkerHello& hello)
     return MakeError(
         absl::StatusCode::kUnavailable, "LIMITS_TOO_LOW",
         absl::StrCat("worker ", hello.worker_id(), " takes smaller messages"));
+  }
+  const uint64_t held = HeldBytes(r);
+  if (hello.limits().memory_bytes() < held) {
+    return MakeError(
+        absl::StatusCode::kUnavailable, "LIMITS_TOO_LOW",
+        absl::StrCat("worker ", hello.worker_id(), " lets the session have ",
+                     hello.limits().memory_bytes(), " bytes of the ", held,
+                     " that it holds"),
+        {{"worker", hello.worker_id()},
+         {"limit", absl::StrCat(hello.limits().memory_bytes())},
+         {"used", absl::StrCat(held)}});
   }
   if (hello.generator_bytes() != c.facts.generator_bytes) {
     return MakeError(absl::StatusCode::kUnavailable, "OTHER_GENERATORS",

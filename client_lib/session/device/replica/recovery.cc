@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/algorithm/container.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/session/device/replica/replica.h"
 #include "client_lib/session/device/replica/replica_state.h"
@@ -27,9 +28,7 @@ namespace {
 
 using Node = Lineage::Node;
 
-// An attempt to connect takes this share of the time left, and at least
-// kMinAttempt.
-constexpr int kAttemptShare = 3;
+// Shortest wait for a lease.
 constexpr absl::Duration kMinAttempt = absl::Seconds(1);
 // Number of workers left in succession from which on the pauses grow no more.
 constexpr int kMostLeaves = 6;
@@ -138,8 +137,7 @@ absl::Status SendAgain(State& r) {
             : replay.messages.back().request->ordered().sequence();
     r.answers.NoteReplayed();
     if (replay.messages.empty()) {
-      c.recovery.losses = 0;
-      c.recovery.leaves = 0;
+      c.recovery.EndReplay();
       r.answers.replays = false;
     }
     for (const Node& node : c.lineage->nodes()) {
@@ -204,37 +202,42 @@ absl::Status SendAgain(State& r) {
   return absl::OkStatus();
 }
 
-// Asks for a worker and makes it take the session over.
-absl::Status TryRecover(State& r, const Deadline& end) {
+// Asks for a worker and makes it take the session over. `tried` has the workers
+// of earlier attempts.
+absl::Status TryRecover(State& r, const Deadline& end,
+                        absl::flat_hash_set<std::string>* tried) {
   ConnectionState& c = r.connection;
-  bool reachable = false;
+  bool unreachable = true;
   {
     MutexLock lock(&c.mu);
     // An earlier attempt ended.
-    if (c.recovery.offers != RecoveryState::Offers::kNone) {
-      WithdrawOffers(r);
-    } else {
-      reachable = ErrorReason(c.recovery.cause) == kSourceLost;
+    if (c.recovery.offers != RecoveryState::Offers::kNone) WithdrawOffers(r);
+    // The worker that was lost, unlike one that did not take the session over,
+    // may be well: it gave the reason itself, or the device left it.
+    if (tried->empty()) {
+      const std::string reason = ErrorReason(c.recovery.cause);
+      unreachable = reason.empty() || reason == kNoProgress;
     }
   }
   r.context->source_losses.Tell();
-  GiveLeaseBack(r, /*unreachable=*/!reachable);
+  GiveLeaseBack(r, unreachable);
   const absl::Duration asked = Now(r);
   const absl::Status leased =
       RequestLease(r, std::max(end.left(), kMinAttempt));
+  bool again = false;
   {
     MutexLock lock(&c.mu);
     MutexLock answers_lock(&r.answers.mu);
     c.recovery.reporter.Asked(Now(r) - asked);
     DJINN_RETURN_IF_ERROR(leased);
+    again = !tried->insert(c.lease.worker_id()).second;
     if (!c.end.wanted()) return absl::CancelledError("given up");
     c.recovery.unsuitable = absl::OkStatus();
     r.answers.NoteReplayed();
     PrepareAnew(r);
   }
   const absl::Duration leased_at = Now(r);
-  const absl::Status opened =
-      TryOpen(r, std::max(end.left() / kAttemptShare, kMinAttempt));
+  const absl::Status opened = TryOpen(r, AttemptTime(end, /*patient=*/again));
   {
     MutexLock lock(&c.mu);
     c.recovery.reporter.Connected(Now(r) - leased_at);
@@ -301,17 +304,13 @@ absl::Status LoseWorker(State& r, const absl::Status& cause) {
     c.recovery.reporter.Failed(lost, Now(r));
     return lost;
   }
-  // A worker that announces its end is not dead, nor one that is left.
-  if (!returns && ErrorReason(cause) != "DRAINING" &&
-      ErrorReason(cause) != kSourceLost) {
-    NoteDeath(r);
-  }
+  if (MeansDeath(cause)) NoteDeath(r);
   c.recovery.due = true;
   c.recovery.cause = cause;
   c.recovery.since = Now(r);
   c.recovery.former_workers.insert(c.lease.worker_id());
-  // Leaving a worker that waits is no sign of trouble with workers.
-  ++(ErrorReason(cause) == kSourceLost ? c.recovery.leaves : c.recovery.losses);
+  // Leaving a worker that is well is no sign of trouble with workers.
+  ++(IsLeft(ErrorReason(cause)) ? c.recovery.leaves : c.recovery.losses);
   WithdrawOffers(r);
   r.answers.replays = true;
   r.receiver.SetConnected(false);
@@ -327,6 +326,7 @@ void Recover(State& r) {
   const SessionOptions& options = r.context->options;
   const Deadline end(options.connect_timeout, options.clock);
   Backoff pauses(options.random);
+  absl::flat_hash_set<std::string> tried;
   absl::Status cause;
   std::string worker;
   {
@@ -345,7 +345,7 @@ void Recover(State& r) {
   for (int tries = 1;; ++tries) {
     if (!DropStream(r)) return;
     EndUploads(r);
-    const absl::Status status = TryRecover(r, end);
+    const absl::Status status = TryRecover(r, end, &tried);
     if (status.ok()) return;
     const bool hopeless =
         end.passed() || AfterFailedRecovery(status) == Remedy::kGiveUp;
@@ -464,8 +464,7 @@ void NoteExecuted(State& r, uint64_t sequence) {
   r.answers.NoteReplayed();
   if (sequence < c.recovery.last_replayed) return;
   c.recovery.last_replayed = 0;
-  c.recovery.losses = 0;
-  c.recovery.leaves = 0;
+  c.recovery.EndReplay();
   r.answers.replays = false;
   c.recovery.reporter.Executed(Now(r));
 }

@@ -12,6 +12,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,6 +20,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "client_lib/session/device/answers/answer_table.h"
 #include "client_lib/session/device/replica/recovery_reporter.h"
 #include "client_lib/session/lineage/lineage.h"
@@ -47,9 +49,12 @@ struct RecoveryState {
   absl::flat_hash_set<std::string> former_workers;
   // Workers lost since a replay was last executed in full.
   int losses = 0;
-  // Workers that were left for a source since then (kSourceLost). Two devices
-  // that fetch from each other might otherwise leave in turn for ever.
+  // Workers that were left since then for a source (kSourceLost) or for lack of
+  // memory (kReplayRefused). The pauses grow with them. Two devices that fetch
+  // from each other might otherwise leave in turn for ever.
   int leaves = 0;
+  // When the first of them was left for lack of memory.
+  std::optional<absl::Duration> short_of_memory_since;
   // Workers that were lost or not reached, in all (CopySource::View).
   uint64_t workers_lost = 0;
   // How the device offers copies to other devices.
@@ -108,6 +113,12 @@ struct RecoveryState {
   // Uploads that are sent again, and the thread that sends them.
   std::vector<std::shared_ptr<UploadWait>> uploads;
   std::unique_ptr<ThreadFactory::Thread> uploader;
+
+  // Notes that a worker has executed the whole replay.
+  void EndReplay() {
+    losses = leaves = 0;
+    short_of_memory_since.reset();
+  }
 
   // Returns whether the message must wait for a suspected run, or is one that
   // must wait for what precedes it. `completed` is the number of the last

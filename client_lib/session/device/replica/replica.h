@@ -86,6 +86,9 @@ absl::Status RequestLease(State& r, absl::Duration timeout);
 // requested it.
 absl::Status EndOfLease(const ConnectionState& c)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(c.mu);
+// Returns how long an attempt to connect may take: a share of the time that is
+// left until `end`. One that is not `patient` leaves the time to other workers.
+absl::Duration AttemptTime(const Deadline& end, bool patient);
 // Opens a stream and waits for the worker's answer to the hello.
 absl::Status TryOpen(State& r, absl::Duration timeout);
 // Ends and destroys the stream. Returns false when it cannot be destroyed.
@@ -157,6 +160,25 @@ void EndUploads(State& r);
 void SendReport(State& r);
 // Returns why the device could not recover now, or an empty string.
 std::string Obstacle(State& r) ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu);
+
+// --- room.cc: finds a worker that has memory for what the session holds.
+
+// Limit on the uploads that a lease request names.
+inline constexpr int kMaxContentHints = 64;
+// Returns the bytes that the next worker must have room for. Uploads that the
+// sender has not taken yet do not count, because they may fail.
+uint64_t HeldBytes(State& r) ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu);
+// Completes the lease request of a recovery that needs `held` bytes: names
+// uploads that are sent again, the largest first, and asks for memory for the
+// rest.
+void AskForHeld(const State& r, uint64_t held, v1::LeaseRequest* request)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu);
+// Takes the worker's report that it lacks memory for a message. Leaves the
+// worker and returns true if the message is part of a replay, unless the
+// message lacked memory before, or connect_timeout has passed since the first
+// worker was left for that. Then the message fails like any other, and an
+// upload that the program believes to be there fails the device.
+bool LeaveForRoom(State& r, const v1::ControlResponse& response);
 
 // --- seen_values.cc: compares what a replay computes with what the program has
 // seen.

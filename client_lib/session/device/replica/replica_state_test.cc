@@ -4,7 +4,10 @@
 #include <string>
 #include <thread>
 
+#include "absl/time/time.h"
 #include "client_lib/session/device/replica/replica.h"
+#include "client_lib/session/model/wait.h"
+#include "common/base/clock.h"
 #include "djinn/v1/recovery.pb.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -44,6 +47,16 @@ TEST(ForgottenModelsTest, EachModelIsTakenOnce) {
   EXPECT_THAT(models.TakeAll(), testing::ElementsAre(3, 5));
   EXPECT_FALSE(models.any());
   EXPECT_THAT(models.TakeAll(), testing::IsEmpty());
+}
+
+TEST(AttemptTimeTest, TheFirstAttemptLeavesTimeForOtherWorkers) {
+  FakeClock clock;
+  const Deadline end(absl::Seconds(30), &clock);
+  EXPECT_EQ(AttemptTime(end, /*patient=*/true), absl::Seconds(10));
+  EXPECT_EQ(AttemptTime(end, /*patient=*/false), absl::Seconds(3));
+  clock.Advance(absl::Seconds(27));
+  EXPECT_EQ(AttemptTime(end, /*patient=*/true), absl::Seconds(1));
+  EXPECT_EQ(AttemptTime(end, /*patient=*/false), absl::Seconds(1));
 }
 
 TEST(ShrinkAnswerTest, AnswerOfManyDevicesFits) {

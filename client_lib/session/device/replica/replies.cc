@@ -201,6 +201,9 @@ void OnMessage(State& r, v1::ControlResponse response) {
       TakeLostCopy(r, response.poisoned())) {
     return r.sender.wakeup.Set();
   }
+  if (ABSL_PREDICT_FALSE(LeaveForRoom(r, response))) {
+    return r.sender.wakeup.Set();
+  }
   absl::Status violation;
   absl::Status root_error;
   if (response.has_poisoned()) {
@@ -231,7 +234,7 @@ void OnMessage(State& r, v1::ControlResponse response) {
     if (ABSL_PREDICT_FALSE(c.migration.going_over)) return;
     // The device has left this worker, whose answers may be wrong.
     if (ABSL_PREDICT_FALSE(c.recovery.due && c.stream.broken &&
-                           ErrorReason(c.recovery.cause) == kSourceLost)) {
+                           IsLeft(ErrorReason(c.recovery.cause)))) {
       return;
     }
     MutexLock answers_lock(&r.answers.mu);

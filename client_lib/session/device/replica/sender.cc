@@ -14,6 +14,7 @@
 #include "client_lib/session/device/replica/replica.h"
 #include "client_lib/session/device/replica/replica_state.h"
 #include "client_lib/session/model/debug_flags.h"
+#include "client_lib/session/model/links.h"
 #include "client_lib/session/stream/worker_greeting.h"
 #include "common/base/error.h"
 
@@ -365,7 +366,8 @@ bool FinishRound(State& r, bool free_now) {
 }
 
 // Gives up a worker that makes no progress while a message waits for room in
-// the window. Returns when to check again.
+// the window. If the device can recover, another worker takes its place, also
+// while calls wait for room. Returns when to check again.
 Deadline CheckProgress(State& r) {
   ConnectionState& c = r.connection;
   const SessionOptions& options = r.context->options;
@@ -373,8 +375,14 @@ Deadline CheckProgress(State& r) {
   {
     MutexLock lock(&c.mu);
     const MessageLog::Entry* const next = c.log.Next();
-    if (next == nullptr || !r.receiver.connected() || !c.end.failure.ok() ||
-        c.recovery.Withholds(next->sequence, c.log.completed())) {
+    // After a worker that made no progress, a run that is executed by itself
+    // has the same time as the window had there.
+    const bool waits =
+        next != nullptr
+            ? ErrorReason(c.recovery.cause) == kNoProgress ||
+                  !c.recovery.Withholds(next->sequence, c.log.completed())
+            : c.lineage != nullptr && r.queue.full() && !c.log.empty();
+    if (!waits || !r.receiver.connected() || !c.end.failure.ok()) {
       r.sender.stalled.reset();
       return Deadline(absl::InfiniteDuration(), options.clock);
     }
@@ -384,13 +392,16 @@ Deadline CheckProgress(State& r) {
       r.sender.stalled.emplace(options.operation_timeout, options.clock);
     }
     if (!r.sender.stalled->passed()) return *r.sender.stalled;
-    lost = WorkerLost(
-        r,
-        absl::DeadlineExceededError(absl::StrCat(
-            "no progress for ", absl::FormatDuration(options.operation_timeout),
-            "; ", c.log.entries().size(), " messages are unfinished")));
+    r.sender.stalled.reset();
+    lost = LoseWorker(
+        r, MakeError(absl::StatusCode::kDeadlineExceeded, kNoProgress,
+                     absl::StrCat(
+                         "no progress for ",
+                         absl::FormatDuration(options.operation_timeout), "; ",
+                         c.log.entries().size(), " messages are unfinished")));
   }
-  Fail(r, std::move(lost));
+  r.sender.wakeup.Set();
+  if (!lost.ok()) Fail(r, std::move(lost));
   return Deadline(absl::InfiniteDuration(), options.clock);
 }
 
