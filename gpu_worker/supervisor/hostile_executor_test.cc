@@ -261,6 +261,13 @@ INSTANTIATE_TEST_SUITE_P(
               family->set_name("djinn_worker_executor_deaths_total");
               family->set_type(v1::MetricFamily::COUNTER);
             }},
+        Lie{"MetricOfAnotherType",
+            [](v1::FromExecutor* m) {
+              v1::MetricFamily* const family =
+                  m->mutable_metrics()->add_families();
+              family->set_name("djinn_worker_runs_total");
+              family->set_type(v1::MetricFamily::GAUGE);
+            }},
         Lie{"MetricThatBreaksALine",
             [](v1::FromExecutor* m) {
               v1::MetricFamily* const family =
