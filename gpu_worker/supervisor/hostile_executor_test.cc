@@ -200,7 +200,8 @@ INSTANTIATE_TEST_SUITE_P(
             }},
         Lie{"LongFingerprint",
             [](v1::FromExecutor* m) {
-              m->mutable_report()->add_graphs()->set_fingerprint(Long());
+              m->mutable_report()->add_graphs()->set_fingerprint(
+                  std::string(33, 'x'));
             }},
         Lie{"MemoryBeyondNumbers",
             [](v1::FromExecutor* m) {

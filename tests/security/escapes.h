@@ -14,8 +14,13 @@ enum class Escape : int64_t {
   kFork,
   kTrace,
   kSignal,
+  // The sandbox allows threads.
+  kManyThreads,
 };
+// The last one that the sandbox refuses.
 inline constexpr Escape kLastEscape = Escape::kSignal;
+// Threads that kManyThreads starts.
+inline constexpr int kManyThreads = 1'000;
 
 }  // namespace djinn
 

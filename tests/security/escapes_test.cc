@@ -50,16 +50,24 @@ int ValueOf(const std::string& metrics, const std::string& name) {
   return value;
 }
 
-TEST(EscapesTest, EachIsRefusedLoggedAndCounted) {
-  // Makes the operator's schema known to Op().
-  ASSERT_NE(dlopen(LibraryPath().c_str(), RTLD_NOW), nullptr) << dlerror();
-  const Walls walls(
-      "{mode: process, executors: 3}", /*workers=*/1, /*more_attackers=*/0,
-      {.of_workers = absl::StrCat("operator_libraries: [{path: ", LibraryPath(),
-                                  "}]\n")});
-  RawClient victim(walls, "victim");
-  RawClient attacker(walls, "attacker");
-  const pid_t other = walls.PidAt(victim.address());
+class EscapesTest : public testing::Test {
+ protected:
+  EscapesTest() {
+    // Makes the operator's schema known to Op().
+    EXPECT_NE(dlopen(LibraryPath().c_str(), RTLD_NOW), nullptr) << dlerror();
+  }
+
+  const Walls walls_{"{mode: process, executors: 3}",
+                     /*workers=*/1,
+                     /*more_attackers=*/0,
+                     {.of_workers = absl::StrCat("operator_libraries: [{path: ",
+                                                 LibraryPath(), "}]\n")}};
+};
+
+TEST_F(EscapesTest, EachIsRefusedLoggedAndCounted) {
+  RawClient victim(walls_, "victim");
+  RawClient attacker(walls_, "attacker");
+  const pid_t other = walls_.PidAt(victim.address());
   ASSERT_GT(other, 0);
   const float refused = EPERM;
   for (int64_t escape = 0; escape <= static_cast<int64_t>(kLastEscape);
@@ -70,13 +78,24 @@ TEST(EscapesTest, EachIsRefusedLoggedAndCounted) {
   }
   EXPECT_TRUE(victim.Works());
   EXPECT_TRUE(attacker.Works());
-  const std::string log = walls.log();
+  const std::string log = walls_.log();
   EXPECT_THAT(log, testing::HasSubstr("msg=\"sandbox refused a system call\""));
   EXPECT_THAT(log, testing::HasSubstr("path=/etc/passwd"));
   EXPECT_TRUE(Eventually([&] {
-    return ValueOf(walls.Metrics(), "djinn_worker_refused_system_calls_total") >
+    return ValueOf(walls_.Metrics(),
+                   "djinn_worker_refused_system_calls_total") >
            static_cast<int>(kLastEscape);
   }));
+}
+
+TEST_F(EscapesTest, AProcessOfTooManyThreadsEndsAlone) {
+  RawClient victim(walls_, "victim");
+  RawClient attacker(walls_, "attacker");
+  attacker.Send(
+      Define(2, AttemptOf(static_cast<int64_t>(Escape::kManyThreads), 0)));
+  attacker.Send(RunOf(2, 1, 1, 3));
+  EXPECT_EQ(attacker.session().WaitLeaseEnd(), "THREAD_LIMIT");
+  EXPECT_TRUE(victim.Works());
 }
 
 }  // namespace

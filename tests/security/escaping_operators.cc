@@ -2,6 +2,7 @@
 // that took its executor over.
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <pthread.h>
 #include <sys/ptrace.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -17,6 +18,24 @@
 
 namespace djinn {
 namespace {
+
+// Starts threads that stay, and returns how many.
+long StartThreads(int count) {
+  pthread_attr_t small;
+  pthread_attr_init(&small);
+  pthread_attr_setstacksize(&small, 64 << 10);
+  pthread_attr_setdetachstate(&small, PTHREAD_CREATE_DETACHED);
+  const auto stay = [](void*) -> void* {
+    for (;;) pause();
+  };
+  int started = 0;
+  pthread_t thread;
+  while (started < count &&
+         pthread_create(&thread, &small, stay, nullptr) == 0) {
+    ++started;
+  }
+  return started;
+}
 
 // Returns the result of a system call.
 long Try(Escape escape, pid_t other) {
@@ -44,6 +63,8 @@ long Try(Escape escape, pid_t other) {
       return ptrace(PTRACE_ATTACH, other, nullptr, nullptr);
     case Escape::kSignal:
       return kill(other, SIGKILL);
+    case Escape::kManyThreads:
+      return StartThreads(kManyThreads);
   }
   return 0;
 }
