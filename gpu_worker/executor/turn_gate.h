@@ -1,8 +1,8 @@
 // Gives a process the device for a turn, where several processes share it.
 //
-// The executor thread enters before it takes a turn and leaves after it. A
-// process that is alone keeps the device between turns, so entering costs it
-// one write to memory.
+// The executor thread enters before it takes a turn and leaves after it, or
+// yields if it has another turn to take. A process that is alone keeps the
+// device between turns, so entering costs it one write to memory.
 #ifndef GPU_WORKER_EXECUTOR_TURN_GATE_H_
 #define GPU_WORKER_EXECUTOR_TURN_GATE_H_
 
@@ -12,10 +12,14 @@ class TurnGate {
  public:
   virtual ~TurnGate() = default;
 
-  // Enters if no other process has the device. Neither this nor Leave() waits.
+  // Enters if no other process has the device. Neither this nor Yield() nor
+  // Leave() waits.
   virtual bool TryEnter() = 0;
   // Waits for the device.
   virtual void Enter() = 0;
+  // Leaves, and asks for the next turn at the same time, so that the device is
+  // divided among all that have work. Call Enter() or Leave() next.
+  virtual void Yield() = 0;
   virtual void Leave() = 0;
   // Has Enter() return at once from now on. Any thread may call it.
   virtual void Cancel() = 0;

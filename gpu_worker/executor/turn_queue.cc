@@ -210,12 +210,20 @@ std::map<std::string, absl::Duration> TurnQueue::OldestWaits(
 std::optional<Turn> TurnQueue::TakeTurn(bool wait) {
   MutexLock lock(&mu_);
   serving_ = 0;
-  LeaveGate();
+  if (!Ready()) {
+    LeaveGate();
+  } else if (in_gate_) {
+    options_.gate->Yield();
+  }
   do {
-    if (!wait && !Ready()) return std::nullopt;
+    if (!wait && !Ready()) {
+      LeaveGate();
+      return std::nullopt;
+    }
     AwaitRunnable();
     AwaitBatch();
     if (stopping_) {
+      LeaveGate();
       time_.EndWork(clock_.Monotonic());
       return std::nullopt;
     }
@@ -260,6 +268,7 @@ void TurnQueue::LeaveGate() {
 
 void TurnQueue::AwaitRunnable() {
   if (Ready()) return;
+  LeaveGate();
   time_.EndWork(clock_.Monotonic());
   while (!Ready()) {
     const auto alone = members_.find(idle_.alone());
@@ -285,6 +294,7 @@ void TurnQueue::AwaitBatch() {
     const absl::Duration until = BatchUntil(since, now);
     if (until <= now) break;
     if (!waited) {
+      LeaveGate();
       time_.EndWork(now);
       served_.AwaitBatch(now);
     }

@@ -219,7 +219,7 @@ class TurnQueue {
   // The sessions, by the queue's keys.
   absl::flat_hash_map<uint64_t, Member> members_ ABSL_GUARDED_BY(mu_);
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-  // Whether the executor thread has entered the gate.
+  // Whether the executor thread has entered the gate, or yielded, and not left.
   bool in_gate_ ABSL_GUARDED_BY(mu_) = false;
   IdleReceiver idle_ ABSL_GUARDED_BY(mu_);
   // The session in service, and when its turn is expected to end.

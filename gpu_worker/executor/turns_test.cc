@@ -1,5 +1,7 @@
 // Tests who gets the device when: weights of tenants, priorities of sessions.
 #include <algorithm>
+#include <memory>
+#include <string>
 
 #include "common/base/proto_duration.h"
 #include "gpu_worker/testing/batch_fixture.h"
@@ -144,6 +146,64 @@ TEST_F(TurnsTest, EarlierDeadlineIsServedFirstInItsTenant) {
   ReleaseWith(21);
   EXPECT_TRUE(a->WaitCompleted(last_a));
   EXPECT_EQ(Order(), std::string(10, 'a') + std::string(10, 'f'));
+}
+
+// Notes what the executor does at the gate that it shares with other processes,
+// of which each one wants the device.
+class ContendedGate : public TurnGate {
+ public:
+  bool TryEnter() override { return false; }
+  void Enter() override { Note('e'); }
+  void Yield() override { Note('y'); }
+  void Leave() override { Note('l'); }
+  void Cancel() override {}
+
+  std::string Notes() {
+    MutexLock lock(&mu_);
+    return notes_;
+  }
+
+ private:
+  void Note(char what) {
+    MutexLock lock(&mu_);
+    notes_ += what;
+  }
+
+  Mutex mu_;
+  std::string notes_ ABSL_GUARDED_BY(mu_);
+};
+
+class GateTest : public BatchTest {
+ protected:
+  GateTest() {
+    WorkerCoreOptions options;
+    options.gate = &gate_;
+    Start(options);
+  }
+  ~GateTest() override {
+    Release();
+    // Nothing uses the gate any more.
+    Start({});
+  }
+
+  ContendedGate gate_;
+};
+
+TEST_F(GateTest, WorkThatWaitsKeepsItsPlaceAmongProcesses) {
+  Plug();
+  std::unique_ptr<TestClient> client = Open("s1", "t1");
+  client->Create(1, 8);
+  client->Define(1, Fill());
+  uint64_t last = 0;
+  for (int i = 0; i < 10; ++i) last = client->Run(1, {1}, {0});
+  const std::string before = gate_.Notes();
+  ReleaseWith(11);
+  EXPECT_TRUE(client->WaitCompleted(last));
+  for (Patience patience; gate_.Notes().back() != 'l';) patience.Yield();
+  // All turns but the last one yielded, so that the next turn goes by weight.
+  const std::string notes = gate_.Notes().substr(before.size());
+  EXPECT_EQ(std::count(notes.begin(), notes.end(), 'l'), 1) << notes;
+  EXPECT_GE(std::count(notes.begin(), notes.end(), 'y'), 10) << notes;
 }
 
 }  // namespace

@@ -1,6 +1,9 @@
 #include "gpu_worker/registry/synchronizer.h"
 
 #include <algorithm>
+#include <string>
+#include <system_error>
+#include <thread>
 #include <utility>
 
 #include "common/log/log.h"
@@ -110,7 +113,17 @@ Synchronizer::Next Synchronizer::WaitForNext(absl::Time due,
 }
 
 bool Synchronizer::Serve(RegistryStream* stream) {
-  std::thread reader([this, stream] { ReadAll(stream); });
+  std::thread reader;
+  try {
+    reader = std::thread([this, stream] { ReadAll(stream); });
+  } catch (const std::system_error& error) {
+    log::Error("no thread to hear the coordinator with; dialing again",
+               {{"error", error.what()}});
+    stream->Cancel();
+    MutexLock lock(&mu_);
+    reading_ = false;
+    return false;
+  }
   ReportChanges changes;
   v1::WorkerState identity;
   uint64_t acknowledged = 0;

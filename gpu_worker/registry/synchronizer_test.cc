@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/no_threads.h"
 #include "gtest/gtest.h"
 
 namespace djinn::worker {
@@ -278,6 +279,29 @@ TEST_F(SynchronizerTest, ALostCoordinatorIsLoggedOnce) {
 
 TEST_F(SynchronizerTest, AStreamThatThePeerRenewsIsNotLogged) {
   EXPECT_EQ(Complaints(absl::OkStatus()), 0);
+}
+
+TEST_F(SynchronizerTest, WithoutAThreadToReadWithItDialsAgain) {
+  auto synchronizer = Make(absl::Hours(1));
+  EXPECT_TRUE(registry_.Wait([](const v1::WorkerState&) { return true; }));
+  const auto opened = [this](int streams) {
+    MutexLock lock(&registry_.mu);
+    for (int i = 0; i < 200 && registry_.opened < streams; ++i) {
+      registry_.changed.WaitWithTimeout(&registry_.mu, absl::Milliseconds(100));
+    }
+    return registry_.opened >= streams;
+  };
+  {
+    const NoThreads none;
+    registry_.Break();
+    EXPECT_TRUE(opened(4));
+  }
+  v1::DesiredState desired;
+  desired.set_revision(9);
+  registry_.Say(desired);
+  EXPECT_TRUE(registry_.Wait([](const v1::WorkerState& state) {
+    return state.applied_revision() == 9;
+  }));
 }
 
 }  // namespace

@@ -48,6 +48,15 @@ struct Arbiter::Member {
   // last one, in weighted seconds.
   double start = 0;
   double finish = 0;
+  // When it lost its exclusive use; infinite unless its turn goes on since.
+  absl::Duration overdue_since = absl::InfiniteDuration();
+  // Time for which it held the device, up to its last turn.
+  absl::Duration held;
+
+  void Charge(absl::Duration time, double virtual_time) {
+    finish =
+        std::max(finish, virtual_time) + absl::ToDoubleSeconds(time) / weight;
+  }
 };
 
 Arbiter::Arbiter(Clock* clock)
@@ -84,7 +93,7 @@ void Arbiter::SetWeight(uint64_t number, double weight) {
 
 void Arbiter::Remove(uint64_t number) {
   MutexLock lock(&mu_);
-  if (holder_ == number) holder_ = 0;
+  if (holder_ == number) SetHolder(0);
   members_.erase(number);
   Decide();
   RaiseEvent(wake_.get());
@@ -107,17 +116,45 @@ void Arbiter::Charge() {
   const absl::Duration now = clock_->Monotonic();
   const auto found = members_.find(holder_);
   if (found != members_.end()) {
-    Member& member = *found->second;
-    member.finish =
-        std::max(member.finish, virtual_time_) +
-        absl::ToDoubleSeconds(now - contended_since_) / member.weight;
+    found->second->Charge(now - contended_since_, virtual_time_);
   }
   contended_since_ = absl::InfiniteDuration();
 }
 
+void Arbiter::SetHolder(uint64_t number) {
+  const absl::Duration now = clock_->Monotonic();
+  const auto before = members_.find(holder_);
+  if (before != members_.end()) before->second->held += now - held_since_;
+  holder_ = number;
+  held_since_ = now;
+}
+
+Arbiter::Turns Arbiter::TurnsOf(uint64_t number) const {
+  Turns turns;
+  MutexLock lock(&mu_);
+  for (const auto& [other, member] : members_) {
+    if (other == number) {
+      turns.held = member->held;
+      if (holder_ == number) turns.held += clock_->Monotonic() - held_since_;
+      continue;
+    }
+    const uint32_t state = member->word.state();
+    turns.others_compute |=
+        state == kTurnWanted || state == kTurnInUse || state == kTurnAsked;
+  }
+  return turns;
+}
+
 void Arbiter::Decide() {
   for (const auto& [number, member] : members_) {
-    if (member->waits || member->word.state() != kTurnWanted) continue;
+    const uint32_t state = member->word.state();
+    if (member->overdue_since != absl::InfiniteDuration() &&
+        (state == kTurnNone || state == kTurnWanted)) {
+      member->Charge(clock_->Monotonic() - member->overdue_since,
+                     virtual_time_);
+      member->overdue_since = absl::InfiniteDuration();
+    }
+    if (member->waits || state != kTurnWanted) continue;
     member->waits = true;
     member->start = std::max(virtual_time_, member->finish);
   }
@@ -128,12 +165,13 @@ void Arbiter::Decide() {
     if (state == kTurnNone || state == kTurnWanted) {
       Charge();
       if (state == kTurnWanted) {
+        holder->second->waits = true;
         holder->second->start = std::max(virtual_time_, holder->second->finish);
       }
-      holder_ = 0;
+      SetHolder(0);
     }
   } else {
-    holder_ = 0;
+    SetHolder(0);
   }
   for (int i = 0; i < kMaxChanges; ++i) {
     Member* const next = Next();
@@ -142,7 +180,7 @@ void Arbiter::Decide() {
       Member& other = *members_.at(holder_);
       if (other.word.Change(kTurnKept, kTurnNone)) {
         Charge();
-        holder_ = 0;
+        SetHolder(0);
       } else {
         if (contended_since_ == absl::InfiniteDuration()) {
           contended_since_ = clock_->Monotonic();
@@ -153,13 +191,14 @@ void Arbiter::Decide() {
         if (other.word.state() == kTurnKept) continue;
         if (clock_->Monotonic() - contended_since_ < kPatience) return;
         Charge();
-        holder_ = 0;
+        other.overdue_since = clock_->Monotonic();
+        SetHolder(0);
         ++overdue_turns_;
       }
     }
     if (!next->word.Change(kTurnWanted, kTurnInUse)) continue;
     next->waits = false;
-    holder_ = next->number;
+    SetHolder(next->number);
     virtual_time_ = std::max(virtual_time_, next->start);
     ++handovers_;
     WakeAtWord(&next->word.state());

@@ -8,7 +8,7 @@
 // An executor whose turn takes longer than kPatience, while another one waits,
 // loses its exclusive use: the other one begins beside it, and the operating
 // system divides the processors between them. So no executor can keep the
-// device, whatever it writes to its word.
+// device, whatever it writes to its word. It is charged for the whole turn.
 //
 // Thread-safe.
 #ifndef GPU_WORKER_SUPERVISOR_ARBITER_H_
@@ -40,6 +40,13 @@ class Arbiter {
     Descriptor event;
   };
 
+  struct Turns {
+    // Time for which the executor has had the device to itself.
+    absl::Duration held;
+    // Whether another executor uses the device or waits for it.
+    bool others_compute = false;
+  };
+
   // `clock` must outlive the arbiter.
   explicit Arbiter(Clock* clock);
   ~Arbiter();
@@ -49,6 +56,8 @@ class Arbiter {
   void SetWeight(uint64_t number, double weight);
   // Removes an executor that has ended, and gives its turn to another one.
   void Remove(uint64_t number);
+  // Returns the executor's turns. An executor that was never added has none.
+  Turns TurnsOf(uint64_t number) const;
   // Has the arbiter look at the clock.
   void Wake() { RaiseEvent(wake_.get()); }
   // Returns how often the device has changed hands, and how often it did so
@@ -65,6 +74,7 @@ class Arbiter {
   // Returns the waiting executor that goes next, or null.
   Member* Next() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Charge() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void SetHolder(uint64_t number) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   Clock* const clock_;
   const Descriptor wake_;
@@ -72,10 +82,11 @@ class Arbiter {
   std::atomic<uint64_t> handovers_{0};
   std::atomic<uint64_t> overdue_turns_{0};
 
-  Mutex mu_;
+  mutable Mutex mu_;
   std::map<uint64_t, std::shared_ptr<Member>> members_ ABSL_GUARDED_BY(mu_);
   // The executor that has the device; 0 for none.
   uint64_t holder_ ABSL_GUARDED_BY(mu_) = 0;
+  absl::Duration held_since_ ABSL_GUARDED_BY(mu_);
   // Since when the holder keeps the device from others; infinite while nobody
   // waits.
   absl::Duration contended_since_ ABSL_GUARDED_BY(mu_) =

@@ -46,6 +46,73 @@ TEST(ArbiterTest, DeviceThatIsKeptButNotUsedIsTakenAtOnce) {
   second->Leave();
 }
 
+// Two executors that always have work, on a fake clock.
+class ContendedTest : public testing::Test {
+ protected:
+  ContendedTest() {
+    for (uint64_t number = 1; number <= 2; ++number) {
+      Arbiter::Seat seat = arbiter_.Add(number).value();
+      words_.push_back(TurnWord::Map(seat.word.get()).value());
+      gates_.push_back(std::make_unique<SharedTurnGate>(
+          TurnWord::Map(seat.word.get()).value(), std::move(seat.event)));
+    }
+  }
+
+  // Waits until one has the device and the other one waits, and returns which.
+  size_t Served() {
+    for (Patience patience;; patience.Yield()) {
+      for (size_t i = 0; i < 2; ++i) {
+        if (words_[i].state() == kTurnAsked) return i;
+      }
+    }
+  }
+  // Has the executor that is served end its turn after a second, and returns
+  // which it was.
+  size_t ServeOne() {
+    const size_t served = Served();
+    clock_.Advance(absl::Seconds(1));
+    gates_[served]->Yield();
+    return served;
+  }
+
+  FakeClock clock_;
+  Arbiter arbiter_{&clock_};
+  std::vector<TurnWord> words_;
+  std::vector<std::unique_ptr<SharedTurnGate>> gates_;
+};
+
+TEST_F(ContendedTest, TimeIsDividedByWeight) {
+  arbiter_.SetWeight(2, 3);
+  for (const auto& gate : gates_) gate->Yield();
+  int heavy = 0;
+  for (int i = 0; i < 40; ++i) heavy += ServeOne() == 1 ? 1 : 0;
+  EXPECT_NEAR(heavy, 30, 1);
+}
+
+TEST_F(ContendedTest, AnOverdueTurnIsChargedToItsEnd) {
+  gates_[0]->Enter();
+  gates_[1]->Yield();
+  for (Patience patience; words_[1].state() != kTurnInUse; patience.Yield()) {
+    clock_.Advance(Arbiter::kPatience);
+    arbiter_.Wake();
+  }
+  clock_.Advance(absl::Seconds(10));
+  gates_[0]->Yield();
+  int others = 0;
+  while (ServeOne() == 1) ++others;
+  EXPECT_GE(others, 10);
+}
+
+TEST_F(ContendedTest, HeldTimeIsTheHoldersAlone) {
+  gates_[0]->Enter();
+  clock_.Advance(absl::Seconds(3));
+  EXPECT_EQ(arbiter_.TurnsOf(1).held, absl::Seconds(3));
+  EXPECT_FALSE(arbiter_.TurnsOf(1).others_compute);
+  EXPECT_EQ(arbiter_.TurnsOf(2).held, absl::ZeroDuration());
+  EXPECT_TRUE(arbiter_.TurnsOf(2).others_compute);
+  EXPECT_EQ(arbiter_.TurnsOf(77).held, absl::ZeroDuration());
+}
+
 TEST(ArbiterTest, OneTurnAtATimeAndNobodyStarves) {
   Arbiter arbiter(Clock::Real());
   constexpr int kTurns = 2000;

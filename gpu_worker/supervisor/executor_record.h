@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -16,6 +17,8 @@
 #include "gpu_worker/supervisor/executor_log.h"
 #include "gpu_worker/supervisor/frames.h"
 #include "gpu_worker/supervisor/launcher.h"
+#include "gpu_worker/supervisor/process_use.h"
+#include "gpu_worker/supervisor/processor_share.h"
 #include "gpu_worker/supervisor/relay.h"
 #include "gpu_worker/supervisor/supervisor.h"
 
@@ -62,10 +65,24 @@ struct Supervisor::Executor {
   absl::Duration same_mark;
   // Time since its last message.
   absl::Duration silent;
+  // Time for which it has been ready and the supervisor has run; measures how
+  // long it keeps leases.
+  absl::Duration lived;
+  // When orders were sent to it last, by `lived`.
+  absl::Duration renewed;
+  // Leases that it must end, and the latest time by `lived` at which it has.
+  std::map<std::string, absl::Duration> leaving;
+  // As measured last; unset before that.
+  std::optional<ProcessUse> use;
+  absl::Duration held;
+  ProcessorShare share;
+  bool paused = false;
+  absl::Duration next_pause_log;
   // Set when it must end.
   absl::Status fault;
-  // Messages that it sent recently; see kMaxMessages.
+  // Messages and bytes that it sent recently; see kMaxMessages and kMaxBytes.
   double messages = 0;
+  double bytes = 0;
   // Spans that it sent recently; see kSpansPerSecond.
   double spans = 0;
 

@@ -203,7 +203,8 @@ INSTANTIATE_TEST_SUITE_P(
             }},
         Lie{"LongFingerprint",
             [](v1::FromExecutor* m) {
-              m->mutable_report()->add_graphs()->set_fingerprint(Long());
+              m->mutable_report()->add_graphs()->set_fingerprint(
+                  std::string(33, 'x'));
             }},
         Lie{"MemoryBeyondNumbers",
             [](v1::FromExecutor* m) {
@@ -263,6 +264,13 @@ INSTANTIATE_TEST_SUITE_P(
                   m->mutable_metrics()->add_families();
               family->set_name("djinn_worker_executor_deaths_total");
               family->set_type(v1::MetricFamily::COUNTER);
+            }},
+        Lie{"MetricOfAnotherType",
+            [](v1::FromExecutor* m) {
+              v1::MetricFamily* const family =
+                  m->mutable_metrics()->add_families();
+              family->set_name("djinn_worker_runs_total");
+              family->set_type(v1::MetricFamily::GAUGE);
             }},
         Lie{"MetricThatBreaksALine",
             [](v1::FromExecutor* m) {

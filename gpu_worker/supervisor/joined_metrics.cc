@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/log/log.h"
+#include "gpu_worker/supervisor/executor_families.h"
 
 namespace djinn::worker {
 namespace {
@@ -16,8 +17,9 @@ namespace {
 // An honest executor sends some 50 KiB.
 constexpr size_t kMaxBytes = size_t{1} << 20;
 constexpr char kTenant[] = "tenant";
-// Limit on the series of executors that have ended.
-constexpr size_t kMaxPastSeries = 20'000;
+// Most series that one tenant's executors leave behind. An honest one leaves a
+// few hundred.
+constexpr size_t kMaxPastSeries = 1'000;
 
 // Gauges of which the largest one counts.
 bool IsLargest(const std::string& name) {
@@ -123,13 +125,9 @@ Exposition::Labels LabelsOf(const v1::Metric& metric,
   return labels;
 }
 
-// Adds a histogram, unless it has other bounds.
+// Adds a histogram, which has the bounds of its family.
 void AddHistogram(const v1::Metric& added, v1::Metric* sum) {
-  if (sum->bounds_size() == 0) *sum->mutable_bounds() = added.bounds();
-  if (!std::equal(sum->bounds().begin(), sum->bounds().end(),
-                  added.bounds().begin(), added.bounds().end())) {
-    return;
-  }
+  *sum->mutable_bounds() = added.bounds();
   sum->mutable_cumulative_counts()->Resize(added.cumulative_counts_size(), 0);
   for (int i = 0; i < added.cumulative_counts_size(); ++i) {
     sum->set_cumulative_counts(
@@ -168,7 +166,18 @@ absl::Status JoinedMetrics::Check(const v1::ExecutorMetrics& metrics) {
         })) {
       return Bad("a help of several lines");
     }
+    const auto known = ExecutorFamilies().find(family.name());
+    if (known != ExecutorFamilies().end() &&
+        known->second.type != family.type()) {
+      return Bad(absl::StrCat(family.name(), " of another type"));
+    }
     for (const v1::Metric& metric : family.metrics()) {
+      if (known != ExecutorFamilies().end() &&
+          !std::equal(metric.bounds().begin(), metric.bounds().end(),
+                      known->second.bounds.begin(),
+                      known->second.bounds.end())) {
+        return Bad(absl::StrCat(family.name(), " with other bounds"));
+      }
       if (metric.bounds_size() != metric.cumulative_counts_size()) {
         return Bad("a histogram with more bounds than counts, or fewer");
       }
@@ -183,42 +192,34 @@ absl::Status JoinedMetrics::Check(const v1::ExecutorMetrics& metrics) {
   return absl::OkStatus();
 }
 
-void JoinedMetrics::NoteFull() {
-  if (std::exchange(full_, true)) return;
-  log::Warning(
-      "metrics of executors that ended are no longer complete: too many series",
-      {{"series", past_series_}});
+bool JoinedMetrics::TakeRoom(const std::string& tenant) {
+  size_t& series = past_series_[tenant];
+  if (series < kMaxPastSeries) {
+    ++series;
+    return true;
+  }
+  if (series == kMaxPastSeries) {
+    ++series;
+    log::Warning(
+        "metrics of a tenant's executors that ended are no longer complete: "
+        "too many series",
+        {{"tenant", tenant}, {"series", kMaxPastSeries}});
+  }
+  return false;
 }
 
 void JoinedMetrics::AddAll(const v1::ExecutorMetrics& metrics,
                            const std::string& tenant, bool past) {
   for (const v1::MetricFamily& family : metrics.families()) {
     const bool gauge = family.type() == v1::MetricFamily::GAUGE;
-    if (past && gauge) continue;
-    if (past && past_series_ >= kMaxPastSeries &&
-        !families_.contains(family.name())) {
-      NoteFull();
+    if ((past && gauge) || !ExecutorFamilies().contains(family.name())) {
       continue;
     }
-    const auto [entry, new_family] = families_.try_emplace(family.name());
-    if (past && new_family) ++past_series_;
-    Family& joined = entry->second;
-    if (joined.type == v1::MetricFamily::TYPE_UNSPECIFIED) {
-      joined.type = family.type();
-      joined.help = family.help();
-    }
-    // The first executor decides.
-    if (joined.type != family.type()) continue;
+    Series& joined = families_[family.name()];
     for (const v1::Metric& metric : family.metrics()) {
       Exposition::Labels labels = LabelsOf(metric, tenant);
-      if (past && past_series_ >= kMaxPastSeries &&
-          !joined.metrics.contains(labels)) {
-        NoteFull();
-        continue;
-      }
-      const auto [at, is_new] = joined.metrics.try_emplace(std::move(labels));
-      v1::Metric& sum = at->second;
-      if (past && is_new) ++past_series_;
+      if (past && !joined.contains(labels) && !TakeRoom(tenant)) continue;
+      v1::Metric& sum = joined[std::move(labels)];
       if (family.type() == v1::MetricFamily::HISTOGRAM) {
         AddHistogram(metric, &sum);
       } else if (gauge && IsLargest(family.name())) {
@@ -231,9 +232,10 @@ void JoinedMetrics::AddAll(const v1::ExecutorMetrics& metrics,
 }
 
 void JoinedMetrics::AddTo(Exposition* out) const {
-  for (const auto& [name, family] : families_) {
+  for (const auto& [name, series] : families_) {
     if (out->Has(name)) continue;
-    for (const auto& [labels, metric] : family.metrics) {
+    const ExecutorFamily& family = ExecutorFamilies().at(name);
+    for (const auto& [labels, metric] : series) {
       switch (family.type) {
         case v1::MetricFamily::COUNTER:
           out->Counter(name, family.help, metric.value(), labels);

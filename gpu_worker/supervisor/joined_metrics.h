@@ -2,7 +2,9 @@
 //
 // Numbers with the same name and labels are summed, or the largest one counts
 // where a sum would mean nothing (how full the device is). The label `tenant`
-// becomes the executor's tenant, whatever the executor wrote.
+// becomes the executor's tenant, whatever the executor wrote. Only families
+// that executors of this program have (executor_families.h) are joined, with
+// the help that the program gives them.
 //
 // A value; not thread-safe.
 #ifndef GPU_WORKER_SUPERVISOR_JOINED_METRICS_H_
@@ -22,7 +24,8 @@ class JoinedMetrics {
   // Returns the metrics as an executor sends them.
   static v1::ExecutorMetrics Encode(const Exposition& metrics);
   // Returns InvalidArgument for metrics that no executor would send: too many,
-  // or with names or texts that would break the lines of a scrape.
+  // with names or texts that would break the lines of a scrape, or a family of
+  // another type or with other bounds than in this program.
   static absl::Status Check(const v1::ExecutorMetrics& metrics);
 
   // Adds what an executor reported last. `tenant` is the value of its label.
@@ -30,7 +33,8 @@ class JoinedMetrics {
     AddAll(metrics, tenant, /*past=*/false);
   }
   // Adds what remains of an executor that has ended: all but its gauges, and no
-  // new series once there are 20,000. Logs the first one that is left out.
+  // new series once the tenant has added 1,000. Logs the first one of each
+  // tenant that is left out.
   void AddPast(const v1::ExecutorMetrics& metrics, const std::string& tenant) {
     AddAll(metrics, tenant, /*past=*/true);
   }
@@ -39,22 +43,18 @@ class JoinedMetrics {
   void AddTo(Exposition* out) const;
 
  private:
-  struct Family {
-    std::string help;
-    v1::MetricFamily::Type type = v1::MetricFamily::TYPE_UNSPECIFIED;
-    std::map<Exposition::Labels, v1::Metric> metrics;
-  };
+  using Series = std::map<Exposition::Labels, v1::Metric>;
 
   void AddAll(const v1::ExecutorMetrics& metrics, const std::string& tenant,
               bool past);
-  // Logs once that series are left out.
-  void NoteFull();
+  // Returns whether the tenant may add a series of an executor that has ended.
+  // Logs the first one that it may not.
+  bool TakeRoom(const std::string& tenant);
 
-  // By name.
-  std::map<std::string, Family> families_;
-  // Families without a series count, too.
-  size_t past_series_ = 0;
-  bool full_ = false;
+  // By the family's name.
+  std::map<std::string, Series> families_;
+  // How many series each tenant has added that had ended.
+  std::map<std::string, size_t> past_series_;
 };
 
 }  // namespace djinn::worker

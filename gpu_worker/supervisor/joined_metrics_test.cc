@@ -3,6 +3,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "common/net/call_metrics.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -81,6 +82,7 @@ TEST(JoinedMetricsTest, WhatWouldBreakAScrapeIsRefused) {
   EXPECT_FALSE(bad([](v1::MetricFamily*) {}));
   EXPECT_FALSE(bad([](v1::MetricFamily* f) {
     f->set_name("grpc_server_call_started_total");
+    f->set_type(v1::MetricFamily::COUNTER);
   }));
   EXPECT_TRUE(bad([](v1::MetricFamily* f) { f->set_name("process_fds"); }));
   EXPECT_TRUE(bad([](v1::MetricFamily* f) { f->set_name("up"); }));
@@ -97,44 +99,83 @@ TEST(JoinedMetricsTest, WhatWouldBreakAScrapeIsRefused) {
   }));
 }
 
-TEST(JoinedMetricsTest, PastSeriesAreBoundedAndTheFirstLossIsLogged) {
+// An executor's requests that ended with `count` codes which are none.
+v1::ExecutorMetrics Invented(int count) {
+  Exposition metrics;
+  for (int i = 0; i < count; ++i) {
+    metrics.Counter("djinn_requests_total", "Runs.", 1,
+                    {{"tenant", "a"}, {"code", absl::StrCat(i)}});
+  }
+  return JoinedMetrics::Encode(metrics);
+}
+
+TEST(JoinedMetricsTest, ATenantsPastSeriesAreBoundedAndTheFirstLossIsLogged) {
   JoinedMetrics joined;
-  const auto add = [&](int first, int count) {
-    v1::ExecutorMetrics metrics;
-    for (int i = first; i < first + count; ++i) {
-      // Families without a series count, too.
-      v1::MetricFamily* const family = metrics.add_families();
-      family->set_name(absl::StrCat("djinn_worker_x", i));
-      family->set_type(v1::MetricFamily::COUNTER);
-    }
-    joined.AddPast(metrics, "a");
-  };
   testing::internal::CaptureStderr();
-  add(0, 20000);
+  joined.AddPast(Invented(1000), "a");
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
   testing::internal::CaptureStderr();
-  add(20000, 2);
-  add(20002, 1);
-  // A family that is there already loses nothing.
-  add(0, 1);
+  joined.AddPast(Invented(2000), "a");
+  joined.AddPast(Invented(2001), "a");
   const std::string log = testing::internal::GetCapturedStderr();
   const size_t at = log.find("too many series");
   EXPECT_NE(at, std::string::npos) << log;
   EXPECT_EQ(log.find("too many series", at + 1), std::string::npos) << log;
+  // A series that is there already loses nothing.
+  EXPECT_THAT(Text(joined), HasSubstr("code=\"7\"} 3"));
+  EXPECT_THAT(Text(joined), Not(HasSubstr("code=\"1000\"")));
+  // Another tenant's are kept.
+  joined.AddPast(Reported(3, 1, 1, "b"), "b");
+  EXPECT_THAT(Text(joined), HasSubstr("djinn_worker_runs_total 3"));
 }
 
-TEST(JoinedMetricsTest, HistogramWithOtherBoundsIsLeftOut) {
-  JoinedMetrics joined;
-  joined.Add(Reported(1, 1, 1, "a"), "a");
-  v1::ExecutorMetrics other = Reported(1, 1, 1, "a");
-  for (v1::MetricFamily& family : *other.mutable_families()) {
-    for (v1::Metric& metric : *family.mutable_metrics()) {
-      metric.clear_bounds();
-      metric.clear_cumulative_counts();
-    }
+TEST(JoinedMetricsTest, NoExecutorDecidesTheFormOfOthersMetrics) {
+  const v1::ExecutorMetrics honest = Reported(1, 1, 1, "a");
+  for (int i = 0; i < honest.families_size(); ++i) {
+    v1::ExecutorMetrics lie = honest;
+    v1::MetricFamily* const family = lie.mutable_families(i);
+    family->set_type(family->type() == v1::MetricFamily::GAUGE
+                         ? v1::MetricFamily::COUNTER
+                         : v1::MetricFamily::GAUGE);
+    EXPECT_TRUE(absl::IsInvalidArgument(JoinedMetrics::Check(lie)))
+        << family->name();
+    lie = honest;
+    v1::Metric* const metric = lie.mutable_families(i)->mutable_metrics(0);
+    metric->clear_bounds();
+    metric->clear_cumulative_counts();
+    metric->add_bounds(7);
+    metric->add_cumulative_counts(1);
+    EXPECT_TRUE(absl::IsInvalidArgument(JoinedMetrics::Check(lie))) << i;
   }
-  joined.Add(other, "a");
-  EXPECT_THAT(Text(joined), HasSubstr("djinn_worker_step_seconds_count 1"));
+  // The program's help stands, and a family that it lacks is left out.
+  v1::ExecutorMetrics lie = honest;
+  for (v1::MetricFamily& family : *lie.mutable_families()) {
+    family.set_help("Lies.");
+  }
+  v1::MetricFamily* const invented = lie.add_families();
+  invented->set_name("djinn_invented_total");
+  invented->set_type(v1::MetricFamily::COUNTER);
+  invented->add_metrics()->set_value(1);
+  ASSERT_TRUE(JoinedMetrics::Check(lie).ok());
+  JoinedMetrics joined;
+  joined.AddPast(lie, "a");
+  EXPECT_THAT(Text(joined), HasSubstr("Runs executed."));
+  EXPECT_THAT(Text(joined), Not(HasSubstr("Lies")));
+  EXPECT_THAT(Text(joined), Not(HasSubstr("invented")));
+}
+
+TEST(JoinedMetricsTest, CallsHaveTheBoundsThatTheyAreCountedBy) {
+  CallMetrics calls;
+  calls.Started("djinn.v1.Session/Attach");
+  calls.Ended("djinn.v1.Session/Attach", "OK", absl::Seconds(1), CallSizes());
+  Exposition metrics;
+  calls.Collect(&metrics);
+  const v1::ExecutorMetrics encoded = JoinedMetrics::Encode(metrics);
+  EXPECT_EQ(encoded.families_size(), 4);
+  EXPECT_TRUE(JoinedMetrics::Check(encoded).ok());
+  JoinedMetrics joined;
+  joined.Add(encoded, "a");
+  EXPECT_EQ(Text(joined), metrics.Text());
 }
 
 }  // namespace

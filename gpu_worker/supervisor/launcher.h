@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "common/transport/shared_memory/shared_region.h"
 #include "gpu_worker/supervisor/arbiter.h"
+#include "gpu_worker/supervisor/process_use.h"
 
 namespace djinn::worker {
 
@@ -65,6 +66,10 @@ class Launcher {
   // Returns how the process ended, or nothing while it runs. Call it again
   // until it returns something, and then no more.
   virtual std::optional<std::string> Reap(pid_t pid) = 0;
+  // Returns what the process uses, or nothing where the system does not say.
+  virtual std::optional<ProcessUse> UseOf(pid_t pid) = 0;
+  // Stops all threads of the process, or lets them go on.
+  virtual void SetPaused(pid_t pid, bool paused) = 0;
 };
 
 struct ProcessLauncherOptions {

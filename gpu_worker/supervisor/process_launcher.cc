@@ -251,6 +251,13 @@ class ProcessLauncher : public Launcher {
 
   void Kill(pid_t pid) override { kill(pid, SIGKILL); }
 
+  std::optional<ProcessUse> UseOf(pid_t pid) override {
+    return ReadProcessUse(pid);
+  }
+  void SetPaused(pid_t pid, bool paused) override {
+    kill(pid, paused ? SIGSTOP : SIGCONT);
+  }
+
   std::optional<std::string> Reap(pid_t pid) override {
     ReapOrphans();
     int status = 0;

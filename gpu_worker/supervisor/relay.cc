@@ -37,6 +37,8 @@ void AddMemory(const v1::MemoryUse& added, v1::MemoryUse* sum) {
   sum->set_cache_bytes(sum->cache_bytes() + added.cache_bytes());
 }
 
+// What a message takes within another one besides its own bytes, at most.
+constexpr size_t kFieldBytes = 8;
 // Most links in a report.
 constexpr int kMaxLinks = 256;
 
@@ -49,6 +51,15 @@ void AddLink(const v1::PeerLink& link, v1::WorkerState* state) {
     return;
   }
   if (state->links_size() < kMaxLinks) *state->add_links() = link;
+}
+
+// Puts the last use in the place of one that is less.
+void KeepUse(const v1::LeaseUse& last, v1::LeaseUse* use) {
+  if (FromProtoDuration(use->device_time()) <
+          FromProtoDuration(last.device_time()) ||
+      use->bytes() < last.bytes()) {
+    *use = last;
+  }
 }
 
 // Adds the tenant's entry for a graph to `out`; entries of others stay hidden.
@@ -174,10 +185,21 @@ ReportNews ExecutorReport::Apply(v1::WorkerState report,
                                  const RelayedLeases& given) {
   ReportNews news;
   if (report.acknowledgement()) return news;
+  std::map<std::string, v1::LeaseUse> before;
   if (report.complete()) {
+    for (const auto& [id, held] : held_) before[id] = held.lease_use();
+    for (const auto& [id, ended] : ended_) before[id] = ended.use();
     held_.clear();
     ended_.clear();
   }
+  const auto keep_use = [&](const std::string& id, v1::LeaseUse* use) {
+    const auto held = held_.find(id);
+    if (held != held_.end()) KeepUse(held->second.lease_use(), use);
+    const auto ended = ended_.find(id);
+    if (ended != ended_.end()) KeepUse(ended->second.use(), use);
+    const auto earlier = before.find(id);
+    if (earlier != before.end()) KeepUse(earlier->second, use);
+  };
   for (v1::HeldSession& session : *report.mutable_sessions()) {
     const std::string id = UncheckedClaims(session.lease()).lease_id();
     const auto lease = given.find(id);
@@ -187,6 +209,7 @@ ReportNews ExecutorReport::Apply(v1::WorkerState report,
     }
     // The supervisor's own copy stands, whatever the executor reports.
     *session.mutable_lease() = lease->second.lease;
+    keep_use(id, session.mutable_lease_use());
     held_[id] = std::move(session);
   }
   for (const std::string& id : report.released_lease_ids()) held_.erase(id);
@@ -196,6 +219,7 @@ ReportNews ExecutorReport::Apply(v1::WorkerState report,
     // A stranger's end is no news: the worker has ended or never had it.
     if (lease == given.end()) continue;
     *ended.mutable_lease() = lease->second.lease;
+    keep_use(id, ended.mutable_use());
     ended.clear_reason();
     held_.erase(id);
     ended_[id] = std::move(ended);
@@ -217,14 +241,38 @@ ReportNews ExecutorReport::Apply(v1::WorkerState report,
   return news;
 }
 
-void ExecutorReport::AddTo(const std::string& tenant, size_t max_contents,
+void ExecutorReport::AddTo(const std::string& tenant, const ReportPart& part,
                            v1::WorkerState* state) const {
+  size_t left = part.bytes;
+  // Returns whether there is room for the message, and takes it.
+  const auto fits = [&left](const google::protobuf::MessageLite& message) {
+    const size_t size = message.ByteSizeLong() + kFieldBytes;
+    const bool room = size <= left;
+    left -= std::min(size, left);
+    return room;
+  };
+  for (const auto& [id, held] : held_) {
+    v1::HeldSession* const added = state->add_sessions();
+    *added = held;
+    if (fits(held)) continue;
+    added->clear_use();
+    added->clear_yielded();
+    added->clear_wait();
+  }
+  for (const auto& [id, ended] : ended_) {
+    (void)fits(ended);
+    *state->add_ended_leases() = ended;
+  }
+  for (const v1::RunsAnswer& answer : last_.runs_answers()) {
+    if (fits(answer)) *state->add_runs_answers() = answer;
+  }
   constexpr uint32_t kMost = std::numeric_limits<uint32_t>::max();
   state->set_queued_runs(
       state->queued_runs() +
       std::min(last_.queued_runs(), kMost - state->queued_runs()));
+  size_t contents = part.contents;
   for (const v1::HeldContent& content : last_.contents()) {
-    if (max_contents-- == 0) break;
+    if (contents-- == 0) break;
     v1::HeldContent* const added = state->add_contents();
     added->set_tenant(tenant);
     added->set_hash_high(content.hash_high());
@@ -235,10 +283,14 @@ void ExecutorReport::AddTo(const std::string& tenant, size_t max_contents,
   for (v1::HeldGraph& known : *state->mutable_graphs()) {
     graphs[known.fingerprint()] = &known;
   }
+  size_t more_graphs = part.graphs;
   for (const v1::HeldGraph& graph : last_.graphs()) {
     const auto found = graphs.find(graph.fingerprint());
     if (found == graphs.end()) {
-      *state->add_graphs() = graph;
+      if (more_graphs > 0 && fits(graph)) {
+        --more_graphs;
+        *state->add_graphs() = graph;
+      }
       continue;
     }
     v1::HeldGraph* const same = found->second;
@@ -247,8 +299,6 @@ void ExecutorReport::AddTo(const std::string& tenant, size_t max_contents,
         std::max(same->content_bytes(), graph.content_bytes()));
     AddDuration(graph.device_time(), same->mutable_device_time());
   }
-  for (const auto& [id, held] : held_) *state->add_sessions() = held;
-  for (const auto& [id, ended] : ended_) *state->add_ended_leases() = ended;
   AddMemory(last_.memory(), state->mutable_memory());
   AddCache(last_.plan_cache(), state->mutable_plan_cache());
   AddCache(last_.content_cache(), state->mutable_content_cache());
@@ -256,9 +306,6 @@ void ExecutorReport::AddTo(const std::string& tenant, size_t max_contents,
   state->set_client_bytes_per_second(std::max(state->client_bytes_per_second(),
                                               last_.client_bytes_per_second()));
   for (const v1::PeerLink& link : last_.links()) AddLink(link, state);
-  for (const v1::RunsAnswer& answer : last_.runs_answers()) {
-    *state->add_runs_answers() = answer;
-  }
 }
 
 v1::LeaseUse ExecutorReport::UseOf(const std::string& lease_id) const {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/time/time.h"
 #include "djinn/v1/worker_registry.pb.h"
 
 namespace djinn::worker {
@@ -25,6 +26,13 @@ struct RelayedLease {
   // The revision of the executor's stream that listed it; 0 for an earlier
   // stream.
   uint64_t listed = 0;
+  // When it was first given, by the supervisor's clock.
+  absl::Duration since;
+  // When its newest revision was given, by the executor's age (see
+  // executor_record.h), and for how long each renewal holds, the grace
+  // included. 0: for ever.
+  absl::Duration given;
+  absl::Duration valid;
 };
 using RelayedLeases = std::map<std::string, RelayedLease>;
 
@@ -36,15 +44,25 @@ struct ReportNews {
   std::vector<std::string> graphs;
 };
 
-// What one executor has reported on its stream.
+// One executor's part of the worker's report, which the coordinator refuses
+// above 64 MiB.
+struct ReportPart {
+  size_t contents = 65536;
+  size_t graphs = 65536;
+  size_t bytes = size_t{32} << 20;
+};
+
+// What one executor has reported on its stream. The use of a lease never
+// decreases.
 class ExecutorReport {
  public:
   // Applies a report that CheckReport() accepted, of an executor that was given
   // these leases.
   ReportNews Apply(v1::WorkerState report, const RelayedLeases& given);
-  // Adds it to the worker's state. Every content becomes the tenant's; at most
-  // `max_contents` are added.
-  void AddTo(const std::string& tenant, size_t max_contents,
+  // Adds it to the worker's state, as far as it fits into the executor's part.
+  // Every content becomes the tenant's. All sessions and ended leases are
+  // added; where they do not fit, sessions lack what only operators look at.
+  void AddTo(const std::string& tenant, const ReportPart& part,
              v1::WorkerState* state) const;
 
   // Returns the last use of a lease that it reported.

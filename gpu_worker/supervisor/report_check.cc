@@ -10,6 +10,7 @@
 #include "common/base/plain_text.h"
 #include "common/base/proto_duration.h"
 #include "common/base/status_macros.h"
+#include "common/lease/lease_verifier.h"
 #include "common/trace/span.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/io/coded_stream.h"
@@ -27,6 +28,9 @@ using google::protobuf::internal::WireFormatLite;
 using google::protobuf::io::CodedInputStream;
 
 constexpr size_t kMaxText = 512;
+constexpr size_t kFingerprintBytes = 32;
+// No memory moves more bytes per second.
+constexpr double kMaxBytesPerSecond = 1e12;
 // Leaves room for the sum over all executors.
 constexpr uint64_t kMaxNumber = uint64_t{1} << 55;
 // ToProtoDuration() clamps there.
@@ -80,9 +84,12 @@ absl::Status CheckText(const FieldDescriptor& field, absl::string_view tenant,
           ? reflection.GetRepeatedStringReference(*message, &field, index,
                                                   &scratch)
           : reflection.GetStringReference(*message, &field, &scratch);
-  if (text.size() > kMaxText) {
-    return Bad(field, absl::StrCat("of ", text.size(), " bytes, at most ",
-                                   kMaxText, " are allowed"));
+  const size_t most = field.full_name() == "djinn.v1.HeldGraph.fingerprint"
+                          ? kFingerprintBytes
+                          : kMaxText;
+  if (text.size() > most) {
+    return Bad(field, absl::StrCat("of ", text.size(), " bytes, at most ", most,
+                                   " are allowed"));
   }
   if (field.type() == FieldDescriptor::TYPE_BYTES) return absl::OkStatus();
   if (NamesTenant(field) && !text.empty() && text != tenant) {
@@ -275,6 +282,51 @@ void LimitTimes(absl::Duration most, v1::WorkerState* report) {
   }
 }
 
+void LimitUse(absl::Duration most, v1::LeaseUse* use) {
+  LimitTime(most, use->mutable_device_time());
+  // Phases add up to the whole.
+  absl::Duration left = FromProtoDuration(use->device_time());
+  for (v1::PhaseUse& phase : *use->mutable_phases()) {
+    LimitTime(left, phase.mutable_device_time());
+    left -= FromProtoDuration(phase.device_time());
+  }
+  const double bytes = absl::ToDoubleSeconds(most) * kMaxBytesPerSecond;
+  if (static_cast<double>(use->bytes()) > bytes) {
+    use->set_bytes(static_cast<uint64_t>(bytes));
+  }
+}
+
+void LimitSessionMemory(uint64_t most, v1::SessionUse* use) {
+  for (v1::StorageUse* const storages :
+       {use->mutable_contents(), use->mutable_storages(),
+        use->mutable_generators(), use->mutable_caches()}) {
+    storages->set_size_bytes(std::min(storages->size_bytes(), most));
+  }
+  use->set_outstanding_bytes(std::min(use->outstanding_bytes(), most));
+}
+
+// Limits what leases and their sessions have used. What is said of other leases
+// is not repeated.
+void LimitLeases(const ToldExecutor& told, v1::WorkerState* report) {
+  const auto age = [&told](const v1::SignedLease& lease) {
+    const auto given = told.leases->find(UncheckedClaims(lease).lease_id());
+    return given == told.leases->end() ? absl::ZeroDuration()
+                                       : told.now - given->second.since;
+  };
+  for (v1::HeldSession& held : *report->mutable_sessions()) {
+    if (held.has_lease_use()) {
+      LimitUse(age(held.lease()), held.mutable_lease_use());
+    }
+    held.set_storage_bytes(std::min(held.storage_bytes(), told.memory_bytes));
+    if (held.has_use()) {
+      LimitSessionMemory(told.memory_bytes, held.mutable_use());
+    }
+  }
+  for (v1::EndedLease& ended : *report->mutable_ended_leases()) {
+    if (ended.has_use()) LimitUse(age(ended.lease()), ended.mutable_use());
+  }
+}
+
 // Keeps one answer to each open question, with leases of the session asked for.
 void KeepAnswers(const ToldExecutor& told, v1::WorkerState* report) {
   std::set<uint64_t> answered;
@@ -378,7 +430,6 @@ absl::Status CheckSpans(const SpanSource& source, v1::ExecutorSpans* spans) {
 }
 
 absl::Status CheckReport(const ToldExecutor& told, v1::WorkerState* report) {
-  DJINN_RETURN_IF_ERROR(CheckFields(report, told.tenant));
   for (const v1::PeerLink& link : report->links()) {
     if (!told.workers->contains(link.worker_id())) {
       return Bad("a link to a worker that the coordinator has not named");
@@ -386,6 +437,7 @@ absl::Status CheckReport(const ToldExecutor& told, v1::WorkerState* report) {
   }
   LimitMemory(told.memory_bytes, report);
   LimitTimes(told.age, report);
+  LimitLeases(told, report);
   KeepAnswers(told, report);
   return absl::OkStatus();
 }

@@ -44,6 +44,7 @@ struct ToldExecutor {
   // Memory that the executor was given, and the time since it was started.
   uint64_t memory_bytes = 0;
   absl::Duration age;
+  absl::Duration now;
   // Its leases.
   const RelayedLeases* leases = nullptr;
   // Session ids by the ids of open questions that it was asked.
@@ -61,10 +62,10 @@ absl::Status CheckNesting(absl::string_view bytes,
 
 // Checks every field of the message, and the fields of messages within. Returns
 // InvalidArgument, with the field's name, for texts of more than 512 bytes,
-// lists that are too long, numbers beyond 2^55, times beyond 292 years, and
-// values that do not exist. Replaces control characters in texts, and times
-// below 0. Limits signed numbers to 2^55. Leaves out what the supervisor never
-// repeats: leases and contents.
+// fingerprints of more than 32, lists that are too long, numbers beyond 2^55,
+// times beyond 292 years, and values that do not exist. Replaces control
+// characters in texts, and times below 0. Limits signed numbers to 2^55. Leaves
+// out what the supervisor never repeats: leases and contents.
 absl::Status CheckFields(google::protobuf::Message* message,
                          absl::string_view tenant);
 
@@ -80,10 +81,11 @@ struct SpanSource {
 // worker by `source`.
 absl::Status CheckSpans(const SpanSource& source, v1::ExecutorSpans* spans);
 
-// Does so for a report. Also returns InvalidArgument when it names another
-// tenant, or a link to a worker that the executor cannot know. Removes answers
-// to questions that are not open, and of sessions that are not the tenant's,
-// and limits sizes to the executor's memory and device times to its age.
+// Checks a report that CheckFields() has accepted. Returns InvalidArgument when
+// it names a link to a worker that the executor cannot know. Removes answers to
+// questions that are not open, and of sessions that are not the tenant's.
+// Limits sizes to the executor's memory, device times to its age, and the use
+// of a lease to what the time since the supervisor gave it allows.
 absl::Status CheckReport(const ToldExecutor& told, v1::WorkerState* report);
 
 }  // namespace djinn::worker

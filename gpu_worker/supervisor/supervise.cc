@@ -30,6 +30,12 @@ constexpr int kMaxReapPauses = 1000;
 // more per second.
 constexpr double kMaxMessages = 20'000;
 constexpr double kMessagesPerSecond = 2'000;
+// Bytes of one executor in a burst and per second, and what each lease adds to
+// both. More wait in the socket. An honest one with full lists of contents and
+// graphs has less in each heartbeat.
+constexpr double kMaxBytes = 32 << 20;
+constexpr double kBytesPerSecond = 4 << 20;
+constexpr double kBytesPerLease = 1 << 10;
 // Spans of one executor in a burst and per second: an honest one sends no more.
 constexpr double kSpansPerSecond = 1'024;
 // Most dropped spans that one message may add to the count.
@@ -39,6 +45,10 @@ constexpr uint64_t kMaxDropped = 1'000'000;
 constexpr absl::Duration kLongestRound = absl::Seconds(1);
 
 }  // namespace
+
+double Supervisor::BytesOf(const Executor& executor) {
+  return kBytesPerLease * static_cast<double>(executor.leases.size());
+}
 
 absl::Status Supervisor::CheckDivision(const v1::GpuMemory& measured) const {
   const uint64_t each = options_.setup.process_memory();
@@ -67,8 +77,6 @@ absl::Status Supervisor::Handle(v1::FromExecutor message, Executor* executor) {
     return absl::ResourceExhaustedError("it sends too many messages");
   }
   if (message.has_ready()) {
-    DJINN_RETURN_IF_ERROR(
-        CheckFields(message.mutable_ready(), executor->tenant));
     if (std::exchange(executor->ready, true)) {
       return absl::InvalidArgumentError("it is ready a second time");
     }
@@ -84,8 +92,6 @@ absl::Status Supervisor::Handle(v1::FromExecutor message, Executor* executor) {
     if (message.health().refused_system_calls() < executor->refused_calls) {
       return absl::InvalidArgumentError("a count that decreases");
     }
-    DJINN_RETURN_IF_ERROR(
-        CheckFields(message.mutable_health(), executor->tenant));
     executor->refused_calls = message.health().refused_system_calls();
     if (message.health().mark() != executor->mark) {
       executor->mark = message.health().mark();
@@ -94,7 +100,6 @@ absl::Status Supervisor::Handle(v1::FromExecutor message, Executor* executor) {
     return absl::OkStatus();
   }
   if (message.has_metrics()) {
-    DJINN_RETURN_IF_ERROR(JoinedMetrics::Check(message.metrics()));
     executor->metrics = std::move(*message.mutable_metrics());
     return absl::OkStatus();
   }
@@ -121,10 +126,11 @@ absl::Status Supervisor::Handle(v1::FromExecutor message, Executor* executor) {
   }
   if (!message.has_report()) return absl::InternalError("an empty message");
   v1::WorkerState& report = *message.mutable_report();
+  const absl::Duration now = clock_->Monotonic();
   DJINN_RETURN_IF_ERROR(CheckReport(
-      {.tenant = executor->tenant,
-       .memory_bytes = options_.memory_bytes / options_.max_executors,
-       .age = clock_->Monotonic() - executor->start,
+      {.memory_bytes = options_.memory_bytes / options_.max_executors,
+       .age = now - executor->start,
+       .now = now,
        .leases = &executor->leases,
        .questions = &executor->questions,
        .workers = &orders_.workers()},
@@ -164,26 +170,33 @@ absl::Status Supervisor::Handle(v1::FromExecutor message, Executor* executor) {
   return absl::OkStatus();
 }
 
-absl::Status Supervisor::Receive(Executor* executor) {
-  const absl::Status filled = executor->reader.Fill(executor->socket.get());
+absl::Status Supervisor::Receive(const Peer& peer) {
+  FrameReader& reader = peer.executor->reader;
+  const absl::Status filled = reader.Fill(peer.executor->socket.get());
   if (absl::IsUnavailable(filled)) return absl::OkStatus();
   DJINN_RETURN_IF_ERROR(filled);
-  const size_t leases = executor->leases.size();
-  executor->reader.set_max_bytes(kMaxReportBytes + leases * kMoreBytesPerLease);
+  reader.set_max_bytes(kMaxReportBytes + peer.leases * kMoreBytesPerLease);
   for (;;) {
-    const absl::StatusOr<absl::string_view> bytes =
-        executor->reader.TakeBytes();
+    const absl::StatusOr<absl::string_view> bytes = reader.TakeBytes();
     if (absl::IsNotFound(bytes.status())) return absl::OkStatus();
     DJINN_RETURN_IF_ERROR(bytes.status());
     v1::FromExecutor message;
     DJINN_RETURN_IF_ERROR(
         CheckNesting(*bytes, *message.GetDescriptor(),
-                     kMaxNestedFields + leases * kMoreFieldsPerLease));
+                     kMaxNestedFields + peer.leases * kMoreFieldsPerLease));
     if (!message.ParseFromArray(bytes->data(),
                                 static_cast<int>(bytes->size()))) {
       return absl::InvalidArgumentError("the bytes are no message");
     }
-    DJINN_RETURN_IF_ERROR(Handle(std::move(message), executor));
+    if (message.has_metrics()) {
+      DJINN_RETURN_IF_ERROR(JoinedMetrics::Check(message.metrics()));
+    } else if (!message.has_spans()) {
+      DJINN_RETURN_IF_ERROR(CheckFields(&message, peer.tenant));
+    }
+    const auto size = static_cast<double>(bytes->size());
+    MutexLock lock(&mu_);
+    peer.executor->bytes += size;
+    DJINN_RETURN_IF_ERROR(Handle(std::move(message), peer.executor.get()));
   }
 }
 
@@ -217,9 +230,13 @@ void Supervisor::Age(absl::Duration passed) {
   for (const auto& [number, executor] : executors_) {
     executor->same_mark += passed;
     executor->silent += passed;
+    if (executor->ready) executor->lived += passed;
     const double seconds = absl::ToDoubleSeconds(passed);
     executor->messages =
         std::max(0.0, executor->messages - kMessagesPerSecond * seconds);
+    executor->bytes =
+        std::max(0.0, executor->bytes -
+                          (kBytesPerSecond + BytesOf(*executor)) * seconds);
     executor->spans =
         std::max(0.0, executor->spans - kSpansPerSecond * seconds);
     executor->log.Age(passed);
@@ -227,16 +244,19 @@ void Supervisor::Age(absl::Duration passed) {
 }
 
 void Supervisor::Exchange(absl::Duration patience) {
-  std::vector<std::shared_ptr<Executor>> polled;
+  std::vector<Peer> polled;
   std::vector<pollfd> fds = {{wake_.get(), POLLIN, 0}};
   {
     MutexLock lock(&mu_);
     for (const auto& [number, executor] : executors_) {
       if (executor->pid == 0) continue;
-      polled.push_back(executor);
+      polled.push_back({executor, executor->tenant, executor->leases.size()});
+      const bool reads = executor->bytes < kMaxBytes + BytesOf(*executor);
       const bool writes = !executor->unsent.empty();
-      fds.push_back({executor->socket.get(),
-                     static_cast<short>(POLLIN | (writes ? POLLOUT : 0)), 0});
+      fds.push_back(
+          {executor->socket.get(),
+           static_cast<short>((reads ? POLLIN : 0) | (writes ? POLLOUT : 0)),
+           0});
       fds.push_back({executor->log.polled(), POLLIN, 0});
     }
   }
@@ -247,26 +267,30 @@ void Supervisor::Exchange(absl::Duration patience) {
   const absl::Duration passed =
       std::min(now - std::exchange(last_exchange_, now), kLongestRound);
   bool changed = false;
-  std::vector<std::string> tenants;
-  std::vector<std::pair<std::shared_ptr<Executor>, absl::Status>> dead;
+  std::vector<absl::Status> received(polled.size());
   {
     MutexLock lock(&mu_);
     Age(passed);
+  }
+  for (size_t i = 0; i < polled.size(); ++i) {
+    if (fds[2 * i + 1].revents & (POLLIN | POLLHUP | POLLERR)) {
+      received[i] = Receive(polled[i]);
+      changed = true;
+    }
+  }
+  std::vector<std::pair<std::shared_ptr<Executor>, absl::Status>> dead;
+  {
+    MutexLock lock(&mu_);
     for (size_t i = 0; i < polled.size(); ++i) {
-      Executor* const executor = polled[i].get();
-      tenants.push_back(executor->tenant);
-      absl::Status status;
-      if (fds[2 * i + 1].revents & (POLLIN | POLLHUP | POLLERR)) {
-        status = Receive(executor);
-        changed = true;
-      }
+      Executor* const executor = polled[i].executor.get();
+      absl::Status status = received[i];
       if (status.ok()) {
         const absl::Status written =
             WriteSome(executor->socket.get(), &executor->unsent);
         if (!absl::IsUnavailable(written)) status = written;
       }
       if (status.ok()) status = Overdue(*executor);
-      if (!status.ok()) dead.emplace_back(polled[i], status);
+      if (!status.ok()) dead.emplace_back(polled[i].executor, status);
     }
     for (const auto& [number, executor] : executors_) {
       if (executor->pid == 0 && executor->ending) {
@@ -275,9 +299,9 @@ void Supervisor::Exchange(absl::Duration patience) {
     }
   }
   for (size_t i = 0; i < polled.size(); ++i) {
-    ExecutorLog& log = polled[i]->log;
+    ExecutorLog& log = polled[i].executor->log;
     if (fds[2 * i + 2].revents == 0 && !log.waits()) continue;
-    LogForExecutor(tenants[i], polled[i]->number, log.Take());
+    LogForExecutor(polled[i].tenant, polled[i].executor->number, log.Take());
   }
   for (const auto& [executor, why] : dead) Destroy(executor, why);
   if (changed && dead.empty()) changed_();
@@ -333,6 +357,7 @@ void Supervisor::Destroy(const std::shared_ptr<Executor>& executor,
       if (now - history.last_death > options_.forgive_after) history.deaths = 0;
       ++history.deaths;
       ++history.all_deaths;
+      ++ends_[reason];
       history.last_death = now;
       last_failure_ = MakeError(absl::StatusCode::kUnavailable, "EXECUTOR_LOST",
                                 absl::StrCat(end, ": ", why.message()));

@@ -16,8 +16,12 @@
 namespace djinn::worker {
 namespace {
 
-// Contents in a report of the worker, of which each executor has an equal part.
+// Contents and graphs in a report of the worker, and its bytes without
+// contents, of which each executor has an equal part. The coordinator takes 64
+// MiB.
 constexpr size_t kMaxContents = 65536;
+constexpr size_t kMaxGraphs = 65536;
+constexpr size_t kMaxReportBytesOfAll = size_t{32} << 20;
 // How long executors have to tell their clients that the worker stops.
 constexpr absl::Duration kStopPatience = absl::Seconds(5);
 constexpr absl::Duration kReapPause = absl::Milliseconds(5);
@@ -40,7 +44,8 @@ Supervisor::Supervisor(SupervisorOptions options, Launcher* launcher,
       clock_(clock),
       changed_(std::move(changed)),
       wake_(MakeEvent().value()),
-      last_exchange_(clock->Monotonic()) {}
+      last_exchange_(clock->Monotonic()),
+      last_measured_(clock->Monotonic()) {}
 
 Supervisor::~Supervisor() { Stop(); }
 
@@ -159,6 +164,7 @@ void Supervisor::Send(const v1::ToExecutor& message, Executor* executor) {
 
 void Supervisor::SendOrders(v1::DesiredState orders, Executor* executor) {
   orders.set_revision(++executor->revision);
+  executor->renewed = executor->lived;
   v1::ToExecutor message;
   *message.mutable_desired() = std::move(orders);
   Send(message, executor);
@@ -205,12 +211,22 @@ void Supervisor::Apply(const v1::DesiredState& desired) {
         *part.mutable_settled_lease_ids() = rest.settled_lease_ids();
         *part.mutable_runs_questions() = rest.runs_questions();
       }
+      // Before new leases: these may be of the same sessions.
+      NoteDrops(part, executor.get());
       const auto given = by_executor.extract(number);
       const auto none = std::vector<v1::SignedLease>();
       for (const v1::SignedLease& lease : given ? given.mapped() : none) {
         const v1::LeaseClaims claims = UncheckedClaims(lease);
-        executor->leases[claims.lease_id()] = {lease, claims.session_id(),
-                                               executor->revision + 1};
+        const auto [known, is_new] =
+            executor->leases.try_emplace(claims.lease_id());
+        if (is_new) known->second.since = clock_->Monotonic();
+        known->second.lease = lease;
+        known->second.session_id = claims.session_id();
+        known->second.listed = executor->revision + 1;
+        known->second.given = executor->lived;
+        known->second.valid = FromProtoDuration(claims.valid_for()) +
+                              FromProtoDuration(claims.grace());
+        executor->leaving.erase(claims.lease_id());
         *part.add_leases() = lease;
         arbiter_->SetWeight(number, claims.weight());
       }
@@ -249,8 +265,12 @@ v1::WorkerState Supervisor::Snapshot() const {
   uint64_t used = 0;
   for (const auto& [number, executor] : executors_) {
     if (executor->tenant.empty()) continue;
-    executor->report.AddTo(executor->tenant,
-                           kMaxContents / options_.max_executors, &state);
+    executor->report.AddTo(
+        executor->tenant,
+        {.contents = kMaxContents / options_.max_executors,
+         .graphs = kMaxGraphs / options_.max_executors,
+         .bytes = kMaxReportBytesOfAll / options_.max_executors},
+        &state);
     used += executor->report.used_bytes();
   }
   for (const auto& [id, ended] : ended_) *state.add_ended_leases() = ended;
@@ -289,6 +309,7 @@ void Supervisor::SetTls(const v1::TlsTexts& tls) {
 void Supervisor::Step(absl::Duration patience) {
   KeepSpare();
   LaunchDue();
+  Measure();
   Exchange(patience);
 }
 
@@ -350,6 +371,9 @@ void Supervisor::Stop() {
     executors_.clear();
   }
   std::erase_if(last, [](const auto& executor) { return executor->pid == 0; });
+  for (const auto& executor : last) {
+    if (executor->paused) launcher_->SetPaused(executor->pid, false);
+  }
   const absl::Time deadline = absl::Now() + kStopPatience;
   bool killed = false;
   while (!last.empty()) {
@@ -398,6 +422,18 @@ void Supervisor::Collect(Exposition* out) const {
     out->Counter("djinn_worker_executor_deaths_total",
                  "Executor processes that ended by themselves or were killed.",
                  static_cast<double>(history.all_deaths), {{"tenant", tenant}});
+    out->Counter(
+        "djinn_worker_executor_pauses_total",
+        "Times that an executor process was paused, because outside of "
+        "its turns it used more than its part of the processors while "
+        "others computed.",
+        static_cast<double>(history.pauses), {{"tenant", tenant}});
+  }
+  for (const auto& [reason, count] : ends_) {
+    out->Counter("djinn_worker_executor_ends_total",
+                 "Executor processes that ended by themselves or were killed, "
+                 "by reason.",
+                 static_cast<double>(count), {{"reason", reason}});
   }
 }
 

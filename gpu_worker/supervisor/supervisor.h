@@ -6,7 +6,9 @@
 // their executor at its own sockets, so nothing of a run passes the supervisor.
 //
 // An executor that ends takes its tenant's leases on this worker with it
-// (EXECUTOR_LOST, or NODE_LIMIT when a node took too long), and nothing else.
+// (EXECUTOR_LOST, or NODE_LIMIT when a node took too long, THREAD_LIMIT when it
+// had too many threads, LEASE_KEPT when it did not end a lease), and nothing
+// else.
 // The tenant's next lease starts another one, at first at once, then after a
 // pause that doubles with each death.
 //
@@ -17,12 +19,14 @@
 
 #include <sys/types.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -67,6 +71,11 @@ struct SupervisorOptions {
   // for longer than `silence_limit`.
   absl::Duration node_limit = absl::Minutes(5);
   absl::Duration silence_limit = absl::Seconds(30);
+  // An executor is ended when it still has a lease so long after the supervisor
+  // told it to drop the lease, or after the lease's end.
+  absl::Duration lease_grace = absl::Seconds(10);
+  // Processors that executors share.
+  size_t processors = std::max(1u, std::thread::hardware_concurrency());
   // Serves what the executor with this number asks for over the socket, as long
   // as the result lives. Called, and the result destroyed, without locks in the
   // thread of Step(). Null: executors fetch nothing.
@@ -144,6 +153,8 @@ class Supervisor {
     int deaths = 0;
     absl::Duration last_death;
     uint64_t all_deaths = 0;
+    // Times that its executors were paused.
+    uint64_t pauses = 0;
   };
   using Executors = std::map<uint64_t, std::shared_ptr<Executor>>;
   using LeasesByTenant = std::map<std::string, std::vector<v1::SignedLease>>;
@@ -177,12 +188,31 @@ class Supervisor {
   void LaunchDue() ABSL_LOCKS_EXCLUDED(mu_);
   void KeepSpare() ABSL_LOCKS_EXCLUDED(mu_);
   void Exchange(absl::Duration patience) ABSL_LOCKS_EXCLUDED(mu_);
+  // Looks at the threads and the processor time of executors, ends those that
+  // have too many threads, and pauses those that take others' part.
+  void Measure() ABSL_LOCKS_EXCLUDED(mu_);
+  // Notes that the executor was told to drop leases.
+  void NoteDrops(const v1::DesiredState& orders, Executor* executor) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Ends executors that have leases which they had to end (LEASE_KEPT).
+  void CheckLeases() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Lets `passed` count for nodes under way and for silent executors.
   void Age(absl::Duration passed) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Reads what has arrived. Returns an error when the executor must end.
-  absl::Status Receive(Executor* executor) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // An executor that is about to be heard, with facts that do not change in
+  // what it said before it got its next orders.
+  struct Peer {
+    std::shared_ptr<Executor> executor;
+    std::string tenant;
+    size_t leases = 0;
+  };
+  // Reads what has arrived, parses it without the lock, and handles it. Returns
+  // an error when the executor must end.
+  absl::Status Receive(const Peer& peer) ABSL_LOCKS_EXCLUDED(mu_);
+  // Handles a message whose fields were checked.
   absl::Status Handle(v1::FromExecutor message, Executor* executor)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Returns what the executor's leases add to the bytes that it may send.
+  static double BytesOf(const Executor& executor);
   // Returns an error where the GPU's memory does not suffice for all executors
   // that there may be.
   absl::Status CheckDivision(const v1::GpuMemory& measured) const;
@@ -200,8 +230,11 @@ class Supervisor {
   const std::function<void()> changed_;
   const Descriptor wake_;
 
-  // When Exchange() read last; belongs to the thread of Step().
+  // When Exchange() read last, and Measure() measured; belong to the thread of
+  // Step().
   absl::Duration last_exchange_;
+  absl::Duration last_measured_;
+  absl::Duration next_lease_check_;
 
   mutable Mutex mu_;
   Executors executors_ ABSL_GUARDED_BY(mu_);
@@ -215,6 +248,8 @@ class Supervisor {
   // What executors executed that are gone.
   v1::ExecutionUse executed_ ABSL_GUARDED_BY(mu_);
   uint64_t refused_calls_ ABSL_GUARDED_BY(mu_) = 0;
+  // Executors that ended and were not asked to, by reason.
+  std::map<std::string, uint64_t> ends_ ABSL_GUARDED_BY(mu_);
   mutable TenantLabels tenant_labels_;
   JoinedMetrics past_metrics_ ABSL_GUARDED_BY(mu_);
   bool ready_ ABSL_GUARDED_BY(mu_) = false;

@@ -84,6 +84,8 @@ class FakeExecutor {
     *message.mutable_report() = std::move(state);
     Send(message);
   }
+  // Returns how many bytes wait for room in the socket.
+  size_t unsent() const { return unsent_.size(); }
   void Die() { socket_ = Descriptor(); }
 
  private:
@@ -100,15 +102,17 @@ class FakeLauncher : public Launcher {
     made.address = absl::StrCat("127.0.0.1:", 7000 + number);
     return made;
   }
-  absl::StatusOr<LaunchedExecutor> Launch(
-      const ExecutorListeners& listeners,
-      const Arbiter::Seat& /*seat*/) override {
+  absl::StatusOr<LaunchedExecutor> Launch(const ExecutorListeners& listeners,
+                                          const Arbiter::Seat& seat) override {
     int ends[2];
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0,
                          ends),
               0);
     executors.push_back(std::make_unique<FakeExecutor>(Descriptor(ends[1])));
     addresses.push_back(listeners.address);
+    gates.push_back(
+        std::make_unique<SharedTurnGate>(TurnWord::Map(seat.word.get()).value(),
+                                         Descriptor(dup(seat.event.get()))));
     int log_ends[2];
     EXPECT_EQ(pipe2(log_ends, O_CLOEXEC | O_NONBLOCK), 0);
     logs.emplace_back(log_ends[1]);
@@ -120,6 +124,8 @@ class FakeLauncher : public Launcher {
   }
   void Kill(pid_t pid) override { killed.push_back(pid); }
   std::optional<std::string> Reap(pid_t /*pid*/) override { return "signal 9"; }
+  std::optional<ProcessUse> UseOf(pid_t pid) override { return uses[pid]; }
+  void SetPaused(pid_t pid, bool now) override { paused[pid] = now; }
 
   // Called once, when sockets are made next.
   std::function<void()> on_listen;
@@ -127,6 +133,10 @@ class FakeLauncher : public Launcher {
   std::vector<std::string> addresses;
   // The writing ends of the executors' logs.
   std::vector<Descriptor> logs;
+  std::vector<std::unique_ptr<SharedTurnGate>> gates;
+  // By process id, which is 1 for the first executor.
+  std::map<pid_t, ProcessUse> uses;
+  std::map<pid_t, bool> paused;
   std::vector<pid_t> killed;
 };
 

@@ -244,6 +244,7 @@ TEST_F(SupervisorTest, DeathEndsOnlyTheTenantsLeases) {
   Step();
   Lease("a", "a1");
   Lease("b", "b1");
+  clock_.Advance(absl::Seconds(4));
   executor(0).Report(Holding("a", "a1", 3, 1));
   executor(1).Report(Holding("b", "b1", 4, 1));
   Step();

@@ -72,8 +72,16 @@ void SharedTurnGate::Enter() {
   }
 }
 
+void SharedTurnGate::Yield() {
+  if (word_.Change(kTurnInUse, kTurnKept)) return;
+  word_.state() = kTurnWanted;
+  RaiseEvent(event_.get());
+}
+
 void SharedTurnGate::Leave() {
   if (word_.Change(kTurnInUse, kTurnKept)) return;
+  // As Yield() left it.
+  if (word_.state() == kTurnKept) return;
   word_.state() = kTurnNone;
   RaiseEvent(event_.get());
 }

@@ -66,6 +66,7 @@ class SharedTurnGate : public TurnGate {
 
   bool TryEnter() override;
   void Enter() override;
+  void Yield() override;
   void Leave() override;
   void Cancel() override;
 

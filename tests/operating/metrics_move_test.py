@@ -136,7 +136,10 @@ _MOVED = {
         "djinn_worker_kept_content_bytes": 'use="lent"',
     },
     "hog": {"djinn_worker_overdue_turns_total": ""},
-    "kill an executor": {"djinn_worker_executor_deaths_total": 'tenant="red"'},
+    "kill an executor": {
+        "djinn_worker_executor_deaths_total": 'tenant="red"',
+        "djinn_worker_executor_ends_total": 'reason="EXECUTOR_LOST"',
+    },
 }
 
 # Families that nothing moves here: why, and the test that moves each.
@@ -169,6 +172,7 @@ _ELSEWHERE = {
         "djinn_returned_leases_total": "coordinator/cluster/members_test.cc",
     },
     "it takes an attack": {
+        "djinn_worker_executor_pauses_total": "gpu_worker/supervisor/limits_test.cc",
         "djinn_worker_refused_system_calls_total": "tests/security/escapes_test.cc",
     },
     "no kernel of PyTorch returns its operand, or lacks memory, on a CPU": {

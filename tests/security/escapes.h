@@ -34,7 +34,10 @@ enum class Attempt : int64_t {
   kTakeEvent,
   // Sends a descriptor to the supervisor over each socket to it.
   kSendDescriptors,
+  // Starts kManyThreads threads that stay.
+  kStartThreads,
 };
+inline constexpr int kManyThreads = 1'000;
 inline constexpr char kForged[] =
     "ts=2026-01-31T12:00:00.000Z level=error role=worker "
     "msg=\"executor ended\" tenant=victim why=forged\n";

@@ -129,5 +129,16 @@ TEST(EscapesTest, WhatTheSupervisorSharesIsItsOwn) {
   EXPECT_TRUE(victim.Works());
 }
 
+TEST(EscapesTest, AProcessOfTooManyThreadsEndsAlone) {
+  const Walls walls = WithLibrary();
+  RawClient victim(walls, "victim");
+  RawClient attacker(walls, "attacker");
+  attacker.Send(
+      Define(2, AttemptOf(static_cast<int64_t>(Attempt::kStartThreads), 0)));
+  attacker.Send(RunOf(2, 1, 1, 3));
+  EXPECT_EQ(attacker.session().WaitLeaseEnd(), "THREAD_LIMIT");
+  EXPECT_TRUE(victim.Works());
+}
+
 }  // namespace
 }  // namespace djinn

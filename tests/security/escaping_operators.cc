@@ -2,6 +2,7 @@
 // that took its executor over.
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <pthread.h>
 #include <sys/mman.h>
 #include <sys/ptrace.h>
 #include <sys/resource.h>
@@ -56,6 +57,24 @@ long SendDescriptor(int socket) {
   return sendmsg(socket, &message, MSG_NOSIGNAL);
 }
 
+// Starts threads that stay, and returns how many.
+long StartThreads(int count) {
+  pthread_attr_t small;
+  pthread_attr_init(&small);
+  pthread_attr_setstacksize(&small, 64 << 10);
+  pthread_attr_setdetachstate(&small, PTHREAD_CREATE_DETACHED);
+  const auto stay = [](void*) -> void* {
+    for (;;) pause();
+  };
+  int started = 0;
+  pthread_t thread;
+  while (started < count &&
+         pthread_create(&thread, &small, stay, nullptr) == 0) {
+    ++started;
+  }
+  return started;
+}
+
 // Returns the result of a system call.
 long TryAllowed(Attempt attempt) {
   switch (attempt) {
@@ -76,6 +95,8 @@ long TryAllowed(Attempt attempt) {
       }
       return result;
     }
+    case Attempt::kStartThreads:
+      return StartThreads(kManyThreads);
   }
   return 0;
 }

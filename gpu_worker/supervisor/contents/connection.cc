@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -48,15 +49,20 @@ ContentService::Connection::Connection(ContentService* service,
       socket_(std::move(socket)),
       last_round_(service->clock_->Monotonic()) {
   absl::StatusOr<Descriptor> event = MakeEvent();
-  if (!socket_.valid() || !event.ok()) {
-    log::Error("an executor's contents are not kept: no descriptor is left",
-               {{"executor", executor_}});
-    // The executor goes on without them.
-    shutdown(socket_.get(), SHUT_RDWR);
-    return;
+  const char* missing = "descriptor";
+  if (socket_.valid() && event.ok()) {
+    alarm_->event = *std::move(event);
+    try {
+      thread_ = std::thread([this] { Run(); });
+      return;
+    } catch (const std::system_error&) {
+      missing = "thread";
+    }
   }
-  alarm_->event = *std::move(event);
-  thread_ = std::thread([this] { Run(); });
+  log::Error("an executor's contents are not kept: something is used up",
+             {{"executor", executor_}, {"missing", missing}});
+  // The executor goes on without them.
+  shutdown(socket_.get(), SHUT_RDWR);
 }
 
 ContentService::Connection::~Connection() {

@@ -4,6 +4,7 @@
 #include <functional>
 #include <string>
 
+#include "common/base/no_threads.h"
 #include "common/hash/content_proof.h"
 #include "gmock/gmock.h"
 #include "gpu_worker/supervisor/contents/content_service_fixture.h"
@@ -127,6 +128,18 @@ INSTANTIATE_TEST_SUITE_P(
             },
             "too many looks"}),
     [](const testing::TestParamInfo<Lie>& info) { return info.param.name; });
+
+TEST_F(HostileContentsTest, WithoutAThreadAnExecutorHasNoContentsAndOthersDo) {
+  Restart(/*disk=*/true, /*kept=*/kShare);
+  {
+    const NoThreads none;
+    EXPECT_EQ(executor(1).Next().answer_case(),
+              v1::ContentAnswer::ANSWER_NOT_SET);
+  }
+  executor(2).Keep(bytes_);
+  executor(2).Find(bytes_);
+  EXPECT_TRUE(executor(2).Next().has_lent());
+}
 
 }  // namespace
 }  // namespace djinn::worker

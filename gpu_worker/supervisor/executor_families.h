@@ -1,0 +1,29 @@
+// Lists the metrics that executors count: those that the supervisor adds up.
+//
+// An executor is the same program as its supervisor, so the supervisor knows
+// what an honest one sends. A test of docs/reference compares the list with the
+// code.
+#ifndef GPU_WORKER_SUPERVISOR_EXECUTOR_FAMILIES_H_
+#define GPU_WORKER_SUPERVISOR_EXECUTOR_FAMILIES_H_
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "djinn/v1/supervision.pb.h"
+
+namespace djinn::worker {
+
+struct ExecutorFamily {
+  std::string help;
+  v1::MetricFamily::Type type = v1::MetricFamily::TYPE_UNSPECIFIED;
+  // Of a histogram's buckets.
+  std::vector<double> bounds;
+};
+
+// Returns the families by name.
+const std::map<std::string, ExecutorFamily>& ExecutorFamilies();
+
+}  // namespace djinn::worker
+
+#endif  // GPU_WORKER_SUPERVISOR_EXECUTOR_FAMILIES_H_
