@@ -111,6 +111,7 @@ class RemoteSession final : public Session, private CoordinatorEvents {
       for (const auto& device : devices_) device->AddStatistics(&sum);
     }
     sum.root_errors = context_->root_errors.count();
+    sum.bytes_spilled = context_->spill->written();
     return sum;
   }
 
@@ -316,6 +317,7 @@ absl::StatusOr<std::unique_ptr<Session>> OpenSession(
   ArmForkGuard();
   auto context = std::make_shared<SessionContext>();
   context->options = std::move(options);
+  context->spill = SpillFile::Make(context->options.replay_disk);
   context->link = std::move(link);
   context->connector = std::move(connector);
   auto session = std::make_unique<RemoteSession>(std::move(context));

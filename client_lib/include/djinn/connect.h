@@ -114,9 +114,13 @@ struct ConnectOptions {
   // "off": calls on the device fail. Empty means DJINN_RECOVERY, and if that is
   // not set, "replay".
   std::string recovery;
-  // The bytes that each virtual device may keep for that, copies of uploads
-  // included. If they do not suffice, the loss of the worker is an error.
+  // The bytes that each virtual device may keep in memory for that, copies of
+  // uploads included.
   uint64_t replay_memory = uint64_t{256} << 20;
+  // The bytes of uploads that the session may keep in a temporary file when
+  // they exceed a quarter of replay_memory, such as the weights of a model. If
+  // they do not suffice either, the loss of the worker may be an error.
+  uint64_t replay_disk = uint64_t{64} << 30;
   // The bytes of values that each virtual device may read back and keep, for
   // "checkpoint". A checkpoint needs room for the values of the one before,
   // too. Without room there is none, and a warning says so.

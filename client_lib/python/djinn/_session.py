@@ -34,6 +34,7 @@ def connect(
     resume_timeout=None,
     recovery=None,
     replay_memory=None,
+    replay_disk=None,
     checkpoint_memory=None,
     replay_time=None,
     checkpoint_overhead=None,
@@ -68,7 +69,10 @@ def connect(
         reads values back, so that less must be computed again; "off" makes its calls
         raise djinn.Error with the reason WORKER_LOST. The default is DJINN_RECOVERY, or
         "replay".
-    replay_memory: the bytes that each device may keep for replay, 256 MiB by default.
+    replay_memory: the bytes that each device may keep in memory for replay, 256 MiB by
+        default.
+    replay_disk: the bytes of uploads that the session may keep in a temporary file when they
+        exceed a quarter of replay_memory, 64 GiB by default.
     checkpoint_memory: the bytes of values that each device may read back and keep, 4 GiB by
         default. A checkpoint needs room for the values of the one before, too.
     replay_time, checkpoint_overhead: the least time between two checkpoints, 10 s by

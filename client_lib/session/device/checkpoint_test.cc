@@ -219,6 +219,7 @@ class SmallCheckpointTest : public CheckpointTest {
   static SessionOptions Small() {
     SessionOptions options;
     options.checkpoint_memory = 1 << 20;
+    options.replay_disk = 0;
     return options;
   }
 };
@@ -368,8 +369,40 @@ TEST_F(ForgetfulReturnTest, ADeviceWhoseChainsWereDroppedReturns) {
   EXPECT_LE(statistics().messages_replayed, 4u);
 }
 
+class DisklessReturnTest : public ReturnTest {
+ public:
+  static SessionOptions Diskless() {
+    SessionOptions options;
+    options.replay_memory = 30'000;
+    options.replay_disk = 0;
+    return options;
+  }
+
+ protected:
+  DisklessReturnTest() : ReturnTest(Diskless()) {}
+};
+
 // The worker of the cluster may not have them.
-TEST_F(ForgetfulReturnTest, ADeviceWhoseUploadsWereDroppedStays) {
+TEST_F(DisklessReturnTest, ADeviceWhoseUploadsWereDroppedReadsThemBack) {
+  ASSERT_TRUE(device_->Synchronize().ok());
+  ASSERT_EQ(statistics().uploads_not_kept, 1u);
+  Return();
+  EXPECT_EQ(*ReadAll(data_), "12345678");
+  EXPECT_EQ(*ReadAll(large_), Pattern(3 << 20));
+}
+
+class CrampedReturnTest : public ReturnTest {
+ protected:
+  CrampedReturnTest() : ReturnTest(Cramped()) {}
+
+  static SessionOptions Cramped() {
+    SessionOptions options = DisklessReturnTest::Diskless();
+    options.checkpoint_memory = 1 << 20;
+    return options;
+  }
+};
+
+TEST_F(CrampedReturnTest, ADeviceWhoseUploadsAreNotKeptStays) {
   ASSERT_TRUE(device_->Synchronize().ok());
   cluster_.coordinator().EndLease("lease-0", kFallbackEnded);
   for (int i = 0; i < 20; ++i) EXPECT_EQ(*ReadAll(data_), "12345678");

@@ -41,6 +41,9 @@ struct SessionOptions {
   // Limit on the bytes that a device keeps for that: messages, and the bytes of
   // uploads.
   uint64_t replay_memory = uint64_t{256} << 20;
+  // Limit on the bytes that the session keeps for that in a temporary file, if
+  // they have no room in memory: the weights of a large model.
+  uint64_t replay_disk = uint64_t{64} << 30;
   // Whether a device that recovers also reads values back from time to time, so
   // that less must be computed again.
   bool checkpoints = false;

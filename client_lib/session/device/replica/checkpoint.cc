@@ -129,7 +129,7 @@ std::unique_ptr<KeptMessage> MessageFor(Read* read) {
     transfer->set_size_bytes(bytes.size());
     transfer->set_hash_high(hash.high);
     transfer->set_hash_low(hash.low);
-    kept->mutable_extras().source = {bytes, read->buffer};
+    kept->mutable_extras().source.memory = {bytes, read->buffer};
   }
   kept->request = std::move(request);
   return kept;
