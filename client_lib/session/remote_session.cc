@@ -147,10 +147,11 @@ class RemoteSession final : public Session, private CoordinatorEvents {
 
   absl::Status Checkpoint(absl::Duration timeout) override {
     if (IsForkedChild()) return AfterForkError();
-    if (!context_->options.checkpoints) {
+    if (!context_->options.recovers) {
       return MakeError(absl::StatusCode::kFailedPrecondition, "CHECKPOINTS_OFF",
                        "the session makes no checkpoints: connect with "
-                       "recovery \"checkpoint\" (or DJINN_RECOVERY)");
+                       "recovery \"replay\" or \"checkpoint\" (or "
+                       "DJINN_RECOVERY)");
     }
     const Deadline deadline(timeout, context_->options.clock);
     absl::Status result;

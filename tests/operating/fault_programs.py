@@ -110,6 +110,7 @@ def lose():
         recovery="replay",
         replay_memory=1 << 10,
         replay_disk=0,
+        checkpoint_memory=0,
         resume_timeout=1.0,
     )
     values = torch.rand(1000, 1000).to(djinn.device())

@@ -471,14 +471,16 @@ TEST_F(ForgetfulRecoveryTest, AnEagerUploadThatWasUnfinishedIsAskedForByHash) {
 }
 
 class DisklessRecoveryTest : public ForgetfulRecoveryTest {
- protected:
-  DisklessRecoveryTest() : ForgetfulRecoveryTest(Diskless()) {}
-
+ public:
   static SessionOptions Diskless() {
     SessionOptions options = Forgetful();
     options.replay_disk = 0;
+    options.replay_time = absl::Hours(1);
     return options;
   }
+
+ protected:
+  DisklessRecoveryTest() : ForgetfulRecoveryTest(Diskless()) {}
 };
 
 TEST_F(DisklessRecoveryTest, UploadsWithoutRoomNeedAWorkerThatHasTheirBytes) {
@@ -495,7 +497,18 @@ TEST_F(DisklessRecoveryTest, UploadsWithoutRoomNeedAWorkerThatHasTheirBytes) {
   EXPECT_THAT(std::string(lost.message()), HasSubstr("kept neither here"));
 }
 
-TEST_F(ForgetfulRecoveryTest, AChainBeyondTheBudgetEndsWithTheWorker) {
+class CrampedRecoveryTest : public ForgetfulRecoveryTest {
+ protected:
+  CrampedRecoveryTest() : ForgetfulRecoveryTest(Cramped()) {}
+
+  static SessionOptions Cramped() {
+    SessionOptions options = DisklessRecoveryTest::Diskless();
+    options.checkpoint_memory = 0;
+    return options;
+  }
+};
+
+TEST_F(CrampedRecoveryTest, AChainBeyondTheBudgetEndsWithTheWorker) {
   const StoragePtr x = Uploaded("12345678");
   for (int i = 0; i < 200; ++i) {
     ASSERT_TRUE(Record(*device_, 0, MakeCall(1, {{x, kWrites}})).ok());

@@ -30,6 +30,8 @@ class LineageReportTest : public testing::Test {
   void OpenWithoutMemory() {
     SessionOptions options;
     options.replay_memory = 1;
+    options.replay_disk = 0;
+    options.checkpoint_memory = 0;
     OpenWith(std::move(options));
   }
   void OpenWith(SessionOptions options) {

@@ -419,12 +419,12 @@ void KeepMessage(State& r, EncodedMessage* message) {
   if (kept.payload != nullptr && !kept.payload->has_bytes()) {
     ++r.answers.statistics.uploads_not_kept;
   }
-  if (c.checkpoint.enabled && !c.checkpoint.new_messages &&
+  if (!c.checkpoint.new_messages &&
       std::any_of(kept.uses.begin(), kept.uses.end(),
                   [](const Lineage::Use& use) { return use.writes > 0; })) {
     c.checkpoint.new_messages = true;
     // The device's own thread waits for the next checkpoint.
-    r.sender.wakeup.Set();
+    if (c.checkpoint.enabled) r.sender.wakeup.Set();
   }
   if (keepsake->kept_copy != nullptr) {
     c.recovery.kept_copies[ordered.install().storage()] =
