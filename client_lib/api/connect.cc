@@ -145,6 +145,7 @@ absl::Status ReadRecovery(const ConnectOptions& options,
   session_options->recovers = mode != "off";
   session_options->checkpoints = mode == "checkpoint";
   session_options->replay_memory = options.replay_memory;
+  session_options->replay_disk = options.replay_disk;
   session_options->checkpoint_memory = options.checkpoint_memory;
   session_options->replay_time = options.replay_time;
   session_options->checkpoint_overhead = options.checkpoint_overhead;

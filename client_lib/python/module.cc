@@ -58,6 +58,8 @@ ConnectOptions OptionsFrom(const py::dict& arguments) {
       options.recovery = py::cast<std::string>(value);
     } else if (name == "replay_memory") {
       options.replay_memory = py::cast<uint64_t>(value);
+    } else if (name == "replay_disk") {
+      options.replay_disk = py::cast<uint64_t>(value);
     } else if (name == "checkpoint_memory") {
       options.checkpoint_memory = py::cast<uint64_t>(value);
     } else if (name == "replay_time") {
@@ -181,6 +183,8 @@ py::dict StatisticsAsDict() {
   all["uploads_inline"] = statistics.uploads_inline;
   all["uploads_sent"] = statistics.uploads_sent;
   all["uploads_already_held"] = statistics.uploads_already_held;
+  all["uploads_not_kept"] = statistics.uploads_not_kept;
+  all["bytes_spilled"] = statistics.bytes_spilled;
   all["reads_answered_here"] = statistics.reads_answered_here;
   all["device_copies"] = statistics.device_copies;
   all["values_rematerialized"] = statistics.values_rematerialized;

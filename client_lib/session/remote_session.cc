@@ -120,6 +120,7 @@ class RemoteSession final : public Session, private CoordinatorEvents {
       for (const auto& device : devices_) AddStatistics(*device, &sum);
     }
     sum.root_errors = context_->root_errors.count();
+    sum.bytes_spilled = context_->spill->written();
     return sum;
   }
 
@@ -155,10 +156,11 @@ class RemoteSession final : public Session, private CoordinatorEvents {
 
   absl::Status Checkpoint(absl::Duration timeout) override {
     if (IsForkedChild()) return AfterForkError();
-    if (!context_->options.checkpoints) {
+    if (!context_->options.recovers) {
       return MakeError(absl::StatusCode::kFailedPrecondition, "CHECKPOINTS_OFF",
                        "the session makes no checkpoints: connect with "
-                       "recovery \"checkpoint\" (or DJINN_RECOVERY)");
+                       "recovery \"replay\" or \"checkpoint\" (or "
+                       "DJINN_RECOVERY)");
     }
     const Deadline deadline(timeout, context_->options.clock);
     absl::Status result;
@@ -381,6 +383,7 @@ absl::StatusOr<std::unique_ptr<Session>> OpenSession(
   ArmForkGuard();
   auto context = std::make_shared<SessionContext>();
   context->options = std::move(options);
+  context->spill = SpillFile::Make(context->options.replay_disk);
   context->link = std::move(link);
   context->connector = std::move(connector);
   auto session = std::make_unique<RemoteSession>(std::move(context));

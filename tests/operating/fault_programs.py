@@ -105,7 +105,14 @@ def wait_behind():
 
 def lose():
     """Has values that it cannot compute again; in its second step it has lost them."""
-    djinn.connect(program="lose", recovery="replay", replay_memory=1 << 10, resume_timeout=1.0)
+    djinn.connect(
+        program="lose",
+        recovery="replay",
+        replay_memory=1 << 10,
+        replay_disk=0,
+        checkpoint_memory=0,
+        resume_timeout=1.0,
+    )
     values = torch.rand(1000, 1000).to(djinn.device())
     values = values @ values
     values[:1].cpu()

@@ -91,6 +91,7 @@ class RecoveryTest(unittest.TestCase):
         self._check_checkpoint(encode, 11)
 
     def test_without_checkpoints_the_error_names_the_option(self):
+        os.environ["DJINN_RECOVERY"] = "off"
         with djinn.local(worker_threads=1):
             with self.assertRaises(djinn.Error) as raised:
                 djinn.checkpoint()

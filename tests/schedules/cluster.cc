@@ -88,6 +88,7 @@ std::unique_ptr<Session> Cluster::Open(int index) {
   options.operation_timeout = 12 * kPatience;
   options.clock = &client_clock_;
   options.recovers = setup_.recovers;
+  options.replay_memory = setup_.replay_memory;
   for (size_t device = 0; device < setup_.sessions.size(); ++device) {
     if (setup_.sessions[device] == index && setup_.workers > 1) {
       options.device_workers[static_cast<int>(device)] = setup_.workers;

@@ -90,6 +90,7 @@ class Drawer {
       setup().checkpoint_memory =
           Pick<uint64_t>({1 << 30, 1 << 30, 100'000, 300'000});
     }
+    if (losses_ && schedule_.seed % 3 == 0) setup().replay_memory = 128 << 10;
     setup().spans = spans_;
     setup().max_outstanding = Pick<uint32_t>({1, 2, 3, 8, 64});
     setup().max_outstanding_bytes = Pick<uint64_t>({10000, 20000, 1 << 20});

@@ -176,6 +176,8 @@ std::string ToText(const Schedule& schedule) {
           ? absl::StrCat(", checkpoints every ", setup.checkpoint_micros,
                          " us in ", setup.checkpoint_memory, " bytes")
           : "",
+      setup.recovers ? absl::StrCat(", keeps ", setup.replay_memory, " bytes")
+                     : "",
       "\n");
   for (const Fault& fault : setup.faults) text += ToText(fault);
   for (size_t i = 0; i < schedule.steps.size(); ++i) {

@@ -128,6 +128,8 @@ struct Setup {
   int checkpoint_micros = -1;
   // Little memory: values are asked for one by one, or have no room.
   uint64_t checkpoint_memory = uint64_t{4} << 30;
+  // Little memory: uploads go to a file, and checkpoints cut what is kept.
+  uint64_t replay_memory = uint64_t{256} << 20;
 };
 
 struct Schedule {

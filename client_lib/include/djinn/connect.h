@@ -109,17 +109,22 @@ struct ConnectOptions {
   std::map<int, int> device_workers;
   // Decides what follows when a virtual device loses its worker. "replay": the
   // device goes on at another worker, which computes the same values again from
-  // the messages that this process keeps. "checkpoint": the same, and from time
-  // to time the process reads values back, so that less must be computed again.
-  // "off": calls on the device fail. Empty means DJINN_RECOVERY, and if that is
-  // not set, "replay".
+  // the messages that this process keeps, and the process reads values back
+  // when it has kept much. "checkpoint": it reads them back from time to time,
+  // so that less must be computed again. "off": calls on the device fail. Empty
+  // means DJINN_RECOVERY, and if that is not set, "replay".
   std::string recovery;
-  // The bytes that each virtual device may keep for that, copies of uploads
-  // included. If they do not suffice, the loss of the worker is an error.
+  // The bytes that each virtual device may keep in memory for that, copies of
+  // uploads included.
   uint64_t replay_memory = uint64_t{256} << 20;
-  // The bytes of values that each virtual device may read back and keep, for
-  // "checkpoint". A checkpoint needs room for the values of the one before,
-  // too. Without room there is none, and a warning says so.
+  // The bytes of uploads that the session may keep in a temporary file when
+  // they exceed a quarter of replay_memory, such as the weights of a model. If
+  // they do not suffice either, the loss of the worker may be an error.
+  uint64_t replay_disk = uint64_t{64} << 30;
+  // The bytes of values that each virtual device may read back and keep in
+  // memory. Further ones go to the temporary file. A checkpoint needs room for
+  // the values of the one before, too. Without room there is none, and a
+  // warning says so.
   uint64_t checkpoint_memory = uint64_t{4} << 30;
   // The least time between two checkpoints, and the largest share of time that
   // they may take. The longer a checkpoint takes, the later the next one comes.
@@ -181,9 +186,11 @@ DJINN_API absl::Status Synchronize(int index = 0);
 // After the loss of a worker, earlier calls are then not computed again.
 // Errors:
 //
-// - FailedPrecondition (CHECKPOINTS_OFF): `recovery` is not "checkpoint".
+// - FailedPrecondition (CHECKPOINTS_OFF): `recovery` is "off".
 // - FailedPrecondition (NO_SESSION): no session is open.
-// - ResourceExhausted (CHECKPOINT_MEMORY): checkpoint_memory is too small.
+// - ResourceExhausted (CHECKPOINT_MEMORY): checkpoint_memory and replay_disk
+// are
+//   too small.
 // - DeadlineExceeded (CHECKPOINT_PENDING): it is not done yet.
 // - The failure of a device.
 DJINN_API absl::Status Checkpoint(absl::Duration timeout = absl::Minutes(10));

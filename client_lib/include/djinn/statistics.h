@@ -26,6 +26,10 @@ struct Statistics {
   uint64_t uploads_inline = 0;
   uint64_t uploads_sent = 0;
   uint64_t uploads_already_held = 0;
+  // The number of uploads whose bytes this process could not keep for the loss
+  // of a worker, and the bytes that it wrote to a temporary file for that.
+  uint64_t uploads_not_kept = 0;
+  uint64_t bytes_spilled = 0;
   // The number of values that were copied from one virtual device to another,
   // directly between workers.
   uint64_t device_copies = 0;

@@ -34,6 +34,7 @@ def connect(
     resume_timeout=None,
     recovery=None,
     replay_memory=None,
+    replay_disk=None,
     checkpoint_memory=None,
     replay_time=None,
     checkpoint_overhead=None,
@@ -64,13 +65,18 @@ def connect(
     resume_timeout: how long the client tries to reach a worker again after a connection
         broke. After that the worker is lost.
     recovery: "replay" makes a device that loses its worker go on at another one, which
-        computes the same values again; "checkpoint" does the same, and from time to time
-        reads values back, so that less must be computed again; "off" makes its calls
+        computes the same values again, and reads values back when it has kept much;
+        "checkpoint" does the latter from time to time, so that less must be computed again;
+        "off" makes its calls
         raise djinn.Error with the reason WORKER_LOST. The default is DJINN_RECOVERY, or
         "replay".
-    replay_memory: the bytes that each device may keep for replay, 256 MiB by default.
-    checkpoint_memory: the bytes of values that each device may read back and keep, 4 GiB by
-        default. A checkpoint needs room for the values of the one before, too.
+    replay_memory: the bytes that each device may keep in memory for replay, 256 MiB by
+        default.
+    replay_disk: the bytes of uploads that the session may keep in a temporary file when they
+        exceed a quarter of replay_memory, 64 GiB by default.
+    checkpoint_memory: the bytes of values that each device may read back and keep in memory,
+        4 GiB by default. Further ones go to the temporary file. A checkpoint needs room for
+        the values of the one before, too.
     replay_time, checkpoint_overhead: the least time between two checkpoints, 10 s by
         default, and the largest share of time that they may take, 0.02 by default.
     fallback: with "local", this process starts a CPU worker on its own machine if the cluster
@@ -136,9 +142,9 @@ def checkpoint(timeout=600.0):
     """Makes a checkpoint of every device and waits for it, for at most `timeout` seconds.
 
     After the loss of a worker, earlier calls are then not computed again. Raises
-    djinn.Error with the reason CHECKPOINTS_OFF if the session was not opened with
-    recovery="checkpoint", CHECKPOINT_MEMORY if checkpoint_memory is too small, and
-    CHECKPOINT_PENDING if it is not done in time.
+    djinn.Error with the reason CHECKPOINTS_OFF if the session was opened with
+    recovery="off", CHECKPOINT_MEMORY if checkpoint_memory and replay_disk are too small,
+    and CHECKPOINT_PENDING if it is not done in time.
     """
     _djinn.checkpoint(timeout)
 

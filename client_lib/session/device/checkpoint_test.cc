@@ -219,6 +219,7 @@ class SmallCheckpointTest : public CheckpointTest {
   static SessionOptions Small() {
     SessionOptions options;
     options.checkpoint_memory = 1 << 20;
+    options.replay_disk = 0;
     return options;
   }
 };
@@ -368,8 +369,40 @@ TEST_F(ForgetfulReturnTest, ADeviceWhoseChainsWereDroppedReturns) {
   EXPECT_LE(statistics().messages_replayed, 4u);
 }
 
+class DisklessReturnTest : public ReturnTest {
+ public:
+  static SessionOptions Diskless() {
+    SessionOptions options;
+    options.replay_memory = 30'000;
+    options.replay_disk = 0;
+    return options;
+  }
+
+ protected:
+  DisklessReturnTest() : ReturnTest(Diskless()) {}
+};
+
 // The worker of the cluster may not have them.
-TEST_F(ForgetfulReturnTest, ADeviceWhoseUploadsWereDroppedStays) {
+TEST_F(DisklessReturnTest, ADeviceWhoseUploadsWereDroppedReadsThemBack) {
+  ASSERT_TRUE(device_->Synchronize().ok());
+  ASSERT_EQ(statistics().uploads_not_kept, 1u);
+  Return();
+  EXPECT_EQ(*ReadAll(data_), "12345678");
+  EXPECT_EQ(*ReadAll(large_), Pattern(3 << 20));
+}
+
+class CrampedReturnTest : public ReturnTest {
+ protected:
+  CrampedReturnTest() : ReturnTest(Cramped()) {}
+
+  static SessionOptions Cramped() {
+    SessionOptions options = DisklessReturnTest::Diskless();
+    options.checkpoint_memory = 1 << 20;
+    return options;
+  }
+};
+
+TEST_F(CrampedReturnTest, ADeviceWhoseUploadsAreNotKeptStays) {
   ASSERT_TRUE(device_->Synchronize().ok());
   cluster_.coordinator().EndLease("lease-0", kFallbackEnded);
   for (int i = 0; i < 20; ++i) EXPECT_EQ(*ReadAll(data_), "12345678");
@@ -377,11 +410,88 @@ TEST_F(ForgetfulReturnTest, ADeviceWhoseUploadsWereDroppedStays) {
   EXPECT_EQ(statistics().recoveries, 0u);
 }
 
-TEST(CheckpointsOffTest, TheErrorNamesTheOption) {
+// Long training without `checkpoint`.
+TEST_F(ForgetfulReturnTest, AFullLineageIsCutBeforeItForgets) {
+  for (int i = 0; i < 1000; ++i) {
+    ASSERT_TRUE(
+        Record(*device_, 0, MakeCall(1, {{small_, kWrites}, {data_, kReads}}))
+            .ok());
+    ASSERT_TRUE(device_->Synchronize().ok());
+  }
+  EXPECT_GT(statistics().checkpoints, 1u);
+  Lose();
+  EXPECT_TRUE(ReadAll(small_).ok());
+  EXPECT_EQ(*ReadAll(large_), Pattern(3 << 20));
+  EXPECT_EQ(statistics().recoveries, 1u);
+  EXPECT_LT(statistics().messages_replayed, 100u);
+}
+
+TEST_F(ReturnTest, TheProgramMayAskForACheckpoint) {
+  Train(100);
+  EXPECT_EQ(statistics().checkpoints, 0u);
+  ASSERT_TRUE(session_->Checkpoint(kPatience).ok());
+  EXPECT_EQ(statistics().checkpoints, 1u);
+  // No further one comes by itself.
+  clock_.Advance(absl::Hours(1));
+  Train(1);
+  EXPECT_EQ(statistics().checkpoints, 1u);
+}
+
+// Batches that are used and dropped fill the file, and a checkpoint empties it.
+TEST(SpillingTrainingTest, AFullFileIsCutBeforeUploadsAreDropped) {
   FakeCluster cluster;
   SessionOptions options;
   options.recovers = true;
-  const auto session = cluster.Open(options);
+  options.replay_memory = 30'000;
+  options.replay_disk = 2'000'000;
+  const auto [session, device] = cluster.OpenDevice(options);
+  const StoragePtr parameter = device->NewStorage(8);
+  ASSERT_TRUE(device->Upload(0, parameter.get(), {"12345678", nullptr}).ok());
+  for (int i = 0; i < 40; ++i) {
+    const std::string bytes = Pattern(100'000 + i);
+    StoragePtr batch = device->NewStorage(bytes.size());
+    ASSERT_TRUE(device->Upload(0, batch.get(), {bytes, nullptr}).ok());
+    ASSERT_TRUE(
+        Record(*device, 0, MakeCall(1, {{parameter, kWrites}, {batch, kReads}}))
+            .ok());
+    Drop(std::move(batch));
+    ASSERT_TRUE(device->Synchronize().ok());
+  }
+  EXPECT_GE(session->statistics().bytes_spilled, 40 * 100'000u);
+  EXPECT_EQ(session->statistics().uploads_not_kept, 0u);
+  EXPECT_GE(session->statistics().checkpoints, 2u);
+  cluster.coordinator().NoteRestart();
+  cluster.worker().Restart(/*other_incarnation=*/true);
+  EXPECT_TRUE(ReadByte(*device, 0, parameter).ok());
+  EXPECT_EQ(session->statistics().recoveries, 1u);
+}
+
+class SpillingCheckpointTest : public CheckpointTest {
+ protected:
+  SpillingCheckpointTest() : CheckpointTest(Spilling()) {}
+
+  static SessionOptions Spilling() {
+    SessionOptions options;
+    options.checkpoint_memory = 1 << 20;
+    return options;
+  }
+};
+
+TEST_F(SpillingCheckpointTest, ACheckpointBeyondTheMemoryGoesToTheFile) {
+  Train(3);
+  ASSERT_TRUE(session_->Checkpoint(kPatience).ok());
+  const std::string small = *ReadAll(small_);
+  const std::string large = *ReadAll(large_);
+  EXPECT_EQ(statistics().bytes_spilled, 3 << 20);
+  Lose();
+  EXPECT_EQ(*ReadAll(small_), small);
+  EXPECT_EQ(*ReadAll(large_), large);
+  EXPECT_EQ(statistics().messages_replayed, 3);
+}
+
+TEST(CheckpointsOffTest, TheErrorNamesTheOption) {
+  FakeCluster cluster;
+  const auto session = cluster.Open();
   const absl::Status made = session->Checkpoint(kPatience);
   EXPECT_EQ(ErrorReason(made), "CHECKPOINTS_OFF");
   EXPECT_THAT(std::string(made.message()), HasSubstr("recovery"));

@@ -305,6 +305,7 @@ class ForgetfulCopyRecoveryTest : public CopyRecoveryTest {
   static SessionOptions Forgetful() {
     SessionOptions options = Recovering();
     options.replay_memory = 64 << 10;
+    options.replay_time = absl::Hours(1);  // no checkpoint makes up for it
     return options;
   }
   ForgetfulCopyRecoveryTest() : CopyRecoveryTest(Forgetful()) {}

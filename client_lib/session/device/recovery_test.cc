@@ -429,11 +429,77 @@ class ForgetfulRecoveryTest : public RecoveryTest {
     options.replay_memory = 20'000;
     return options;
   }
+  explicit ForgetfulRecoveryTest(SessionOptions options)
+      : RecoveryTest(std::move(options)) {}
 };
 
-TEST_F(ForgetfulRecoveryTest, UploadsWithoutRoomNeedAWorkerThatHasTheirBytes) {
+TEST_F(ForgetfulRecoveryTest, AModelLargerThanTheMemorySurvives) {
+  std::vector<std::string> bytes;
+  std::vector<StoragePtr> weights;
+  for (int i = 0; i < 8; ++i) {
+    bytes.push_back(Pattern(300'000 + i));
+    weights.push_back(Uploaded(bytes.back()));
+  }
+  const StoragePtr y = Called(1, {weights[0], weights[7]});
+  ASSERT_TRUE(device_->Synchronize().ok());
+  for (int loss = 0; loss < 2; ++loss) {
+    Lose();
+    for (int i = 0; i < 8; ++i) EXPECT_EQ(*ReadAll(weights[i]), bytes[i]);
+    EXPECT_TRUE(ReadAll(y).ok());
+  }
+  EXPECT_EQ(session_->statistics().uploads_not_kept, 0);
+  EXPECT_GE(session_->statistics().bytes_spilled, 8 * 300'000);
+}
+
+TEST_F(ForgetfulRecoveryTest, EqualUploadsTakeTheirRoomOnce) {
+  const std::string bytes = Pattern(3 << 20);
+  const StoragePtr x = Uploaded(bytes);
+  const StoragePtr y = Uploaded(bytes);
+  ASSERT_TRUE(device_->Synchronize().ok());
+  Lose();
+  EXPECT_EQ(*ReadAll(x), bytes);
+  EXPECT_EQ(*ReadAll(y), bytes);
+  EXPECT_EQ(session_->statistics().bytes_spilled, bytes.size());
+}
+
+TEST_F(ForgetfulRecoveryTest, AnEagerUploadThatWasUnfinishedIsAskedForByHash) {
+  const std::string bytes = Pattern(100'000);
+  const StoragePtr before = UploadedEagerly(bytes);
+  EXPECT_GE(session_->statistics().bytes_spilled, bytes.size());
+  // There is room for one at a time.
+  cluster_.worker().Set(&FakeScript::content_room, 150'000);
+  ASSERT_TRUE(ReadAll(Uploaded("87654321")).ok());
+  cluster_.worker().Pause();
+  const StoragePtr x = Uploaded(Pattern(100'001));
+  std::thread reader([&] { EXPECT_EQ(*ReadAll(x), Pattern(100'001)); });
+  cluster_.worker().WaitForRead();
+  Lose();
+  cluster_.worker().Resume();
+  reader.join();
+  EXPECT_EQ(*ReadAll(before), bytes);
+  // The room is free again.
+  const StoragePtr y = Uploaded(Pattern(100'002));
+  ASSERT_TRUE(device_->Synchronize().ok());
+  EXPECT_TRUE(cluster_.worker().seen().received.back().install().has_content());
+}
+
+class DisklessRecoveryTest : public ForgetfulRecoveryTest {
+ public:
+  static SessionOptions Diskless() {
+    SessionOptions options = Forgetful();
+    options.replay_disk = 0;
+    options.replay_time = absl::Hours(1);
+    return options;
+  }
+
+ protected:
+  DisklessRecoveryTest() : ForgetfulRecoveryTest(Diskless()) {}
+};
+
+TEST_F(DisklessRecoveryTest, UploadsWithoutRoomNeedAWorkerThatHasTheirBytes) {
   const StoragePtr x = Uploaded(Pattern(1 << 20));
   ASSERT_TRUE(device_->Synchronize().ok());
+  EXPECT_EQ(session_->statistics().uploads_not_kept, 1);
   cluster_.worker().Set(&FakeScript::transfers, FakeScript::Transfers::kHeld);
   Lose();
   EXPECT_TRUE(ReadAll(x).ok());
@@ -444,7 +510,18 @@ TEST_F(ForgetfulRecoveryTest, UploadsWithoutRoomNeedAWorkerThatHasTheirBytes) {
   EXPECT_THAT(std::string(lost.message()), HasSubstr("kept neither here"));
 }
 
-TEST_F(ForgetfulRecoveryTest, AChainBeyondTheBudgetEndsWithTheWorker) {
+class CrampedRecoveryTest : public ForgetfulRecoveryTest {
+ protected:
+  CrampedRecoveryTest() : ForgetfulRecoveryTest(Cramped()) {}
+
+  static SessionOptions Cramped() {
+    SessionOptions options = DisklessRecoveryTest::Diskless();
+    options.checkpoint_memory = 0;
+    return options;
+  }
+};
+
+TEST_F(CrampedRecoveryTest, AChainBeyondTheBudgetEndsWithTheWorker) {
   const StoragePtr x = Uploaded("12345678");
   for (int i = 0; i < 200; ++i) {
     ASSERT_TRUE(Record(*device_, 0, MakeCall(1, {{x, kWrites}})).ok());

@@ -13,6 +13,7 @@
 #include "client_lib/session/device/source_losses.h"
 #include "client_lib/session/model/links.h"
 #include "client_lib/session/recording/session.h"
+#include "client_lib/session/transfer/spill_file.h"
 #include "common/base/mutex.h"
 #include "common/hash/hash.h"
 
@@ -44,6 +45,7 @@ struct SessionContext {
   std::string tenant;
   std::unique_ptr<CoordinatorLink> link;
   std::unique_ptr<WorkerConnector> connector;
+  std::shared_ptr<SpillFile> spill;
 
   RootErrors root_errors;
   SourceLosses source_losses;

@@ -50,6 +50,21 @@ uint64_t SizeOf(const v1::Install& install) {
   }
 }
 
+// Returns an Install like this one that asks by hash.
+std::shared_ptr<const v1::ControlRequest> HashFirst(const v1::Install& install,
+                                                    const ContentHash& hash,
+                                                    uint64_t size_bytes) {
+  auto request = std::make_shared<v1::ControlRequest>();
+  v1::Install* const asks = request->mutable_ordered()->mutable_install();
+  asks->set_storage(install.storage());
+  asks->set_base_version(install.base_version());
+  v1::Transfer* const transfer = asks->mutable_transfer();
+  transfer->set_size_bytes(size_bytes);
+  transfer->set_hash_high(hash.high);
+  transfer->set_hash_low(hash.low);
+  return request;
+}
+
 // Returns whether the work may need room on the worker.
 bool NeedsRoom(const Work& work) {
   return work.storage && !std::holds_alternative<ReadWork>(work.action);
@@ -67,9 +82,13 @@ KeptMessage::Extras& KeptMessage::mutable_extras() {
   return *extras_;
 }
 
+bool KeptMessage::has_bytes() const {
+  return request == nullptr || !request->ordered().install().has_transfer() ||
+         extras().source.any();
+}
+
 uint64_t KeptMessage::Shrink() {
-  if (extras().source.owner != nullptr) {
-    const uint64_t bytes = extras().source.bytes.size();
+  if (const uint64_t bytes = extras().source.memory_bytes(); bytes > 0) {
     mutable_extras().source = {};
     return bytes;
   }
@@ -78,17 +97,8 @@ uint64_t KeptMessage::Shrink() {
   }
   const v1::Install& install = request->ordered().install();
   const std::string& content = install.content();
-  const ContentHash hash = HashContent(content.data(), content.size());
-  auto shorter = std::make_shared<v1::ControlRequest>();
-  v1::Install* const asks = shorter->mutable_ordered()->mutable_install();
-  asks->set_storage(install.storage());
-  asks->set_base_version(install.base_version());
-  v1::Transfer* const transfer = asks->mutable_transfer();
-  transfer->set_size_bytes(content.size());
-  transfer->set_hash_high(hash.high);
-  transfer->set_hash_low(hash.low);
   const uint64_t bytes = content.size();
-  request = std::move(shorter);
+  request = HashFirst(install, HashContent(content.data(), bytes), bytes);
   return bytes;
 }
 
@@ -98,8 +108,7 @@ namespace {
 uint64_t BytesOf(const KeptCopy& copy, const v1::Install& fetch) {
   const UploadOfCopy& upload = copy.upload;
   if (upload.request == nullptr) return SizeOf(fetch);
-  return upload.request->ByteSizeLong() +
-         (upload.source.owner == nullptr ? 0 : upload.source.bytes.size());
+  return upload.request->ByteSizeLong() + upload.source.memory_bytes();
 }
 
 }  // namespace
@@ -110,7 +119,7 @@ uint64_t Keepsake::Bytes() const {
   const KeptMessage::Extras& extras = message->extras();
   if (message->has_extras()) {
     bytes += sizeof(extras) + extras.sites.size() * 4;
-    if (extras.source.owner != nullptr) bytes += extras.source.bytes.size();
+    bytes += extras.source.memory_bytes();
     if (extras.copy != nullptr) {
       bytes += BytesOf(*extras.copy, message->request->ordered().install());
     }
@@ -288,7 +297,9 @@ void WorkEncoder::Keep(const Work& work, EncodedMessage* message) {
       kept->mutable_extras().registration = message->registration;
     }
     if (!message->sites.empty()) kept->mutable_extras().sites = message->sites;
-    if (!ordered.has_run()) kept->request = message->request;
+    if (!ordered.has_run() && kept->request == nullptr) {
+      kept->request = message->request;
+    }
   }
   message->keepsake = std::move(keepsake);
 }
@@ -400,6 +411,20 @@ void WorkEncoder::FillRun(const Work& work, RunEncoder::Encoded encoded,
   keepsake_->message->run = std::move(encoded.kept);
 }
 
+void WorkEncoder::KeepBytes(const ContentHash& hash, absl::string_view bytes) {
+  keepsake_ = std::make_unique<Keepsake>();
+  keepsake_->message = std::make_unique<KeptMessage>();
+  KeptBytes kept;
+  // A copy, because the program may write to its bytes once the upload is over.
+  if (has_room_(bytes.size())) {
+    const auto copy = std::make_shared<const std::string>(bytes);
+    kept.memory = {*copy, copy};
+  } else {
+    kept.spilled = context_->spill->Keep(hash, bytes);
+  }
+  if (kept.any()) keepsake_->message->mutable_extras().source = std::move(kept);
+}
+
 Registration WorkEncoder::Fill(const Work& work, InstallWork& install,
                                v1::ControlRequest* request, Out) {
   v1::Install* const message = request->mutable_ordered()->mutable_install();
@@ -408,6 +433,13 @@ Registration WorkEncoder::Fill(const Work& work, InstallWork& install,
   if (install.wait == nullptr) {
     const uint64_t size = install.copy.size();
     if (size > limits_.inline_bytes()) {
+      if (keeps_ && !has_room_(size)) {
+        const ContentHash hash = install.eager
+                                     ? install.hash
+                                     : HashContent(install.copy.data(), size);
+        KeepBytes(hash, install.copy);
+        keepsake_->message->request = HashFirst(*message, hash, size);
+      }
       message->set_content(std::move(install.copy));
       return {};
     }
@@ -427,16 +459,7 @@ Registration WorkEncoder::Fill(const Work& work, InstallWork& install,
     transfer->set_hash_high(install.hash.high);
     transfer->set_hash_low(install.hash.low);
     transfer->set_provable(true);
-    // A copy, because the program may write to its bytes once the upload is
-    // over.
-    if (keeps_) {
-      keepsake_ = std::make_unique<Keepsake>();
-      keepsake_->message = std::make_unique<KeptMessage>();
-      if (has_room_(source.bytes.size())) {
-        const auto copy = std::make_shared<const std::string>(source.bytes);
-        keepsake_->message->mutable_extras().source = {*copy, copy};
-      }
-    }
+    if (keeps_) KeepBytes(install.hash, source.bytes);
   }
   return std::move(install.wait);
 }

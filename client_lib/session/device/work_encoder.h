@@ -27,9 +27,9 @@
 #include "client_lib/session/stream/graph_table.h"
 #include "client_lib/session/stream/run_encoder.h"
 #include "client_lib/session/transfer/kept_copy.h"
+#include "client_lib/session/transfer/spill_file.h"
 #include "client_lib/session/transfer/work.h"
 #include "common/hash/hash.h"
-#include "common/transport/shared_bytes.h"
 #include "djinn/v1/execution.pb.h"
 
 namespace djinn {
@@ -64,12 +64,14 @@ using Registration =
 
 // The data from which replica/replay.cc sends a message to another worker.
 struct KeptMessage : Lineage::Payload {
-  // Gives up the bytes of an upload, and keeps their hash.
+  // Gives up the bytes of an upload that are in memory, and keeps their hash.
   uint64_t Shrink() override;
+  bool has_bytes() const override;
 
   // Null for other messages.
   std::shared_ptr<const KeptRun> run;
-  // The message as it was sent, unless it is a run.
+  // The message as it was sent, unless it is a run. An eager upload whose bytes
+  // are not in memory becomes a hash-first one.
   std::shared_ptr<const v1::ControlRequest> request;
   uint32_t lane = 0;
   bool ends_work = false;
@@ -82,9 +84,9 @@ struct KeptMessage : Lineage::Payload {
   };
   // Most messages have none of these.
   struct Extras {
-    // The bytes of a hash-first upload, without an owner if there was no room
-    // for them.
-    SharedBytes source;
+    // The bytes of a message that names only their hash, if there was room for
+    // them.
+    KeptBytes source;
     std::vector<Seen> seen;
     Registration registration;
     std::vector<uint32_t> sites;
@@ -150,8 +152,8 @@ class WorkEncoder {
   bool begun() const { return graphs_ != nullptr; }
 
   // Makes keepsakes of messages from now on. `has_room` says whether an
-  // upload's bytes may be copied for that; it is called without locks. Called
-  // before the first message.
+  // upload's bytes may stay in memory for that; it is called without locks.
+  // Called before the first message.
   void Keep(std::function<bool(uint64_t bytes)> has_room);
   // The worker's graphs, for messages that are sent again.
   GraphTable& graphs() { return *graphs_; }
@@ -215,6 +217,8 @@ class WorkEncoder {
   void FillRun(const Work& work, RunEncoder::Encoded encoded,
                std::vector<uint32_t> sites, v1::ControlRequest* request,
                Out out);
+  // Keeps the bytes of a hash-first upload of this content.
+  void KeepBytes(const ContentHash& hash, absl::string_view bytes);
   // Completes the keepsake of the work's message.
   void Keep(const Work& work, EncodedMessage* message);
   Registration Fill(const Work& work, InstallWork& install,

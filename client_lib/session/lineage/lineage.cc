@@ -40,6 +40,7 @@ void Lineage::Add(uint64_t sequence, Message message,
   for (Use& use : node.uses) Note(&use, &node);
   unexecuted_.push_back(&node);
   if (node.awaits_answer) awaited_[sequence] = &node;
+  NoteBytes(&node);
   if (incomplete) Strip(&node);
   Free(freed);
   if (bytes_ > budget_) Shed();
@@ -129,8 +130,17 @@ void Lineage::DropIfUnused(Node* node) {
     }
     (dropped->anchor ? anchored_bytes_ : bytes_) -= dropped->bytes;
     if (dropped->incomplete) --incomplete_nodes_;
+    if (dropped->hash_only) --hash_only_nodes_;
     nodes_.erase(dropped->self);
   }
+}
+
+void Lineage::NoteBytes(Node* node) {
+  const bool hash_only =
+      node->payload != nullptr && !node->payload->has_bytes();
+  hash_only_nodes_ += hash_only;
+  hash_only_nodes_ -= node->hash_only;
+  node->hash_only = hash_only;
 }
 
 void Lineage::Strip(Node* node) {
@@ -138,6 +148,7 @@ void Lineage::Strip(Node* node) {
   node->incomplete = true;
   ++incomplete_nodes_;
   node->payload = nullptr;
+  NoteBytes(node);
   // Its value is not computed again, so it needs its operands no more.
   const Operands operands = std::move(node->operands);
   node->operands.clear();
@@ -192,6 +203,7 @@ void Lineage::Shed() {
     if (bytes_ <= enough) return;
     if (node.payload == nullptr || node.anchor || !node.executed) continue;
     const uint64_t freed = node.payload->Shrink();
+    NoteBytes(&node);
     node.bytes -= freed;
     bytes_ -= freed;
   }
@@ -366,6 +378,7 @@ void Lineage::Clear() {
   bytes_ = 0;
   anchored_bytes_ = 0;
   incomplete_nodes_ = 0;
+  hash_only_nodes_ = 0;
 }
 
 }  // namespace djinn

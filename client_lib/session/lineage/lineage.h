@@ -14,7 +14,8 @@
 // value and every pending answer on an empty worker.
 //
 // The nodes count bytes, whose sum stays within a budget: beyond it payloads
-// shrink, and if that does not suffice, the oldest chains lose their messages.
+// shrink to hashes, and if that does not suffice, the oldest chains lose their
+// messages.
 // Their nodes, and those that depend on them, are then incomplete, until their
 // storages are overwritten or freed, or read back. An incomplete node counts
 // nothing: there are no more of them than live storages and pending answers.
@@ -50,6 +51,9 @@ class Lineage {
   // The data from which a message is sent again.
   struct Payload {
     virtual ~Payload() = default;
+    // Returns whether this process has all that the message needs: not only the
+    // hash of its bytes.
+    virtual bool has_bytes() const { return true; }
     // Gives up bytes that another process may have, and returns how many. Later
     // calls return 0.
     virtual uint64_t Shrink() { return 0; }
@@ -116,6 +120,8 @@ class Lineage {
     bool anchor : 1 = false;
     // The message failed once because its worker lacked memory.
     bool lacked_memory : 1 = false;
+    // Set if the payload lacks bytes, which the next worker must have.
+    bool hash_only : 1 = false;
   };
 
   struct Message {
@@ -137,10 +143,12 @@ class Lineage {
     bool generator = false;
     Node* producer = nullptr;
 
-    // Returns whether reading the value back would save more than one message.
+    // Returns whether reading the value back would save more than one message,
+    // or bytes that are not kept.
     bool WorthReading() const {
       return producer->error.ok() &&
-             (producer->incomplete || !producer->operands.empty());
+             (producer->incomplete || producer->hash_only ||
+              !producer->operands.empty());
     }
   };
 
@@ -226,6 +234,8 @@ class Lineage {
   bool tainted() const { return tainted_; }
   // Returns whether every kept node can be sent again.
   bool complete() const { return incomplete_nodes_ == 0; }
+  // Returns the number of kept nodes whose bytes the next worker must have.
+  size_t hash_only_nodes() const { return hash_only_nodes_; }
   // Returns the number of live storages whose value cannot be computed again.
   size_t incomplete_storages() const;
   bool has_unexecuted() const { return !unexecuted_.empty(); }
@@ -261,6 +271,8 @@ class Lineage {
   void Rewire(Node* node, const AnchorMap& anchors);
   void DropIfUnused(Node* node);
   void Strip(Node* node);
+  // Notes whether the node has its bytes.
+  void NoteBytes(Node* node);
   // Marks every node after `first` that depends on a marked one.
   template <typename IsMarked, typename Mark>
   void Spread(Node* first, IsMarked is_marked, Mark mark);
@@ -271,6 +283,7 @@ class Lineage {
   uint64_t anchored_bytes_ = 0;
   uint64_t last_place_ = 0;
   size_t incomplete_nodes_ = 0;
+  size_t hash_only_nodes_ = 0;
   bool tainted_ = false;  // some node has an error, or had one
   std::list<Node> nodes_;
   // The current version of each live storage, and its producer.

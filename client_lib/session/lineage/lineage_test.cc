@@ -18,6 +18,7 @@ using testing::ElementsAre;
 struct UploadPayload : Lineage::Payload {
   explicit UploadPayload(uint64_t size) : bytes(size) {}
   uint64_t Shrink() override { return std::exchange(bytes, 0); }
+  bool has_bytes() const override { return bytes > 0; }
   uint64_t bytes;
 };
 
@@ -86,6 +87,7 @@ TEST(LineageTest, UploadsShrinkBeforeChainsAreDropped) {
   }
   EXPECT_TRUE(lineage.complete());
   EXPECT_LT(lineage.bytes(), 10'000);
+  EXPECT_EQ(lineage.hash_only_nodes(), 2);
   // Nothing is left that can shrink.
   lineage.Add(4, MessageOf({Creates(4)}, false, 9'500));
   EXPECT_FALSE(lineage.complete());
@@ -257,6 +259,20 @@ TEST(LineageTest, AnAnchorHealsAnIncompleteValue) {
   EXPECT_TRUE(lineage.complete());
   lineage.Add(3, MessageOf({Reads(1, 1), Updates(2, 1)}));
   EXPECT_TRUE(lineage.complete());
+}
+
+TEST(LineageTest, AnUploadWithoutItsBytesIsRead) {
+  Lineage lineage(kAmple);
+  Lineage::Message upload = MessageOf({Creates(1)});
+  upload.payload = std::make_unique<UploadPayload>(0);
+  lineage.Add(1, std::move(upload));
+  lineage.Add(2, MessageOf({Creates(2)}));
+  lineage.Executed(2);
+  EXPECT_EQ(lineage.hash_only_nodes(), 1);
+  EXPECT_THAT(ToBeRead(lineage), ElementsAre(1));
+  Anchor(lineage, {1});
+  EXPECT_EQ(lineage.hash_only_nodes(), 0);
+  EXPECT_THAT(ToBeRead(lineage), ElementsAre());
 }
 
 TEST(LineageTest, AValueWithAnErrorIsNotRead) {

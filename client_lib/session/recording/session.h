@@ -41,8 +41,12 @@ struct SessionOptions {
   // Limit on the bytes that a device keeps for that: messages, and the bytes of
   // uploads.
   uint64_t replay_memory = uint64_t{256} << 20;
+  // Limit on the bytes that the session keeps for that in a temporary file, if
+  // they have no room in memory: the weights of a large model, and values that
+  // devices read back.
+  uint64_t replay_disk = uint64_t{64} << 30;
   // Whether a device that recovers also reads values back from time to time, so
-  // that less must be computed again.
+  // that less must be computed again, and not only when it has kept much.
   bool checkpoints = false;
   // Limit on the bytes of values that a device reads back and keeps.
   uint64_t checkpoint_memory = uint64_t{4} << 30;
@@ -110,8 +114,8 @@ class Session {
   virtual absl::Status FinishProfile() = 0;
 
   // Makes a checkpoint of every device and waits for it. Returns
-  // FailedPrecondition (CHECKPOINTS_OFF) if the session makes none, and the
-  // errors of replica::Checkpoint().
+  // FailedPrecondition (CHECKPOINTS_OFF) if the session does not recover, and
+  // the errors of replica::Checkpoint().
   virtual absl::Status Checkpoint(absl::Duration timeout) = 0;
 
   // Flushes every device and ends the session. Runs that are unfinished at the

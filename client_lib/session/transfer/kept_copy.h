@@ -19,7 +19,7 @@
 #include "absl/status/statusor.h"
 #include "client_lib/session/model/remote_storage.h"
 #include "client_lib/session/recording/virtual_device.h"
-#include "common/transport/shared_bytes.h"
+#include "client_lib/session/transfer/spill_file.h"
 #include "djinn/v1/pull.pb.h"
 
 namespace djinn {
@@ -33,7 +33,7 @@ struct UploadOfCopy {
   // Null: none did.
   std::shared_ptr<const v1::ControlRequest> request;
   // The bytes of a hash-first upload, if the client has them.
-  SharedBytes source;
+  KeptBytes source;
 };
 
 // An offer that another worker may fetch.

@@ -162,6 +162,7 @@ void AddStatistics(const State& r, Statistics* sum) {
   MutexLock lock(&r.answers.mu);
   r.answers.table.AddStatistics(sum);
   sum->uploads_sent += r.answers.statistics.uploads_sent;
+  sum->uploads_not_kept += r.answers.statistics.uploads_not_kept;
   sum->uploads_already_held += r.answers.statistics.uploads_already_held;
   sum->device_copies += r.answers.statistics.device_copies;
   sum->bytes_up += r.answers.statistics.bytes_up;

@@ -27,6 +27,8 @@ using Read = CheckpointState::Read;
 constexpr uint64_t kMostTaken = uint64_t{32} << 20;
 // Number of reads that are looked at to see whether values arrived.
 constexpr size_t kLookedAt = 16;
+// Bytes that an anchor takes in memory besides its value.
+constexpr uint64_t kOverhead = Lineage::kAnchorBytes + sizeof(KeptMessage);
 
 // Returns the size of the value, or 0 if it cannot be read: its size is not
 // known here, or a generator's state does not fit in a message.
@@ -62,21 +64,37 @@ absl::Duration DueAt(const State& r)
          std::max(options.replay_time, k.took / options.checkpoint_overhead);
 }
 
+// Returns whether half of the room that the last checkpoint left is used.
+bool IsHalfUsed(uint64_t limit, uint64_t after, uint64_t used) {
+  return used > after && used - after > (limit - std::min(limit, after)) / 2;
+}
+
+// Returns whether what is kept will soon have no room.
+bool IsNearlyFull(const State& r)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu) {
+  const Lineage& lineage = *r.connection.lineage;
+  const CheckpointState& k = r.connection.checkpoint;
+  const SpillFile& spill = *r.context->spill;
+  return IsHalfUsed(lineage.budget(), k.bytes_after, lineage.bytes()) ||
+         IsHalfUsed(spill.limit(), k.spilled_after, spill.used());
+}
+
+// Returns whether the time decides about checkpoints. With "replay", they make
+// up for what is not kept.
+bool IsTimed(const ConnectionState& c) ABSL_EXCLUSIVE_LOCKS_REQUIRED(c.mu) {
+  return c.checkpoint.enabled || !c.lineage->complete() ||
+         c.lineage->hash_only_nodes() > 0;
+}
+
 // Returns whether a checkpoint should begin now.
 bool IsDue(const State& r)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu, r.answers.mu) {
   const ConnectionState& c = r.connection;
-  const CheckpointState& k = c.checkpoint;
-  if ((!k.enabled && k.leaves_after == 0) || !MayBegin(r)) return false;
-  if (IsAskedFor(r)) return true;
-  if (!k.enabled || !k.new_messages) return false;
-  // Half of the room that the last one left is used.
-  const uint64_t full = std::min(
-      k.bytes_after +
-          (c.lineage->budget() - std::min(c.lineage->budget(), k.bytes_after)) /
-              2,
-      c.lineage->budget());
-  return c.lineage->bytes() > full || Now(r) >= DueAt(r);
+  if (c.lineage == nullptr) return false;
+  const bool due = IsAskedFor(r) ||
+                   (c.checkpoint.new_messages &&
+                    (IsNearlyFull(r) || (IsTimed(c) && Now(r) >= DueAt(r))));
+  return due && MayBegin(r);
 }
 
 // Returns whether one of the oldest reads is done. Values arrive about in
@@ -87,14 +105,20 @@ bool HasArrived(const CheckpointState& k) {
                      [](const auto& read) { return read->done; });
 }
 
-// Returns an error if there is no room, so that nothing is read.
-absl::Status Begin(State& r) ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu) {
+absl::Status NoRoom(uint64_t limit, uint64_t used, uint64_t bytes) {
+  return LimitExceeded("CHECKPOINT_MEMORY", "checkpoint_memory", limit, used,
+                       bytes);
+}
+
+// Reads nothing if there is no room.
+void Begin(State& r) ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu) {
   ConnectionState& c = r.connection;
   CheckpointState& k = c.checkpoint;
   k.under_way = true;
   k.began = Now(r);
   k.values = 0;
   k.bytes = 0;
+  k.no_room = absl::OkStatus();
   k.new_messages = false;
   k.answers = IsAskedFor(r) ? k.asked : k.answered;
   uint64_t bytes = 0;
@@ -102,20 +126,20 @@ absl::Status Begin(State& r) ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu) {
     const uint64_t size = SizeToRead(c, value);
     if (size == 0) continue;
     k.left.push_back(value.storage);
-    bytes += size;
+    bytes += size + kOverhead;
   }
   std::reverse(k.left.begin(), k.left.end());
   // Earlier values stay until all of the new ones are here.
-  const uint64_t room = r.context->options.checkpoint_memory;
+  const uint64_t limit = r.context->options.checkpoint_memory;
   const uint64_t used = c.lineage->anchored_bytes();
-  if (used + bytes <= room) return absl::OkStatus();
+  if (used + bytes <= limit + r.context->spill->room()) return;
   k.left.clear();
-  return LimitExceeded("CHECKPOINT_MEMORY", "checkpoint_memory", room, used,
-                       bytes);
+  k.no_room = NoRoom(limit, used, bytes);
 }
 
-// Returns a message that installs the value.
-std::unique_ptr<KeptMessage> MessageFor(Read* read) {
+// Returns a message that installs the value. Its bytes stay in memory or, with
+// `spill`, in the temporary file if there is room for them.
+std::unique_ptr<KeptMessage> MessageFor(Read* read, SpillFile* spill) {
   auto kept = std::make_unique<KeptMessage>();
   auto request = std::make_shared<v1::ControlRequest>();
   v1::Install* const install = request->mutable_ordered()->mutable_install();
@@ -129,7 +153,12 @@ std::unique_ptr<KeptMessage> MessageFor(Read* read) {
     transfer->set_size_bytes(bytes.size());
     transfer->set_hash_high(hash.high);
     transfer->set_hash_low(hash.low);
-    kept->mutable_extras().source = {bytes, read->buffer};
+    KeptBytes& source = kept->mutable_extras().source;
+    if (spill == nullptr) {
+      source.memory = {bytes, read->buffer};
+    } else {
+      source.spilled = spill->Keep(hash, bytes);
+    }
   }
   kept->request = std::move(request);
   return kept;
@@ -139,7 +168,9 @@ std::unique_ptr<KeptMessage> MessageFor(Read* read) {
 void TakeArrived(State& r) {
   ConnectionState& c = r.connection;
   CheckpointState& k = c.checkpoint;
+  const uint64_t limit = r.context->options.checkpoint_memory;
   std::vector<std::shared_ptr<Read>> arrived;
+  uint64_t used = 0;
   {
     MutexLock lock(&c.mu);
     MutexLock answers_lock(&r.answers.mu);
@@ -151,21 +182,33 @@ void TakeArrived(State& r) {
       return true;
     });
     k.bytes_under_way -= taken;
+    if (!arrived.empty()) used = c.lineage->anchored_bytes();
   }
   if (arrived.empty()) return;
   std::vector<Lineage::Anchored> anchored;
+  absl::Status no_room;
   uint64_t bytes = 0;
   for (const auto& read : arrived) {
     // A poisoned value, for example, has no bytes.
     if (!read->error.ok()) continue;
+    const bool fits = used + read->bytes + kOverhead <= limit;
+    auto kept = MessageFor(read.get(), fits ? nullptr : r.context->spill.get());
+    if (!kept->has_bytes()) {
+      no_room = NoRoom(limit, used, read->bytes);
+      continue;
+    }
     bytes += read->bytes;
+    const bool spilled = kept->extras().source.spilled != nullptr;
+    const uint64_t in_memory = spilled ? 0 : read->bytes;
+    used += in_memory + kOverhead;
     anchored.push_back(
-        {read->of, MessageFor(read.get()), read->bytes + sizeof(KeptMessage)});
+        {read->of, std::move(kept), in_memory + sizeof(KeptMessage)});
   }
   MutexLock lock(&c.mu);
   std::erase_if(anchored, [](const Lineage::Anchored& each) {
     return !each.value.producer->error.ok();
   });
+  k.no_room.Update(no_room);
   k.values += anchored.size();
   k.bytes += bytes;
   c.lineage->Anchor(std::move(anchored));
@@ -237,38 +280,40 @@ void AskForMore(State& r) {
   Append(r, std::move(messages));
 }
 
-// Ends the checkpoint once all of its values are here. `no_room` is the outcome
-// of Begin() if that was called now. Returns whether that deserves a warning.
-// Sets `report` if operators should hear of it.
-bool EndIfDone(State& r, const absl::Status& no_room,
-               std::optional<v1::SessionRequest>* report) {
+// Ends the checkpoint once all of its values are here. Returns an error that
+// deserves a warning, or OK. Sets `report` if operators should hear of it.
+absl::Status EndIfDone(State& r, std::optional<v1::SessionRequest>* report) {
   ConnectionState& c = r.connection;
   CheckpointState& k = c.checkpoint;
   MutexLock lock(&c.mu);
-  if (!k.under_way || !k.left.empty() || !k.reads.empty()) return false;
+  if (!k.under_way || !k.left.empty() || !k.reads.empty()) {
+    return absl::OkStatus();
+  }
   k.under_way = false;
   k.ended = Now(r);
   k.took = k.ended - k.began;
   k.bytes_after = c.lineage->bytes();
+  k.spilled_after = r.context->spill->used();
   if (k.answers > k.answered) {
     k.answered = k.answers;
-    k.outcome = no_room;
+    k.outcome = k.no_room;
   }
   c.connection_changed.SignalAll();
-  if (k.values > 0 || !no_room.ok()) {
+  if (k.values > 0 || !k.no_room.ok()) {
     v1::CheckpointReport* const ended = report->emplace().mutable_checkpoint();
     ended->set_virtual_device(static_cast<uint32_t>(r.index));
     ended->set_member(static_cast<uint32_t>(r.role.member));
     ended->set_values(k.values);
     ended->set_bytes(k.bytes);
     *ended->mutable_took() = ToProtoDuration(k.took);
-    if (!no_room.ok()) *ended->mutable_failure() = ShortDetail(no_room);
+    if (!k.no_room.ok()) *ended->mutable_failure() = ShortDetail(k.no_room);
   }
   if (k.values > 0) {
     MutexLock answers_lock(&r.answers.mu);
     ++r.answers.statistics.checkpoints;
   }
-  return !no_room.ok() && !std::exchange(k.warned, true);
+  if (k.no_room.ok() || std::exchange(k.warned, true)) return absl::OkStatus();
+  return k.no_room;
 }
 
 // Leaves the worker if that waited for the checkpoint that is done.
@@ -315,18 +360,17 @@ bool CheckpointHoldsWorkBack(const State& r) {
 void StepCheckpoint(State& r) {
   ConnectionState& c = r.connection;
   TakeArrived(r);
-  absl::Status no_room;
   {
     MutexLock lock(&c.mu);
     MutexLock answers_lock(&r.answers.mu);
-    if (!c.checkpoint.under_way && IsDue(r)) no_room = Begin(r);
+    if (!c.checkpoint.under_way && IsDue(r)) Begin(r);
   }
   AskForMore(r);
   std::optional<v1::SessionRequest> report;
-  const bool warn = EndIfDone(r, no_room, &report);
+  const absl::Status no_room = EndIfDone(r, &report);
   if (report.has_value()) r.context->link->Report(*std::move(report));
   LeaveIfDone(r);
-  if (!warn) return;
+  if (no_room.ok()) return;
   log::Warning(
       "there is no room for a checkpoint; after the loss of its worker, the "
       "device computes everything again since the last one",
@@ -337,7 +381,9 @@ Deadline NextCheckpoint(const State& r) {
   const ConnectionState& c = r.connection;
   Clock* const clock = r.context->options.clock;
   MutexLock lock(&c.mu);
-  if (!c.checkpoint.enabled) return Deadline(absl::InfiniteDuration(), clock);
+  if (c.lineage == nullptr || !IsTimed(c)) {
+    return Deadline(absl::InfiniteDuration(), clock);
+  }
   MutexLock answers_lock(&r.answers.mu);
   const bool waits =
       MayBegin(r) && !c.checkpoint.under_way && c.checkpoint.new_messages;

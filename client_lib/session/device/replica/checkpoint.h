@@ -42,7 +42,8 @@ struct CheckpointState {
     const std::shared_ptr<char[]> buffer;
   };
 
-  // Whether checkpoints are made from time to time.
+  // Whether checkpoints are made from time to time, and not only when the
+  // lineage is nearly full, or something in it is not kept.
   bool enabled = false;
   // The value of `asked` after whose checkpoint the device leaves its worker on
   // the client's machine for one of the cluster; 0: it stays.
@@ -60,14 +61,17 @@ struct CheckpointState {
   absl::Duration began;
   // The value of `asked` up to which it is the answer.
   uint64_t answers = 0;
+  // The error if there is no room for all of its values.
+  absl::Status no_room;
 
   // --- The last checkpoint ---
 
   absl::Duration ended;
   // The time that it took.
   absl::Duration took;
-  // Bytes of the lineage at its end.
+  // Bytes of the lineage at its end, and of the temporary file.
   uint64_t bytes_after = 0;
+  uint64_t spilled_after = 0;
   // The outcome of the last one that was asked for.
   absl::Status outcome;
   bool warned = false;  // that there is no room
@@ -86,6 +90,8 @@ struct CheckpointState {
     left.clear();
     reads.clear();
     bytes_under_way = 0;
+    // Nobody waits for that checkpoint any more.
+    if (leaves_after > answered && leaves_after == asked) --asked;
     leaves_after = 0;
     new_messages = true;
   }

@@ -145,7 +145,7 @@ UploadOfCopy UploadOf(const State& r, const StorageVersion& at) {
   // The next worker may not have what the client has not.
   const bool has_bytes =
       install.has_transfer()
-          ? kept.extras().source.owner != nullptr
+          ? kept.extras().source.any()
           : install.has_content() || install.has_inline_value();
   if (!has_bytes) return {};
   return {kept.request, kept.extras().source};

@@ -141,11 +141,8 @@ v1::ValueLineage::Fate FateOf(const Node& node) {
   if (!node.error.ok()) return v1::ValueLineage::FAILED;
   if (node.anchor) return v1::ValueLineage::RESTORED;
   if (!IsUpload(node)) return v1::ValueLineage::REPLAYED;
-  const KeptMessage& kept = *KeptOf(node);
-  const bool by_hash = kept.request->ordered().install().has_transfer() &&
-                       kept.extras().source.owner == nullptr;
-  return by_hash ? v1::ValueLineage::HELD_BY_HASH
-                 : v1::ValueLineage::UPLOADED_AGAIN;
+  return node.hash_only ? v1::ValueLineage::HELD_BY_HASH
+                        : v1::ValueLineage::UPLOADED_AGAIN;
 }
 
 // Adds the values, and returns their producers in the same order.
@@ -254,6 +251,14 @@ v1::DeviceLineage DescribeLineage(State& r, uint64_t storage) {
     return out;
   }
   out.set_obstacle(Obstacle(r));
+  const size_t hash_only = c.lineage->hash_only_nodes();
+  if (out.obstacle().empty() && hash_only > 0) {
+    const absl::Status failure = r.context->spill->failure();
+    out.set_obstacle(absl::StrCat(
+        "the next worker may lack the bytes of ", hash_only,
+        hash_only == 1 ? " upload" : " uploads", ", which are not kept here (",
+        failure.ok() ? "replay_memory was full" : failure.message(), ")"));
+  }
   out.set_nodes(c.lineage->size());
   out.set_bytes(c.lineage->bytes());
   out.set_budget_bytes(c.lineage->budget());

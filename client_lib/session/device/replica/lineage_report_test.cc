@@ -30,6 +30,8 @@ class LineageReportTest : public testing::Test {
   void OpenWithoutMemory() {
     SessionOptions options;
     options.replay_memory = 1;
+    options.replay_disk = 0;
+    options.checkpoint_memory = 0;
     OpenWith(std::move(options));
   }
   void OpenWith(SessionOptions options) {
@@ -122,6 +124,22 @@ TEST_F(LineageReportTest, DroppedChainsAreLostForAReason) {
   EXPECT_EQ(lineage.values(0).why(), "replay_memory was full");
   EXPECT_THAT(lineage.obstacle(), HasSubstr("replay_memory"));
   EXPECT_EQ(lineage.lost_count(), 1u);
+  EXPECT_TRUE(session_->Close(absl::InfiniteDuration()).ok());
+}
+
+TEST_F(LineageReportTest, UploadsThatAreNotKeptAreNamedBeforeALoss) {
+  SessionOptions options;
+  options.replay_memory = 20'000;
+  options.replay_disk = 0;
+  // No checkpoint makes up for them.
+  options.checkpoint_memory = 0;
+  OpenWith(std::move(options));
+  const StoragePtr x = Uploaded(std::string(100'000, 'x'));
+  ASSERT_TRUE(device_->Synchronize().ok());
+  const v1::DeviceLineage lineage = Describe(x);
+  EXPECT_EQ(lineage.values(0).fate(), v1::ValueLineage::HELD_BY_HASH);
+  EXPECT_THAT(lineage.obstacle(), HasSubstr("1 upload,"));
+  EXPECT_THAT(lineage.obstacle(), HasSubstr("replay_disk"));
   EXPECT_TRUE(session_->Close(absl::InfiniteDuration()).ok());
 }
 

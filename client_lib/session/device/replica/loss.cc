@@ -2,7 +2,6 @@
 #include <string>
 #include <utility>
 
-#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/session/device/replica/replica.h"
 #include "client_lib/session/device/replica/replica_state.h"
@@ -23,21 +22,6 @@ absl::Status EndedFor(absl::string_view reason) {
       absl::StrCat("the coordinator ended the lease: ", reason));
 }
 
-namespace {
-
-// Returns whether the client has the bytes of all uploads that live values
-// depend on. It may have dropped some, and only the worker may have them.
-bool HasUploads(Lineage& lineage) {
-  return absl::c_none_of(lineage.nodes(), [](const Lineage::Node& node) {
-    const KeptMessage* const kept = KeptOf(node);
-    return node.executed && kept != nullptr && kept->request != nullptr &&
-           kept->request->ordered().install().has_transfer() &&
-           kept->extras().source.owner == nullptr;
-  });
-}
-
-}  // namespace
-
 absl::Status LoseLease(State& r, absl::string_view reason) {
   ConnectionState& c = r.connection;
   const absl::Status ended = EndedFor(reason);
@@ -45,7 +29,7 @@ absl::Status LoseLease(State& r, absl::string_view reason) {
   // A device that keeps no messages, or not all of their bytes, stays where it
   // is.
   if (reason == kFallbackEnded &&
-      (c.lineage == nullptr || !HasUploads(*c.lineage))) {
+      (c.lineage == nullptr || c.lineage->hash_only_nodes() > 0)) {
     log::Warning("a device stays on the client's machine",
                  {{"device", r.index},
                   {"because", "the client keeps not all that it would need"}});

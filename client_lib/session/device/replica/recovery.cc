@@ -73,8 +73,8 @@ void PrepareAnew(State& r)
   ConnectionState& c = r.connection;
   for (const MessageLog::Entry& entry : c.log.entries()) {
     const v1::Install& install = entry.message->ordered().install();
-    // A message of a replay, which the next replay counts again.
-    if (install.has_content() && !entry.ends_work) {
+    // The replay counts it again, unless it asks by hash.
+    if (install.has_content()) {
       r.answers.eager.Complete(install.content().size());
     }
   }
@@ -125,7 +125,7 @@ absl::Status SendAgain(State& r) {
     c.recovery.offers = RecoveryState::Offers::kQueued;
     for (const EncodedMessage& message : replay.messages) {
       const v1::Install& install = message.request->ordered().install();
-      if (install.has_content() && !message.ends_work) {
+      if (install.has_content()) {
         r.answers.eager.TakeAgain(install.content().size());
       }
     }
@@ -156,7 +156,10 @@ absl::Status SendAgain(State& r) {
     auto uploader = r.context->options.threads->Start(
         [&r, uploads = std::move(replay.uploads)] {
           for (const auto& [wait, source] : uploads) {
-            const absl::Status status = r.uploader.SendAgain(wait, source);
+            const absl::StatusOr<SharedBytes> bytes = source.Load();
+            const absl::Status status = bytes.ok()
+                                            ? r.uploader.SendAgain(wait, *bytes)
+                                            : bytes.status();
             if (status.ok()) continue;
             absl::Status lost;
             {
@@ -413,12 +416,15 @@ void KeepMessage(State& r, EncodedMessage* message) {
   kept.uses = std::move(keepsake->uses);
   kept.payload = std::move(keepsake->message);
   kept.awaits_answer = keepsake->awaits_answer;
-  if (c.checkpoint.enabled && !c.checkpoint.new_messages &&
+  if (kept.payload != nullptr && !kept.payload->has_bytes()) {
+    ++r.answers.statistics.uploads_not_kept;
+  }
+  if (!c.checkpoint.new_messages &&
       std::any_of(kept.uses.begin(), kept.uses.end(),
                   [](const Lineage::Use& use) { return use.writes > 0; })) {
     c.checkpoint.new_messages = true;
     // The device's own thread waits for the next checkpoint.
-    r.sender.wakeup.Set();
+    if (c.checkpoint.enabled) r.sender.wakeup.Set();
   }
   if (keepsake->kept_copy != nullptr) {
     c.recovery.kept_copies[ordered.install().storage()] =

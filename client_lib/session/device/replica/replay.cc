@@ -287,16 +287,15 @@ class Replayer {
       std::string bytes = std::move(*install->mutable_content());
       install->set_inline_value(std::move(bytes));
     }
-    SharedBytes source = kept.extras().source;
+    KeptBytes source = kept.extras().source;
     if (install->has_content() && node->executed && had_session_) {
-      source = AskFirst(kept, install);
+      source.memory = AskFirst(kept, install);
     }
     // No thread of the program has the bytes any more.
     const bool orphaned =
         install->has_transfer() && (node->executed || IsOver(kept));
     if (install->has_transfer()) {
-      install->mutable_transfer()->set_provable(source.owner != nullptr ||
-                                                !orphaned);
+      install->mutable_transfer()->set_provable(source.any() || !orphaned);
     }
     if (orphaned) {
       // The thread that uploaded it may still be about to forget the old id.
@@ -364,11 +363,12 @@ class Replayer {
     return {bytes, kept.request};
   }
 
-  // Returns whether the thread that uploads the bytes has nothing left to do.
+  // Returns whether no thread of the program uploads the bytes, because it has
+  // done so or because the upload was eager.
   static bool IsOver(const KeptMessage& kept) {
     const auto* const wait =
         std::get_if<std::shared_ptr<UploadWait>>(&kept.extras().registration);
-    return wait != nullptr && (*wait)->state == UploadWait::State::kOver;
+    return wait == nullptr || (*wait)->state == UploadWait::State::kOver;
   }
 
   // Installs a generator's state. Only a seed makes a storage a generator.

@@ -144,7 +144,7 @@ absl::Status LoseWorker(State& r, const absl::Status& cause)
 void Recover(State& r);
 // Notes a message that is about to be appended.
 void KeepMessage(State& r, EncodedMessage* message)
-    ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu);
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu, r.answers.mu);
 // Warns once if values could not be computed again.
 void WarnIfIncomplete(State& r);
 // Notes that the worker executed the messages up to `sequence`.
@@ -277,9 +277,8 @@ bool TakeLostCopy(State& r, const v1::ErrorDetail& error);
 struct Replay {
   EncodedMessages messages;
   uint64_t count = 0;  // messages that had been executed before
-  // Uploads that nobody waits for, with their bytes, without an owner if they
-  // are not here.
-  std::vector<std::pair<std::shared_ptr<UploadWait>, SharedBytes>> uploads;
+  // Uploads that nobody waits for, with their bytes if they are here.
+  std::vector<std::pair<std::shared_ptr<UploadWait>, KeptBytes>> uploads;
 };
 // Encodes the kept messages. Called by the device's own thread.
 absl::StatusOr<Replay> EncodeReplay(State& r)

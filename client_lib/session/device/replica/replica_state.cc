@@ -37,8 +37,8 @@ State::State(ReplicaRole role_of_replica,
   connection.checkpoint.ended = context->options.clock->Monotonic();
   sender.encoder.Keep([&c = connection](uint64_t bytes) {
     MutexLock has_lock(&c.mu);
-    // The other half is for messages.
-    return c.lineage->bytes() + bytes <= c.lineage->budget() / 2;
+    // Further messages must not make a checkpoint due at once.
+    return c.lineage->bytes() + bytes <= c.lineage->budget() / 4;
   });
 }
 

@@ -515,6 +515,7 @@ void SenderLoop(State& r) {
       CheckSources(r);
     }
     goes_on = Advance(r, /*own_thread=*/true);
+    r.context->spill->Trim();
     look = CheckProgress(r);
     const Deadline checkpoint = NextCheckpoint(r);
     if (checkpoint.left() < look.left()) look = checkpoint;
