@@ -203,6 +203,16 @@ TEST_F(RecoveryTest, AnotherValueThanTheProgramHasSeenIsNotShown) {
   EXPECT_EQ(ErrorReason(ReadAll(y).status()), "REPLAY_DIVERGED");
   EXPECT_EQ(ErrorReason(ReadAll(z).status()), "REPLAY_DIVERGED");
   EXPECT_EQ(ErrorReason(ReadAll(Called(3, {z})).status()), "REPLAY_DIVERGED");
+  EXPECT_EQ(session_->statistics().root_errors, 1u);
+}
+
+TEST_F(RecoveryTest, CloseReportsAnotherValueThanTheProgramHasSeen) {
+  for (int i = 0; i < 3; ++i) Drop(Uploaded("dropped."));
+  const StoragePtr y = Called(1, {Uploaded("12345678")});
+  ASSERT_TRUE(ReadAll(y).ok());
+  Lose();
+  ASSERT_TRUE(ReadAll(Uploaded("another.")).ok());
+  EXPECT_EQ(ErrorReason(session_->Close(absl::Seconds(5))), "REPLAY_DIVERGED");
 }
 
 TEST_F(RecoveryTest, ARunThatKillsTwoWorkersIsGivenUpAndTheSessionGoesOn) {

@@ -54,7 +54,7 @@ void NoteDeath(State& r) {
         ", the only run of the device "
         "that the last one, ",
         c.lease.worker_id(), ", had");
-    c.lineage->Taint(suspect,
+    TaintByRootError(r, suspect,
                      MakeError(absl::StatusCode::kAborted, "RUN_KILLS_WORKERS",
                                text, {{"worker", c.lease.worker_id()}}));
   }
