@@ -18,10 +18,13 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
+#include <string>
 #include <thread>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "common/base/clock.h"
 #include "common/base/mutex.h"
 #include "common/transport/shared_memory/shared_region.h"
@@ -46,6 +49,9 @@ class Arbiter {
   // Adds an executor, with weight 1.
   absl::StatusOr<Seat> Add(uint64_t number);
   void SetWeight(uint64_t number, double weight);
+  // Returns which of the leases an executor that has ended was serving.
+  std::set<std::string> ServedBy(uint64_t number,
+                                 absl::Span<const std::string> lease_ids) const;
   // Removes an executor that has ended, and gives its turn to another one.
   void Remove(uint64_t number);
   // Has the arbiter look at the clock.
@@ -71,7 +77,7 @@ class Arbiter {
   std::atomic<uint64_t> handovers_{0};
   std::atomic<uint64_t> overdue_turns_{0};
 
-  Mutex mu_;
+  mutable Mutex mu_;
   std::map<uint64_t, std::shared_ptr<Member>> members_ ABSL_GUARDED_BY(mu_);
   // The executor that has the device; 0 for none.
   uint64_t holder_ ABSL_GUARDED_BY(mu_) = 0;

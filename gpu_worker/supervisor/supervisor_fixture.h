@@ -5,6 +5,7 @@
 
 #include <fcntl.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <functional>
 #include <map>
@@ -79,28 +80,42 @@ class FakeLauncher : public Launcher {
     if (on_listen != nullptr) std::exchange(on_listen, nullptr)();
     ExecutorListeners made;
     made.address = absl::StrCat("127.0.0.1:", 7000 + number);
+    int ends[2];
+    EXPECT_EQ(pipe2(ends, O_CLOEXEC | O_NONBLOCK), 0);
+    made.listener = Descriptor(ends[1]);
+    listening.emplace_back(ends[0]);
     return made;
   }
-  absl::StatusOr<LaunchedExecutor> Launch(
-      const ExecutorListeners& listeners,
-      const Arbiter::Seat& /*seat*/) override {
+  absl::StatusOr<LaunchedExecutor> Launch(const ExecutorListeners& listeners,
+                                          const Arbiter::Seat& seat) override {
     int ends[2];
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0,
                          ends),
               0);
     executors.push_back(std::make_unique<FakeExecutor>(Descriptor(ends[1])));
     addresses.push_back(listeners.address);
+    words.push_back(TurnWord::Map(seat.word.get()).value());
     return LaunchedExecutor{static_cast<pid_t>(executors.size()),
                             Descriptor(ends[0]), Descriptor()};
   }
   void Kill(pid_t pid) override { killed.push_back(pid); }
-  std::optional<std::string> Reap(pid_t /*pid*/) override { return "signal 9"; }
+  std::optional<ProcessEnd> Reap(pid_t /*pid*/) override { return end; }
+  // Returns whether the supervisor has the listener open of the executor with
+  // this number.
+  bool Listens(uint64_t number) {
+    char byte;
+    return read(listening.at(number - 1).get(), &byte, 1) < 0;
+  }
 
   // Called once, when sockets are made next.
   std::function<void()> on_listen;
   std::vector<std::unique_ptr<FakeExecutor>> executors;
   std::vector<std::string> addresses;
   std::vector<pid_t> killed;
+  // How processes end.
+  ProcessEnd end = {"signal 11", /*killed=*/false};
+  std::vector<TurnWord> words;
+  std::vector<Descriptor> listening;
 };
 
 inline v1::SignedLease LeaseOf(const std::string& tenant,

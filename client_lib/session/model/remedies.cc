@@ -32,6 +32,7 @@ constexpr Row kRows[] = {
     {"WORKER_RESTARTED", kTryAnother, kTryAgain, kByCode},
     {"WORKER_LOST", kTryAnother, kTryAgain, kByCode},
     {"EXECUTOR_LOST", kTryAnother, kTryAgain, kByCode},
+    {"EXECUTOR_LOST_IN_TURN", kTryAnother, kTryAgain, kByCode},
     // The worker does not serve the session any more.
     {"SESSION_LOST", kTryAnother, kTryAgain, kByCode},
     {"DRAINING", kTryAnother, kTryAgain, kByCode},

@@ -59,6 +59,8 @@ const std::vector<Case>& Cases() {
       {Code::kAborted, "WORKER_RESTARTED", kTryAnother, kTryAgain, kTryAgain},
       {Code::kAborted, "WORKER_LOST", kTryAnother, kTryAgain, kTryAgain},
       {Code::kAborted, "EXECUTOR_LOST", kTryAnother, kTryAgain, kTryAgain},
+      {Code::kAborted, "EXECUTOR_LOST_IN_TURN", kTryAnother, kTryAgain,
+       kTryAgain},
       {Code::kNotFound, "SESSION_LOST", kTryAnother, kTryAgain, kTryAgain},
       {Code::kUnavailable, "DRAINING", kTryAnother, kTryAgain, kTryAgain},
       {Code::kAborted, "LEASE_EXPIRED", kTryAnother, kTryAgain, kTryAgain},

@@ -304,7 +304,7 @@ absl::Status LoseWorker(State& r, const absl::Status& cause) {
   // A worker that announces its end is not dead, nor one that is left.
   if (!returns && ErrorReason(cause) != "DRAINING" &&
       ErrorReason(cause) != kSourceLost) {
-    NoteDeath(r);
+    NoteDeath(r, cause);
   }
   c.recovery.due = true;
   c.recovery.cause = cause;

@@ -44,9 +44,13 @@ std::vector<Node*> Suspects(State& r)
 
 }  // namespace
 
-void NoteDeath(State& r) {
+void NoteDeath(State& r, const absl::Status& cause) {
   ConnectionState& c = r.connection;
-  for (Node* const suspect : Suspects(r)) {
+  const std::vector<Node*> suspects = Suspects(r);
+  // The worker lives, and knows that no message of this device ended its
+  // process.
+  if (ErrorReason(cause) == "EXECUTOR_LOST") return;
+  for (Node* const suspect : suspects) {
     if (++suspect->deaths < RecoveryState::kMostDeaths) continue;
     const std::string text = absl::StrCat(
         suspect->deaths, " workers were lost before they had executed ",
