@@ -127,13 +127,21 @@ void Executor::Serve(Turn turn) {
                               reason, away);
   };
   preemption_.Begin(&step);
+  NoteServed({turn.meter->lease_id()});
   if (turn.refused_behind.has_value()) {
     ServeRefusal(turn, &step);
   } else if (options_.max_batch_runs <= 1 || !turn.session->next().fast_run() ||
              !ServeBatch(turn, &step)) {
     ServeAlone(turn, step);
   }
+  NoteServed({});
   preemption_.End(&step);
+}
+
+void Executor::NoteServed(const Served& lease_ids) {
+  if (options_.gate == nullptr) return;
+  options_.gate->NoteServed(lease_ids);
+  served_leases_ = lease_ids;
 }
 
 void Executor::ServeUnpaid(const Turn& turn) {
@@ -204,7 +212,9 @@ Preemptor Executor::ServePreempting() {
   Turn turn = std::exchange(preempting_, {});
   Preemptor preemptor{turn.session->who().tenant,
                       turn.session->who().session_id};
+  const Served preempted = served_leases_;
   Serve(std::move(turn));
+  NoteServed(preempted);
   queue_.EndPreempting();
   return preemptor;
 }
@@ -236,6 +246,11 @@ bool Executor::ServeBatch(const Turn& leader, Preemption::Step* step) {
   Batch batch = BeginBatch(leader, candidates, contested, *step);
   if (batch.turns.empty()) return false;
   const absl::Duration now = clock_.Monotonic();
+  Served served;
+  for (const Turn& turn : batch.turns) {
+    served.push_back(turn.meter->lease_id());
+  }
+  NoteServed(served);
   std::vector<TurnQueue::Place> places;
   for (const LockstepMember& member : batch.members) {
     places.push_back(PlaceOf(*member.run));

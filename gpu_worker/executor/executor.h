@@ -13,6 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "common/base/clock.h"
@@ -71,6 +73,10 @@ class Executor {
  private:
   void Run();
   void Serve(Turn turn);
+  // Tells the gate, if there is one, whose messages are executed. The leases'
+  // meters must exist until the next call.
+  using Served = absl::InlinedVector<absl::string_view, 1>;
+  void NoteServed(const Served& lease_ids);
   // Ends the turn of a session that lacks credit and waits for more.
   void ServeUnpaid(const Turn& turn);
   // Refuses the session's run, which would miss its deadline.
@@ -115,6 +121,8 @@ class Executor {
   Preemption preemption_;
   TimeAccount time_;
   TurnQueue queue_;
+  // What NoteServed() noted last.
+  Served served_leases_;
   // The turn that TakePreempting() took and ServePreempting() serves.
   Turn preempting_;
   std::thread thread_;

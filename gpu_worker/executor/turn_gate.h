@@ -6,6 +6,9 @@
 #ifndef GPU_WORKER_EXECUTOR_TURN_GATE_H_
 #define GPU_WORKER_EXECUTOR_TURN_GATE_H_
 
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+
 namespace djinn::worker {
 
 class TurnGate {
@@ -23,6 +26,9 @@ class TurnGate {
   virtual void Leave() = 0;
   // Has Enter() return at once from now on. Any thread may call it.
   virtual void Cancel() = 0;
+  // Notes the leases whose messages the process executes from now on, for the
+  // case that it ends meanwhile. None: it executes nothing.
+  virtual void NoteServed(absl::Span<const absl::string_view> lease_ids) = 0;
 };
 
 }  // namespace djinn::worker

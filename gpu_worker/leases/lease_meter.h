@@ -11,6 +11,8 @@
 #include <atomic>
 #include <cstdint>
 #include <limits>
+#include <string>
+#include <utility>
 
 #include "absl/time/time.h"
 #include "djinn/v1/lease.pb.h"
@@ -23,8 +25,10 @@ namespace djinn::worker {
 class LeaseMeter {
  public:
   // Adds all bytes to `total` as well, which must outlive the meter.
-  explicit LeaseMeter(Traffic* total) : traffic_(total) {}
+  explicit LeaseMeter(Traffic* total, std::string lease_id = "")
+      : lease_id_(std::move(lease_id)), traffic_(total) {}
 
+  const std::string& lease_id() const { return lease_id_; }
   // Returns the counter of the bytes of the lease's sessions.
   Traffic* traffic() { return &traffic_; }
 
@@ -56,6 +60,7 @@ class LeaseMeter {
  private:
   static constexpr uint64_t kUnlimited = std::numeric_limits<uint64_t>::max();
 
+  const std::string lease_id_;
   Traffic traffic_;
   std::atomic<uint64_t> nanoseconds_{0};
   // The device time of nanoseconds_, by phase.

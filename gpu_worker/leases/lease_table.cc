@@ -78,7 +78,7 @@ void LeaseTable::Add(const v1::SignedLease& issue,
                      const v1::LeaseClaims& claims, const LeaseTime& now) {
   Lease& lease = leases_[claims.lease_id()];
   if (lease.meter == nullptr) {
-    lease.meter = std::make_shared<LeaseMeter>(total_);
+    lease.meter = std::make_shared<LeaseMeter>(total_, claims.lease_id());
   }
   lease.issue = issue;
   lease.claims = claims;

@@ -91,6 +91,18 @@ void Arbiter::SetWeight(uint64_t number, double weight) {
   if (found != members_.end() && weight > 0) found->second->weight = weight;
 }
 
+std::set<std::string> Arbiter::ServedBy(
+    uint64_t number, absl::Span<const std::string> lease_ids) const {
+  MutexLock lock(&mu_);
+  std::set<std::string> served;
+  const auto found = members_.find(number);
+  if (found == members_.end()) return served;
+  for (const std::string& id : lease_ids) {
+    if (found->second->word.Served(id)) served.insert(id);
+  }
+  return served;
+}
+
 void Arbiter::Remove(uint64_t number) {
   MutexLock lock(&mu_);
   if (holder_ == number) SetHolder(0);

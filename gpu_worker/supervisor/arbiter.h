@@ -18,10 +18,13 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
+#include <string>
 #include <thread>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "common/base/clock.h"
 #include "common/base/mutex.h"
 #include "common/transport/shared_memory/shared_region.h"
@@ -54,6 +57,9 @@ class Arbiter {
   // Adds an executor, with weight 1.
   absl::StatusOr<Seat> Add(uint64_t number);
   void SetWeight(uint64_t number, double weight);
+  // Returns which of the leases an executor that has ended was serving.
+  std::set<std::string> ServedBy(uint64_t number,
+                                 absl::Span<const std::string> lease_ids) const;
   // Removes an executor that has ended, and gives its turn to another one.
   void Remove(uint64_t number);
   // Returns the executor's turns. An executor that was never added has none.

@@ -45,6 +45,8 @@ struct Supervisor::Executor {
   bool ready = false;
   // True when the supervisor has asked it to end.
   bool ending = false;
+  // True when the supervisor ends it for what it does or does not do.
+  bool overdue = false;
   FrameReader reader;
   std::string unsent;
   // Revision of the last orders.

@@ -50,6 +50,14 @@ inline constexpr int kFetchingFd = 8;
 inline constexpr int kContentsFd = 9;
 inline constexpr int kLastFd = kContentsFd;
 
+// How a process ended.
+struct ProcessEnd {
+  // Human-readable.
+  std::string text;
+  // It ended by SIGKILL, which no instruction of the process causes.
+  bool killed = false;
+};
+
 // Called by one thread at a time.
 class Launcher {
  public:
@@ -65,7 +73,7 @@ class Launcher {
   virtual void Kill(pid_t pid) = 0;
   // Returns how the process ended, or nothing while it runs. Call it again
   // until it returns something, and then no more.
-  virtual std::optional<std::string> Reap(pid_t pid) = 0;
+  virtual std::optional<ProcessEnd> Reap(pid_t pid) = 0;
   // Returns what the process uses, or nothing where the system does not say.
   virtual std::optional<ProcessUse> UseOf(pid_t pid) = 0;
   // Stops all threads of the process, or lets them go on.

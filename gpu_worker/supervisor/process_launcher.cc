@@ -258,18 +258,19 @@ class ProcessLauncher : public Launcher {
     kill(pid, paused ? SIGSTOP : SIGCONT);
   }
 
-  std::optional<std::string> Reap(pid_t pid) override {
+  std::optional<ProcessEnd> Reap(pid_t pid) override {
     ReapOrphans();
     int status = 0;
     const pid_t ended = waitpid(pid, &status, WNOHANG);
     if (ended == 0) return std::nullopt;
     groups_.push_back(pid);
-    if (ended < 0) return std::strerror(errno);
+    if (ended < 0) return ProcessEnd{std::strerror(errno)};
     if (WIFSIGNALED(status)) {
-      return absl::StrCat("signal ", WTERMSIG(status), " (",
-                          strsignal(WTERMSIG(status)), ")");
+      return ProcessEnd{absl::StrCat("signal ", WTERMSIG(status), " (",
+                                     strsignal(WTERMSIG(status)), ")"),
+                        WTERMSIG(status) == SIGKILL};
     }
-    return absl::StrCat("exit status ", WEXITSTATUS(status));
+    return ProcessEnd{absl::StrCat("exit status ", WEXITSTATUS(status))};
   }
 
  private:

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -43,6 +44,9 @@ constexpr uint64_t kMaxDropped = 1'000'000;
 // Longest time between two rounds that counts for executors. In a longer one,
 // the machine or this process stood still, and executors were not heard.
 constexpr absl::Duration kLongestRound = absl::Seconds(1);
+// How long the address of an executor that died accepts connections. By then,
+// its clients have learned from the coordinator why it died.
+constexpr absl::Duration kListenAfterDeath = absl::Seconds(1);
 
 }  // namespace
 
@@ -271,6 +275,9 @@ void Supervisor::Exchange(absl::Duration patience) {
   {
     MutexLock lock(&mu_);
     Age(passed);
+    while (!closing_.empty() && closing_.front().first <= now) {
+      closing_.pop_front();
+    }
   }
   for (size_t i = 0; i < polled.size(); ++i) {
     if (fds[2 * i + 1].revents & (POLLIN | POLLHUP | POLLERR)) {
@@ -289,7 +296,10 @@ void Supervisor::Exchange(absl::Duration patience) {
             WriteSome(executor->socket.get(), &executor->unsent);
         if (!absl::IsUnavailable(written)) status = written;
       }
-      if (status.ok()) status = Overdue(*executor);
+      if (status.ok()) {
+        status = Overdue(*executor);
+        executor->overdue = !status.ok() && !executor->ending;
+      }
       if (!status.ok()) dead.emplace_back(polled[i].executor, status);
     }
     for (const auto& [number, executor] : executors_) {
@@ -307,34 +317,49 @@ void Supervisor::Exchange(absl::Duration patience) {
   if (changed && dead.empty()) changed_();
 }
 
+std::set<std::string> Supervisor::CulpritsOf(const Executor& executor,
+                                             const ProcessEnd& end) const {
+  // Something outside may have killed it, such as an operator or a lack of
+  // memory.
+  if (executor.ending || (end.killed && !executor.overdue)) return {};
+  std::vector<std::string> leases;
+  for (const auto& [id, lease] : executor.leases) leases.push_back(id);
+  return arbiter_->ServedBy(executor.number, leases);
+}
+
 void Supervisor::Destroy(const std::shared_ptr<Executor>& executor,
                          const absl::Status& why) {
-  std::string end = "it was not started";
+  ProcessEnd end{"it was not started"};
   if (executor->pid != 0) {
     // Its end of the socket closed, or it must end: either way it serves
     // nothing any more.
     launcher_->Kill(executor->pid);
-    std::optional<std::string> reaped;
+    std::optional<ProcessEnd> reaped;
     for (int i = 0; i < kMaxReapPauses && !reaped.has_value(); ++i) {
       reaped = launcher_->Reap(executor->pid);
       if (!reaped.has_value()) absl::SleepFor(kReapPause);
     }
-    end = reaped.value_or("it does not end");
+    end = reaped.value_or(ProcessEnd{"it does not end"});
   }
+  std::set<std::string> culprits;
   std::string tenant;
   {
     MutexLock lock(&mu_);
+    culprits = CulpritsOf(*executor, end);
     tenant = executor->tenant;
   }
   LogForExecutor(tenant, executor->number, executor->log.TakeLast());
   arbiter_->Remove(executor->number);
   executor->fetching.reset();
   executor->contents.reset();
-  const std::string reason =
-      ErrorReason(why).empty() ? "EXECUTOR_LOST" : ErrorReason(why);
+  const std::string reason = ErrorReason(why);
   {
     MutexLock lock(&mu_);
     if (executors_.erase(executor->number) == 0) return;
+    if (!executor->ending && executor->listeners.listener.valid()) {
+      closing_.emplace_back(clock_->Monotonic() + kListenAfterDeath,
+                            std::move(executor->listeners.listener));
+    }
     AddExecution(executor->report.executed(), &executed_);
     refused_calls_ += executor->refused_calls;
     past_metrics_.AddPast(executor->metrics,
@@ -347,7 +372,11 @@ void Supervisor::Destroy(const std::shared_ptr<Executor>& executor,
       v1::EndedLease ended;
       *ended.mutable_lease() = lease.lease;
       *ended.mutable_use() = executor->report.UseOf(id);
-      ended.set_reason(reason);
+      // Where none is a culprit, the reason concerns all.
+      const bool concerned = culprits.empty() || culprits.contains(id);
+      ended.set_reason(!reason.empty() && concerned ? reason
+                       : culprits.contains(id)      ? "EXECUTOR_LOST_IN_TURN"
+                                                    : "EXECUTOR_LOST");
       NoteEnd(id, std::move(ended));
     }
     if (!executor->ending) {
@@ -360,11 +389,12 @@ void Supervisor::Destroy(const std::shared_ptr<Executor>& executor,
       ++ends_[reason];
       history.last_death = now;
       last_failure_ = MakeError(absl::StatusCode::kUnavailable, "EXECUTOR_LOST",
-                                absl::StrCat(end, ": ", why.message()));
+                                absl::StrCat(end.text, ": ", why.message()));
       log::Error("executor ended",
                  {{"tenant", executor->tenant},
                   {"number", executor->number},
-                  {"how", end},
+                  {"how", end.text},
+                  {"in_turn", culprits.size()},
                   {"why", why},
                   {"leases", executor->leases.size()},
                   {"deaths", history.deaths},
@@ -433,8 +463,8 @@ void Supervisor::LaunchDue() {
     }
     // The setup comes before orders that wait already.
     executor->unsent = EncodeFrame(message) + executor->unsent;
-    // The executor holds the sockets from now on, so that they close with it.
-    executor->listeners.listener = Descriptor();
+    // This socket closes with the executor. The other one stays open for a
+    // while.
     executor->listeners.shared_memory_listener = Descriptor();
   }
 }

@@ -72,8 +72,18 @@ absl::StatusOr<std::shared_ptr<Supervisor::Executor>> Supervisor::Make(
     MutexLock lock(&mu_);
     executor->number = ++last_number_;
   }
-  DJINN_ASSIGN_OR_RETURN(executor->listeners,
-                         launcher_->Listen(executor->number));
+  absl::StatusOr<ExecutorListeners> listeners =
+      launcher_->Listen(executor->number);
+  if (!listeners.ok()) {
+    {
+      MutexLock lock(&mu_);
+      // They may have taken all ports.
+      closing_.clear();
+    }
+    listeners = launcher_->Listen(executor->number);
+  }
+  DJINN_RETURN_IF_ERROR(listeners.status());
+  executor->listeners = *std::move(listeners);
   executor->start = start;
   return executor;
 }
@@ -366,9 +376,11 @@ void Supervisor::Stop() {
       executor->ending = true;
       // Its sessions end as the socket does.
       executor->socket = Descriptor();
+      executor->listeners.listener = Descriptor();
       last.push_back(executor);
     }
     executors_.clear();
+    closing_.clear();
   }
   std::erase_if(last, [](const auto& executor) { return executor->pid == 0; });
   for (const auto& executor : last) {

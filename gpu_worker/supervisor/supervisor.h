@@ -5,10 +5,17 @@
 // seconds. The first lease of a tenant takes it. The tenant's clients reach
 // their executor at its own sockets, so nothing of a run passes the supervisor.
 //
-// An executor that ends takes its tenant's leases on this worker with it
-// (EXECUTOR_LOST, or NODE_LIMIT when a node took too long, THREAD_LIMIT when it
-// had too many threads, LEASE_KEPT when it did not end a lease), and nothing
-// else.
+// An executor that ends takes its tenant's leases on this worker with it, and
+// nothing else. The reasons are
+// - EXECUTOR_LOST_IN_TURN for leases whose messages it was executing, or
+//   NODE_LIMIT if a node took too long;
+// - THREAD_LIMIT if it had too many threads, and LEASE_KEPT if it did not end a
+//   lease, for all unless it was executing messages of some;
+// - EXECUTOR_LOST for the others, and for all if something else killed the
+//   process.
+// Its address accepts connections for a while after that and does not answer,
+// so that clients learn the reason before they find the address refused.
+//
 // The tenant's next lease starts another one, at first at once, then after a
 // pause that doubles with each death.
 //
@@ -21,12 +28,15 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -219,6 +229,11 @@ class Supervisor {
   // Returns why the executor must end, or OK.
   absl::Status Overdue(const Executor& executor) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Returns which leases' messages may have ended the executor, once its
+  // process has ended.
+  std::set<std::string> CulpritsOf(const Executor& executor,
+                                   const ProcessEnd& end) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Kills and reaps the process, and ends its leases.
   void Destroy(const std::shared_ptr<Executor>& executor,
                const absl::Status& why) ABSL_LOCKS_EXCLUDED(mu_);
@@ -239,6 +254,9 @@ class Supervisor {
   mutable Mutex mu_;
   Executors executors_ ABSL_GUARDED_BY(mu_);
   uint64_t last_number_ ABSL_GUARDED_BY(mu_) = 0;
+  // Listeners of executors that died, and when they close.
+  std::deque<std::pair<absl::Duration, Descriptor>> closing_
+      ABSL_GUARDED_BY(mu_);
   std::map<std::string, Tenant> tenants_ ABSL_GUARDED_BY(mu_);
   StandingOrders orders_ ABSL_GUARDED_BY(mu_);
   // Ended leases of executors that are gone, until they are settled.

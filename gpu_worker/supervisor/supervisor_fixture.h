@@ -100,6 +100,10 @@ class FakeLauncher : public Launcher {
     if (on_listen != nullptr) std::exchange(on_listen, nullptr)();
     ExecutorListeners made;
     made.address = absl::StrCat("127.0.0.1:", 7000 + number);
+    int ends[2];
+    EXPECT_EQ(pipe2(ends, O_CLOEXEC | O_NONBLOCK), 0);
+    made.listener = Descriptor(ends[1]);
+    listening.emplace_back(ends[0]);
     return made;
   }
   absl::StatusOr<LaunchedExecutor> Launch(const ExecutorListeners& listeners,
@@ -113,6 +117,7 @@ class FakeLauncher : public Launcher {
     gates.push_back(
         std::make_unique<SharedTurnGate>(TurnWord::Map(seat.word.get()).value(),
                                          Descriptor(dup(seat.event.get()))));
+    words.push_back(TurnWord::Map(seat.word.get()).value());
     int log_ends[2];
     EXPECT_EQ(pipe2(log_ends, O_CLOEXEC | O_NONBLOCK), 0);
     logs.emplace_back(log_ends[1]);
@@ -123,9 +128,15 @@ class FakeLauncher : public Launcher {
     return launched;
   }
   void Kill(pid_t pid) override { killed.push_back(pid); }
-  std::optional<std::string> Reap(pid_t /*pid*/) override { return "signal 9"; }
+  std::optional<ProcessEnd> Reap(pid_t /*pid*/) override { return end; }
   std::optional<ProcessUse> UseOf(pid_t pid) override { return uses[pid]; }
   void SetPaused(pid_t pid, bool now) override { paused[pid] = now; }
+  // Returns whether the supervisor has the listener open of the executor with
+  // this number.
+  bool Listens(uint64_t number) {
+    char byte;
+    return read(listening.at(number - 1).get(), &byte, 1) < 0;
+  }
 
   // Called once, when sockets are made next.
   std::function<void()> on_listen;
@@ -138,6 +149,10 @@ class FakeLauncher : public Launcher {
   std::map<pid_t, ProcessUse> uses;
   std::map<pid_t, bool> paused;
   std::vector<pid_t> killed;
+  // How processes end.
+  ProcessEnd end = {"signal 11", /*killed=*/false};
+  std::vector<TurnWord> words;
+  std::vector<Descriptor> listening;
 };
 
 inline v1::SignedLease LeaseOf(const std::string& tenant,

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <new>
@@ -11,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "common/hash/hash.h"
 
 namespace djinn::worker {
 namespace {
@@ -19,6 +21,10 @@ constexpr size_t kBytes = 4096;
 // A waiting executor looks again after this time, whatever happened to the
 // supervisor.
 constexpr absl::Duration kPatience = absl::Seconds(1);
+
+uint64_t HashOf(absl::string_view lease_id) {
+  return HashContent(lease_id.data(), lease_id.size()).low;
+}
 
 absl::Status Failed(const char* what) {
   return absl::InternalError(
@@ -45,14 +51,35 @@ absl::StatusOr<TurnWord> TurnWord::Map(int file) {
       mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   if (base == MAP_FAILED) return Failed("mmap");
   static_assert(std::atomic<uint32_t>::is_always_lock_free);
-  return TurnWord(static_cast<std::atomic<uint32_t>*>(base));
+  static_assert(std::atomic<uint64_t>::is_always_lock_free);
+  static_assert(sizeof(Page) <= kBytes);
+  return TurnWord(static_cast<Page*>(base));
 }
 
 TurnWord::TurnWord(TurnWord&& other) noexcept
-    : word_(std::exchange(other.word_, nullptr)) {}
+    : page_(std::exchange(other.page_, nullptr)) {}
 
 TurnWord::~TurnWord() {
-  if (word_ != nullptr) munmap(word_, kBytes);
+  if (page_ != nullptr) munmap(page_, kBytes);
+}
+
+void TurnWord::NoteServed(absl::Span<const absl::string_view> lease_ids) const {
+  const size_t count = std::min(lease_ids.size(), kMostServed);
+  // An executor that ends in here was executing nothing.
+  page_->count.store(0);
+  for (size_t i = 0; i < count; ++i) {
+    page_->served[i].store(HashOf(lease_ids[i]), std::memory_order_relaxed);
+  }
+  page_->count.store(static_cast<uint32_t>(count));
+}
+
+bool TurnWord::Served(absl::string_view lease_id) const {
+  // The executor may have written anything.
+  const size_t count = std::min<size_t>(page_->count.load(), kMostServed);
+  return std::any_of(page_->served.begin(), page_->served.begin() + count,
+                     [hash = HashOf(lease_id)](const auto& served) {
+                       return served.load(std::memory_order_relaxed) == hash;
+                     });
 }
 
 SharedTurnGate::SharedTurnGate(TurnWord word, Descriptor event)

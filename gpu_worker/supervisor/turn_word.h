@@ -5,13 +5,21 @@
 // only its own. A grant stays with the executor until another one wants the
 // device: entering and leaving are then one exchange each, without a system
 // call.
+//
+// Beside the word, the executor notes the leases whose messages it executes, so
+// that the supervisor knows them if the executor ends.
 #ifndef GPU_WORKER_SUPERVISOR_TURN_WORD_H_
 #define GPU_WORKER_SUPERVISOR_TURN_WORD_H_
 
+#include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "common/transport/shared_memory/shared_region.h"
 #include "gpu_worker/executor/turn_gate.h"
 
@@ -44,18 +52,35 @@ class TurnWord {
   TurnWord& operator=(TurnWord&&) = delete;
   ~TurnWord();
 
-  std::atomic<uint32_t>& state() const { return *word_; }
+  std::atomic<uint32_t>& state() const { return page_->state; }
   // Changes the state if it is `from`; returns whether it was.
   bool Change(TurnState from, TurnState to) const {
     uint32_t expected = from;
-    return word_->compare_exchange_strong(expected, to);
+    return state().compare_exchange_strong(expected, to);
   }
 
+  // Notes that messages of these leases are executed. Leases beyond kMostServed
+  // are not noted.
+  void NoteServed(absl::Span<const absl::string_view> lease_ids) const;
+  // Returns whether messages of the lease were being executed, once the
+  // executor has ended.
+  bool Served(absl::string_view lease_id) const;
+
  private:
-  explicit TurnWord(std::atomic<uint32_t>* word) : word_(word) {}
+  static constexpr size_t kMostServed = 256;
+
+  struct Page {
+    std::atomic<uint32_t> state;
+    // The number of hashes, and the hashes of the ids of served leases. They
+    // are on cache lines of their own.
+    alignas(64) std::atomic<uint32_t> count;
+    std::array<std::atomic<uint64_t>, kMostServed> served;
+  };
+
+  explicit TurnWord(Page* page) : page_(page) {}
 
   // Null once moved from.
-  std::atomic<uint32_t>* word_;
+  Page* page_;
 };
 
 // An executor's end.
@@ -69,6 +94,9 @@ class SharedTurnGate : public TurnGate {
   void Yield() override;
   void Leave() override;
   void Cancel() override;
+  void NoteServed(absl::Span<const absl::string_view> lease_ids) override {
+    word_.NoteServed(lease_ids);
+  }
 
  private:
   const TurnWord word_;

@@ -1,4 +1,8 @@
-"""A program whose kernel ends its worker loses that value alone, and other tenants lose nothing."""
+"""A program whose kernel ends its worker loses that value alone, and others lose nothing.
+
+The others are other tenants' at shared workers, and the tenant's own sessions at a worker that
+has a process for each tenant.
+"""
 
 import itertools
 import os
@@ -25,6 +29,9 @@ torch.ops.load_library(_LIBRARY)
 
 
 class PoisonTest(unittest.TestCase):
+    isolation = "{mode: shared}"
+    workers = _WORKERS
+
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
@@ -37,16 +44,20 @@ class PoisonTest(unittest.TestCase):
                 file.write(name + "-0123456789abcdef")
             tenants += "  - {name: %s, token_file: %s.token}\n" % (name, name)
         self.cluster = Cluster(
-            folder.name, _WORKERS, tenants=tenants, log=self.log,
-            worker_extra="isolation: {mode: shared}\noperator_libraries: [{path: %s}]\n" % _LIBRARY)
+            folder.name, self.workers, tenants=tenants, log=self.log,
+            worker_extra="isolation: %s\noperator_libraries: [{path: %s}]\n" % (
+                self.isolation, _LIBRARY))
         self.addCleanup(self.cluster.stop)
 
-    def ended(self):
-        """The exit statuses of the workers that ended."""
-        statuses = [self.cluster.process(name).poll() for name in _WORKERS]
-        return [status for status in statuses if status is not None]
+    def tenant_of(self, other):
+        return other
 
-    def test_two_workers_end_and_that_value_alone_is_lost(self):
+    def check_two_ended(self):
+        statuses = [self.cluster.process(name).poll() for name in self.workers]
+        self.assertEqual([status for status in statuses if status is not None],
+                         [-signal.SIGABRT] * 2)
+
+    def test_two_processes_end_and_that_value_alone_is_lost(self):
         try:
             self.poison()
         except BaseException:
@@ -57,7 +68,7 @@ class PoisonTest(unittest.TestCase):
     def poison(self):
         others = RunningPrograms(self, self.cluster, self.log)
         for tenant, name in zip(_OTHERS, itertools.cycle(PROGRAMS)):
-            others.start(tenant, name, tenant)
+            others.start(tenant, name, self.tenant_of(tenant))
         others.await_steps(_STEPS)
         djinn.set_call_sites(True)
         self.addCleanup(djinn.set_call_sites, False)
@@ -82,12 +93,28 @@ class PoisonTest(unittest.TestCase):
         with self.assertRaises(djinn.Error) as raised:
             (lost + 1).cpu()
         self.assertEqual(raised.exception.reason, "RUN_KILLS_WORKERS")
-        self.assertEqual(self.ended(), [-signal.SIGABRT] * 2)
+        self.check_two_ended()
         others.await_steps(_STEPS)
         found = others.finish()
-        # Their programs ran on the workers that ended.
+        # Their programs ran in the processes that ended.
         self.assertGreater(sum(result["recoveries"] for result in found.values()), 0)
-        self.assertEqual(self.ended(), [-signal.SIGABRT] * 2)
+        self.check_two_ended()
+
+
+class PoisonInAProcessOfATenantTest(PoisonTest):
+    isolation = "{mode: process, executors: 2}"
+    workers = _WORKERS[:1]
+
+    def tenant_of(self, other):
+        return "dev"
+
+    def check_two_ended(self):
+        with open(self.log.name) as file:
+            ends = [line for line in file if 'msg="executor ended"' in line]
+        self.assertEqual(len(ends), 2, ends)
+        for end in ends:
+            self.assertIn("how=\"signal 6", end)
+            self.assertIn("in_turn=1", end)
 
 
 if __name__ == "__main__":

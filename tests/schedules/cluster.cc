@@ -233,7 +233,7 @@ void Cluster::EndLease(int device, bool lost) {
   // The worker's own reason would end the device.
   if (!lost) tell_worker();
   if (link != nullptr) {
-    link->EndLease(lease_id, lost ? "WORKER_LOST" : "told to");
+    link->EndLease(lease_id, lost ? "EXECUTOR_LOST" : "told to");
   }
   if (lost) tell_worker();
 }

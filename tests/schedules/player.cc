@@ -21,6 +21,8 @@ namespace {
 
 // Allows for a machine that hardly executes the test.
 constexpr absl::Duration kPatience = absl::Seconds(100);
+// Leases of devices that may end without a pause between them.
+constexpr int kMostLeases = 6;
 
 // Returns whether a call failed because its worker, lease or session is gone.
 bool IsLoss(const absl::Status& status) {
@@ -289,15 +291,20 @@ absl::Status Player::CarryCheckpoint(const Step& step) {
 }
 
 absl::Status Player::CarryLoss(const Step& step) {
-  // A run that may be executed when two workers are lost is given up.
   MutexLock loss_lock(&loss_mu_);
-  bool first;
   {
     MutexLock lock(&mu_);
-    first = std::exchange(certain_, false);
+    certain_ = false;
   }
-  if (!first) AwaitReplays(step.thread);
-  if (step.action == Action::kLoseLease) {
+  // A run that may be executed when two workers crash is given up. The end of a
+  // lease blames no run, so that it may come during a replay, but a device
+  // gives up after too many losses in succession.
+  const bool crash = step.action == Action::kLose;
+  if (crash ? std::exchange(crashed_, true) : ++leases_lost_ > kMostLeases) {
+    AwaitReplays(step.thread);
+    leases_lost_ = 0;
+  }
+  if (!crash) {
     // The value chooses the lease of a device that has several workers.
     cluster_.EndLease(step.device + 100 * static_cast<int>(step.value),
                       /*lost=*/true);

@@ -38,8 +38,9 @@ enum class Action {
   kPlacement,
   kCheckpoint,  // of the device's session
   kLose,        // the worker crashes; sessions go on at the next one
-  kLoseLease,   // the coordinator ends the device's lease, as if the worker
-                // were lost; the device goes on with another lease
+  kLoseLease,   // the coordinator ends the device's lease, as if another
+                // session had ended the executor; the device goes on with
+                // another lease
   // The following steps end a session or a device; later steps fail.
   kRestart,   // the worker crashes (`value` 0) or drains (1)
   kEndLease,  // the coordinator ends the lease

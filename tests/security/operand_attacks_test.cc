@@ -84,7 +84,8 @@ class OperandAttacksTest : public testing::Test {
     // Its lease ends with its executor, by a typed reason.
     if (!outcome.has_value()) {
       EXPECT_THAT(client.session().WaitLeaseEnd(),
-                  testing::AnyOf("EXECUTOR_LOST", "NODE_LIMIT"));
+                  testing::AnyOf("EXECUTOR_LOST_IN_TURN", "EXECUTOR_LOST",
+                                 "NODE_LIMIT"));
     }
     return outcome;
   }

@@ -198,7 +198,7 @@ TEST_P(WallsAttackTest, HurtsOnlyTheAttacker) {
     answer = attacker.Attack(GetParam().graph());
     // The lease ends with its executor. The next one names another executor.
     if (attacker.control().ended()) {
-      EXPECT_EQ(attacker.session().WaitLeaseEnd(), "EXECUTOR_LOST");
+      EXPECT_EQ(attacker.session().WaitLeaseEnd(), "EXECUTOR_LOST_IN_TURN");
     }
   }
   // Either an error of the operator, or the end of the attacker's executor.

@@ -48,6 +48,17 @@ class RecoveryTest : public DeviceTest {
     return lost;
   }
 
+  // Ends the device's lease for this reason each time that the worker executes
+  // test::op7, so many times.
+  void LoseExecutor(int times, const std::string& reason) {
+    for (int lost = 0; lost < times; ++lost) {
+      for (Patience patience; !cluster_.worker().HoldsRun();) patience.Yield();
+      cluster_.coordinator().NoteRestart();
+      cluster_.coordinator().EndLease("lease-0", reason);
+      cluster_.worker().Restart(/*other_incarnation=*/true);
+    }
+  }
+
   // Returns a storage whose bytes went inside their message.
   StoragePtr UploadedEagerly(const std::string& bytes) {
     cluster_.worker().Set(&FakeScript::content_room, 1 << 30);
@@ -203,6 +214,16 @@ TEST_F(RecoveryTest, AnotherValueThanTheProgramHasSeenIsNotShown) {
   EXPECT_EQ(ErrorReason(ReadAll(y).status()), "REPLAY_DIVERGED");
   EXPECT_EQ(ErrorReason(ReadAll(z).status()), "REPLAY_DIVERGED");
   EXPECT_EQ(ErrorReason(ReadAll(Called(3, {z})).status()), "REPLAY_DIVERGED");
+  EXPECT_EQ(session_->statistics().root_errors, 1u);
+}
+
+TEST_F(RecoveryTest, CloseReportsAnotherValueThanTheProgramHasSeen) {
+  for (int i = 0; i < 3; ++i) Drop(Uploaded("dropped."));
+  const StoragePtr y = Called(1, {Uploaded("12345678")});
+  ASSERT_TRUE(ReadAll(y).ok());
+  Lose();
+  ASSERT_TRUE(ReadAll(Uploaded("another.")).ok());
+  EXPECT_EQ(ErrorReason(session_->Close(absl::Seconds(5))), "REPLAY_DIVERGED");
 }
 
 TEST_F(RecoveryTest, ARunThatKillsTwoWorkersIsGivenUpAndTheSessionGoesOn) {
@@ -255,6 +276,51 @@ TEST_F(RecoveryTest, AWorkerThatIsAliveIsNoReasonToBlameARun) {
   cluster_.worker().Set(&FakeScript::held_operator, "");
   cluster_.worker().Resume();
   reader.join();
+}
+
+TEST_F(RecoveryTest, ARunThatAnExecutorWasNotExecutingIsNotBlamed) {
+  cluster_.worker().Set(&FakeScript::held_operator, "test::op7");
+  const StoragePtr y = Called(7, {Uploaded("12345678")});
+  std::thread reader([&] {
+    const absl::Status status = ReadAll(y).status();
+    EXPECT_TRUE(status.ok()) << status;
+  });
+  cluster_.worker().WaitForRead();
+  // Another session's run ends the executor, again and again.
+  LoseExecutor(3, "EXECUTOR_LOST");
+  cluster_.worker().Set(&FakeScript::held_operator, "");
+  cluster_.worker().Resume();
+  reader.join();
+  EXPECT_EQ(session_->statistics().root_errors, 0u);
+}
+
+TEST_F(RecoveryTest, ARunThatTwoExecutorsWereExecutingIsGivenUp) {
+  cluster_.worker().Set(&FakeScript::held_operator, "test::op7");
+  const StoragePtr y = Called(7, {Uploaded("12345678")});
+  std::thread reader([&] {
+    EXPECT_EQ(ErrorReason(ReadAll(y).status()), "RUN_KILLS_WORKERS");
+  });
+  cluster_.worker().WaitForRead();
+  LoseExecutor(2, "EXECUTOR_LOST_IN_TURN");
+  reader.join();
+}
+
+TEST_F(RecoveryTest, SynchronizeReturnsTheErrorOfARunThatWasGivenUp) {
+  cluster_.worker().Set(&FakeScript::held_operator, "test::op7");
+  const StoragePtr x = Uploaded("12345678");
+  const StoragePtr y = Called(7, {x});
+  std::thread waiter([&] {
+    EXPECT_EQ(ErrorReason(device_->Synchronize()), "RUN_KILLS_WORKERS");
+  });
+  LoseExecutor(2, "EXECUTOR_LOST_IN_TURN");
+  waiter.join();
+  EXPECT_EQ(session_->statistics().root_errors, 1u);
+  // Reading the value finds the same error.
+  EXPECT_EQ(ErrorReason(ReadAll(y).status()), "RUN_KILLS_WORKERS");
+  EXPECT_EQ(ErrorReason(ReadAll(Called(3, {y})).status()), "RUN_KILLS_WORKERS");
+  EXPECT_EQ(session_->statistics().root_errors, 1u);
+  EXPECT_TRUE(device_->Synchronize().ok());
+  EXPECT_TRUE(session_->Close(absl::Seconds(5)).ok());
 }
 
 TEST_F(RecoveryTest, ARunIsNotBlamedForLossesBeforeAWorkerSurvivedIt) {

@@ -35,6 +35,7 @@ constexpr Row kRows[] = {
     {"WORKER_RESTARTED", kTryAnother, kTryAgain, kByCode, /*death=*/true},
     {"WORKER_LOST", kTryAnother, kTryAgain, kByCode, /*death=*/true},
     {"EXECUTOR_LOST", kTryAnother, kTryAgain, kByCode, /*death=*/true},
+    {"EXECUTOR_LOST_IN_TURN", kTryAnother, kTryAgain, kByCode, /*death=*/true},
     // A run that hangs would hang at each further worker.
     {kNoProgress, kTryAnother, kTryAgain, kByCode, /*death=*/true},
     // The worker does not serve the session any more.

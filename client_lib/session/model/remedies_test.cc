@@ -63,6 +63,8 @@ const std::vector<Case>& Cases() {
        /*death=*/true},
       {Code::kAborted, "EXECUTOR_LOST", kTryAnother, kTryAgain, kTryAgain,
        /*death=*/true},
+      {Code::kAborted, "EXECUTOR_LOST_IN_TURN", kTryAnother, kTryAgain,
+       kTryAgain, /*death=*/true},
       {Code::kNotFound, "SESSION_LOST", kTryAnother, kTryAgain, kTryAgain},
       {Code::kUnavailable, "DRAINING", kTryAnother, kTryAgain, kTryAgain},
       {Code::kAborted, "LEASE_EXPIRED", kTryAnother, kTryAgain, kTryAgain},

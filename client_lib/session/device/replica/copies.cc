@@ -281,7 +281,7 @@ absl::Status FetchAgain(State& r) {
     } else if (absl::IsCancelled(offers[i].status())) {
       status.Update(offers[i].status());
     } else {
-      c.lineage->Taint(node, offers[i].status());
+      TaintByRootError(r, node, offers[i].status());
     }
   }
   for (const Fetch& fetch : fetches) c.lineage->Release(fetch.node);
@@ -387,7 +387,7 @@ void CheckSources(State& r) {
     stale |= copy.needed()->load() > 0 && views[i].losses != copy.losses;
     // A value of an earlier worker is right, whatever the next one computes.
     if (views[i].losses == copy.losses && !views[i].error.ok()) {
-      c.lineage->Taint(node, views[i].error);
+      TaintByRootError(r, node, views[i].error);
     }
   }
   for (const Fetch& fetch : fetches) c.lineage->Release(fetch.node);

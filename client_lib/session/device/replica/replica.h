@@ -183,6 +183,11 @@ bool LeaveForRoom(State& r, const v1::ControlResponse& response);
 // --- seen_values.cc: compares what a replay computes with what the program has
 // seen.
 
+// Gives the error to the node and to all that depends on it, and to the
+// session's root errors.
+void TaintByRootError(State& r, Lineage::Node* node, const absl::Status& error)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu);
+
 // Takes the answer to a read first. Returns true if no thread waits for it. May
 // replace the value by an error.
 bool TakeKept(State& r, v1::ReadReply* reply)

@@ -4,6 +4,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/session/device/replica/replica.h"
 #include "client_lib/session/device/replica/replica_state.h"
@@ -41,7 +43,35 @@ ContentHash HashOf(const v1::RunMetadata& metadata) {
   return HashContent(text.data(), text.size());
 }
 
+// Does as FillDetail(), and keeps the id by which errors are the same.
+void FillRootError(const absl::Status& error, v1::ErrorDetail* detail) {
+  FillDetail(error, detail);
+  detail->set_worker_id(ErrorMetadataValue(error, "worker"));
+  uint64_t id = 0;
+  if (absl::SimpleHexAtoi(ErrorMetadataValue(error, "error_id"), &id)) {
+    detail->set_error_id(id);
+  }
+}
+
 }  // namespace
+
+void TaintByRootError(State& r, Node* node, const absl::Status& error) {
+  absl::Status root = error;
+  if (ErrorMetadataValue(error, "error_id").empty()) {
+    const std::string reason = ErrorReason(error);
+    root = MakeError(
+        error.code(), reason.empty() ? "INTERNAL" : reason, error.message(),
+        {{"error_id",
+          absl::StrCat(absl::Hex(r.context->options.random->NonZero64()))},
+         {"worker", ErrorMetadataValue(error, "worker")}});
+  }
+  r.connection.lineage->Taint(node, root);
+  // Added before anything can wake because of the error. An error that another
+  // device had first counts once.
+  if (!r.context->root_errors.Knows(root)) {
+    r.context->root_errors.Add(r.index, root);
+  }
+}
 
 bool TakeKept(State& r, v1::ReadReply* reply) {
   ConnectionState& c = r.connection;
@@ -52,7 +82,7 @@ bool TakeKept(State& r, v1::ReadReply* reply) {
     if (reply->has_value() &&
         (value.size() != check.bytes ||
          !(HashContent(value.data(), value.size()) == check.hash))) {
-      c.lineage->Taint(check.node, Diverged(c, "another value"));
+      TaintByRootError(r, check.node, Diverged(c, "another value"));
       c.recovery.diverged = true;
     }
     c.lineage->Release(check.node);
@@ -61,7 +91,7 @@ bool TakeKept(State& r, v1::ReadReply* reply) {
   if (c.lineage == nullptr) return false;
   const Node* const read = c.lineage->FindPending(sequence);
   if (read != nullptr && !read->error.ok()) {
-    FillDetail(read->error, reply->mutable_error());
+    FillRootError(read->error, reply->mutable_error());
   } else if (Node* const producer = c.lineage->ReadFrom(sequence);
              producer != nullptr && !producer->anchor && reply->has_value() &&
              KeptOf(*producer) != nullptr && KeptOf(*read) != nullptr &&
@@ -96,7 +126,7 @@ void TakeKept(State& r, v1::RunMetadata* reply) {
     Node* const again = found.mapped();
     if (!reply->has_error() &&
         KeptOf(*again)->extras().metadata != HashOf(*reply)) {
-      c.lineage->Taint(again, Diverged(c, "results of another size"));
+      TaintByRootError(r, again, Diverged(c, "results of another size"));
       c.recovery.diverged = true;
     }
     c.lineage->Release(again);
@@ -106,7 +136,7 @@ void TakeKept(State& r, v1::RunMetadata* reply) {
   if (run != nullptr && !run->error.ok()) {
     reply->clear_results();
     reply->clear_storage_bytes();
-    FillDetail(run->error, reply->mutable_error());
+    FillRootError(run->error, reply->mutable_error());
   } else if (run != nullptr && KeptOf(*run) != nullptr && !reply->has_error()) {
     const bool grows = !KeptOf(*run)->has_extras();
     KeptOf(*run)->mutable_extras().metadata = HashOf(*reply);

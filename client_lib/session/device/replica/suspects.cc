@@ -44,9 +44,13 @@ std::vector<Node*> Suspects(State& r)
 
 }  // namespace
 
-void NoteDeath(State& r) {
+void NoteDeath(State& r, const absl::Status& cause) {
   ConnectionState& c = r.connection;
-  for (Node* const suspect : Suspects(r)) {
+  const std::vector<Node*> suspects = Suspects(r);
+  // The worker lives, and knows that no message of this device ended its
+  // process.
+  if (ErrorReason(cause) == "EXECUTOR_LOST") return;
+  for (Node* const suspect : suspects) {
     if (++suspect->deaths < RecoveryState::kMostDeaths) continue;
     const std::string text = absl::StrCat(
         suspect->deaths, " workers were lost before they had executed ",
@@ -54,7 +58,7 @@ void NoteDeath(State& r) {
         ", the only run of the device "
         "that the last one, ",
         c.lease.worker_id(), ", had");
-    c.lineage->Taint(suspect,
+    TaintByRootError(r, suspect,
                      MakeError(absl::StatusCode::kAborted, "RUN_KILLS_WORKERS",
                                text, {{"worker", c.lease.worker_id()}}));
   }

@@ -3,17 +3,24 @@
 // Every run that was on its way to a lost worker is a suspect until a worker
 // has executed it. The next worker gets each suspect by itself
 // (RecoveryState::suspects), so that a second loss has one suspect.
+//
+// A worker that has a process for each tenant outlives a run that ends such a
+// process, and says of each lease whether its messages were being executed
+// then: EXECUTOR_LOST_IN_TURN if they were, EXECUTOR_LOST if not. The latter
+// makes nobody a suspect. Nothing tells so of a worker that has one process.
 #ifndef CLIENT_LIB_SESSION_DEVICE_REPLICA_SUSPECTS_H_
 #define CLIENT_LIB_SESSION_DEVICE_REPLICA_SUSPECTS_H_
 
+#include "absl/status/status.h"
 #include "client_lib/session/device/replica/replica_state.h"
 
 namespace djinn::replica {
 
-// Notes that the worker died with runs on their way. Gives up a run that was on
-// its way to two dead workers: the second one executed nothing else of this
-// device. Another device's run may have killed it.
-void NoteDeath(State& r) ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu);
+// Notes that the worker died of `cause` with runs on their way. Gives up a run
+// that was on its way to two dead workers: the second one executed nothing else
+// of this device. Another device's run may have killed a worker of one process.
+void NoteDeath(State& r, const absl::Status& cause)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu);
 
 }  // namespace djinn::replica
 
