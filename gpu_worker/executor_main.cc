@@ -60,6 +60,7 @@ void ReportHealth(SupervisionLink* link, SpanBuffer* spans, Worker* worker) {
     v1::FromExecutor message;
     message.mutable_health()->set_refused_system_calls(RefusedSystemCalls());
     message.mutable_health()->set_mark(worker->MarkProgress());
+    message.mutable_health()->set_available_bytes(worker->available_bytes());
     link->Send(message);
     for (size_t sent_spans = 0; sent_spans < SpanBuffer::kMaxSpans;
          sent_spans += SpanBuffer::kMaxTogether) {

@@ -270,14 +270,11 @@ absl::Status Worker::StartSharedMemory(const WorkerConfig& config) {
 }
 
 std::vector<ReadinessCheck> Worker::CheckReadiness() const {
-  const absl::StatusOr<uint64_t> available =
-      core_->device_watch()->available_bytes();
+  const DeviceWatch& device = *core_->device_watch();
   std::vector<ReadinessCheck> checks = {
       {"coordinator",
        synchronizer_->joined() ? "" : "it does not answer, or not yet"},
-      {"device", core_->device_watch()->failure(),
-       available.ok() ? absl::StrCat(*available, " bytes available")
-                      : std::string(available.status().message())}};
+      {"device", device.failure(), device.detail()}};
   if (gpu_ != nullptr) {
     checks.push_back({"gpu", gpu_->failure(), gpu_->health().source()});
   }

@@ -93,6 +93,11 @@ class Worker {
   // drain_timeout. Call it before Stop().
   void Drain(const WaitFunction& wait);
 
+  // Returns DeviceWatch::available_bytes(), or 0.
+  uint64_t available_bytes() const {
+    return core_->device_watch()->available_bytes().value_or(0);
+  }
+
   // See WorkerCore::MarkProgress().
   uint64_t MarkProgress() { return core_->MarkProgress(); }
 

@@ -57,6 +57,8 @@ struct Supervisor::Executor {
   // see ExecutorHealth.
   uint64_t mark = 0;
   absl::Duration same_mark;
+  // See ExecutorHealth.
+  uint64_t available_bytes = 0;
   // Time since its last message.
   absl::Duration silent;
   // Set when it must end.

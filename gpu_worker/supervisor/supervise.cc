@@ -87,6 +87,7 @@ absl::Status Supervisor::Handle(v1::FromExecutor message, Executor* executor) {
     DJINN_RETURN_IF_ERROR(
         CheckFields(message.mutable_health(), executor->tenant));
     executor->refused_calls = message.health().refused_system_calls();
+    executor->available_bytes = message.health().available_bytes();
     if (message.health().mark() != executor->mark) {
       executor->mark = message.health().mark();
       executor->same_mark = absl::ZeroDuration();

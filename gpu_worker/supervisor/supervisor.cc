@@ -304,6 +304,15 @@ v1::ExecutorReady Supervisor::facts() const {
   return facts_;
 }
 
+uint64_t Supervisor::available_bytes() const {
+  MutexLock lock(&mu_);
+  uint64_t most = 0;
+  for (const auto& [number, executor] : executors_) {
+    most = std::max(most, executor->available_bytes);
+  }
+  return most;
+}
+
 std::string Supervisor::TenantOf(uint64_t executor) const {
   MutexLock lock(&mu_);
   const auto found = executors_.find(executor);

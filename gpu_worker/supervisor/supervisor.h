@@ -116,6 +116,10 @@ class Supervisor {
   // Returns the speed and the numerics that the first executor reported.
   v1::ExecutorReady facts() const;
 
+  // Returns the most memory that an executor says it could still get from the
+  // device; 0 when none says so.
+  uint64_t available_bytes() const;
+
   // Returns the executor's tenant; empty when it has none, or has ended.
   std::string TenantOf(uint64_t executor) const;
   // Has Step() end the executor, for this reason.

@@ -20,9 +20,12 @@ def _grpcurl():
 
 class HealthTest(unittest.TestCase):
 
-    def start(self, workers, **options):
+    isolation = "{mode: shared}"
+
+    def start(self, workers, worker_extra=""):
         self.cluster = start_cluster(
-            self, workers, extra="monitoring: {listen: '127.0.0.1:0'}\n", **options)
+            self, workers, extra="monitoring: {listen: '127.0.0.1:0'}\n",
+            worker_extra="isolation: %s\n" % self.isolation + worker_extra)
         self.addresses = {"coordinator": self.cluster.coordinator,
                           **dict(zip(workers, self.cluster.workers))}
 
@@ -83,9 +86,13 @@ class HealthTest(unittest.TestCase):
     def test_a_device_with_too_little_memory_is_not_ready(self):
         self.start(("w0",))
         with open(self.cluster.path("w0.yaml")) as file:
-            text = file.read()
-        self.cluster.write("w1.yaml", text.replace("w0", "w1").replace(
-            "threads: 1", "threads: 1, min_free: 900TiB"))
+            first = file.read()
+
+        def text_of(min_free):
+            return first.replace("w0", "w1").replace(
+                "threads: 1", "threads: 1, min_free: " + min_free)
+
+        self.cluster.write("w1.yaml", text_of("900TiB"))
         self.addresses["w1"] = self.cluster.start("w1")
         self.becomes("w1", "NOT_SERVING")
         eventually(lambda: "coordinator" not in self.readiness("w1")[1], "w1 joins")
@@ -93,6 +100,14 @@ class HealthTest(unittest.TestCase):
         self.assertEqual(status, 503)
         self.assertRegex(text, r"^\[-\]device failed: it has [\d.]+ GiB of memory available, and "
                                r"device.min_free is 921600.0 GiB; \d+ bytes available\nnot ready\n$")
+        self.assertRegex(self.cluster.http("w1", "metrics")[1],
+                         r'\ndjinn_worker_device_available_bytes\{worker="w1"\} [1-9]')
+        # The limit may change.
+        self.cluster.write("w1.yaml", text_of("1MiB"))
+        self.cluster.process("w1").send_signal(signal.SIGHUP)
+        self.becomes("w1", "SERVING")
+        self.assertRegex(self.cluster.http("w1", "readyz?verbose")[1],
+                         r"\n\[\+\]device ok; \d+ bytes available\n")
 
     def test_a_busy_monitoring_port_stops_nothing(self):
         self.start(("w0",))
@@ -147,6 +162,12 @@ class HealthTest(unittest.TestCase):
         process = self.cluster.process("w0")
         self.cluster.end("w0", signal.SIGTERM)
         self.assertEqual(process.returncode, 0)
+
+
+class WalledHealthTest(HealthTest):
+    """The same of workers whose tenants have processes."""
+
+    isolation = "{mode: process, executors: 1}"
 
 
 if __name__ == "__main__":
