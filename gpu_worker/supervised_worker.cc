@@ -364,8 +364,9 @@ absl::StatusOr<std::unique_ptr<SupervisedWorker>> SupervisedWorker::Start(
   }
   worker->readiness_ = std::make_unique<Readiness>(
       [raw = worker.get()] { return raw->CheckReadiness(); },
-      [server = worker->server_.get()](bool ready) {
+      [server = worker->server_.get(), supervisor](bool ready) {
         server->SetServing(ready);
+        supervisor->SetServing(ready);
       });
   DJINN_RETURN_IF_ERROR(worker->StartMonitoring(config));
   return worker;

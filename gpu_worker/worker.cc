@@ -188,6 +188,7 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::StartExecutor(
   server_options.insecure = config.insecure;
   server_options.services = {worker->service_.get()};
   server_options.health_services = {ExecutionService::kHealthName};
+  server_options.serving = false;
   server_options.call_metrics = &worker->call_metrics_;
   DJINN_ASSIGN_OR_RETURN(worker->server_, Server::Start(server_options));
   worker->shared_memory_listener_ = seams.shared_memory_listener;

@@ -393,6 +393,11 @@ void Supervisor::LaunchDue() {
     }
     // The setup comes before orders that wait already.
     executor->unsent = EncodeFrame(message) + executor->unsent;
+    if (serving_) {
+      v1::ToExecutor health;
+      health.set_serving(true);
+      Send(health, executor.get());
+    }
     // The executor holds the sockets from now on, so that they close with it.
     executor->listeners.listener = Descriptor();
     executor->listeners.shared_memory_listener = Descriptor();

@@ -157,6 +157,12 @@ void Supervisor::Send(const v1::ToExecutor& message, Executor* executor) {
   executor->unsent += EncodeFrame(message);
 }
 
+void Supervisor::SendToAll(const v1::ToExecutor& message) {
+  for (const auto& [number, executor] : executors_) {
+    if (executor->pid != 0) Send(message, executor.get());
+  }
+}
+
 void Supervisor::SendOrders(v1::DesiredState orders, Executor* executor) {
   orders.set_revision(++executor->revision);
   v1::ToExecutor message;
@@ -278,10 +284,18 @@ void Supervisor::SetTls(const v1::TlsTexts& tls) {
     tls_ = tls;
     v1::ToExecutor message;
     *message.mutable_tls() = tls;
-    for (const auto& [number, executor] : executors_) {
-      // The others get it with their setup.
-      if (executor->pid != 0) Send(message, executor.get());
-    }
+    SendToAll(message);
+  }
+  Wake();
+}
+
+void Supervisor::SetServing(bool serving) {
+  {
+    MutexLock lock(&mu_);
+    serving_ = serving;
+    v1::ToExecutor message;
+    message.set_serving(serving);
+    SendToAll(message);
   }
   Wake();
 }

@@ -102,6 +102,9 @@ class Supervisor {
 
   // Sets the certificate of all executors, present and future ones.
   void SetTls(const v1::TlsTexts& tls);
+  // Sets what gRPC health says of all executors, present and future ones. At
+  // first, it calls them not serving.
+  void SetServing(bool serving);
 
   // Starts executors that are due, reads and writes messages for `patience` at
   // most, and notices executors that ended. Call it in the thread that lives as
@@ -176,6 +179,10 @@ class Supervisor {
                     const absl::Status& why);
 
   static void Send(const v1::ToExecutor& message, Executor* executor);
+  // Sends the message to the executors that run. The others get what it says as
+  // they start.
+  void SendToAll(const v1::ToExecutor& message)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void SendOrders(v1::DesiredState orders, Executor* executor)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void LaunchDue() ABSL_LOCKS_EXCLUDED(mu_);
@@ -225,6 +232,7 @@ class Supervisor {
   v1::ExecutorReady facts_ ABSL_GUARDED_BY(mu_);
   // Unset without TLS.
   std::optional<v1::TlsTexts> tls_ ABSL_GUARDED_BY(mu_);
+  bool serving_ ABSL_GUARDED_BY(mu_) = false;
   absl::Status last_failure_ ABSL_GUARDED_BY(mu_);
   // Deaths in succession of executors that no tenant had, and the last one.
   Tenant spare_ ABSL_GUARDED_BY(mu_);

@@ -6,6 +6,7 @@ import re
 import signal
 import socket
 import subprocess
+import tempfile
 import unittest
 
 from tests.operating.cluster import PATIENCE, eventually, start_cluster
@@ -22,9 +23,9 @@ class HealthTest(unittest.TestCase):
 
     isolation = "{mode: shared}"
 
-    def start(self, workers, worker_extra=""):
+    def start(self, workers, worker_extra="", log=None):
         self.cluster = start_cluster(
-            self, workers, extra="monitoring: {listen: '127.0.0.1:0'}\n",
+            self, workers, extra="monitoring: {listen: '127.0.0.1:0'}\n", log=log,
             worker_extra="isolation: %s\n" % self.isolation + worker_extra)
         self.addresses = {"coordinator": self.cluster.coordinator,
                           **dict(zip(workers, self.cluster.workers))}
@@ -168,6 +169,32 @@ class WalledHealthTest(HealthTest):
     """The same of workers whose tenants have processes."""
 
     isolation = "{mode: process, executors: 1}"
+
+    def test_an_executors_port_says_what_its_workers_does(self):
+        with tempfile.TemporaryFile("w+") as log:
+            self.start(("w0",), log=log)
+            self.becomes("w0", "SERVING")
+            self.hold()
+            log.seek(0)
+            [self.addresses["executor"]] = re.findall(
+                r'msg="executor started" .*address=(\S+)', log.read())
+        self.becomes("executor", "SERVING")
+        with open(self.cluster.path("w0.yaml")) as file:
+            text = file.read()
+
+        def reload(text):
+            self.cluster.write("w0.yaml", text)
+            self.cluster.process("w0").send_signal(signal.SIGHUP)
+
+        reload(text.replace("threads: 1", "threads: 1, min_free: 900TiB"))
+        for name in ("w0", "executor"):
+            self.becomes(name, "NOT_SERVING")
+        reload(text)
+        for name in ("w0", "executor"):
+            self.becomes(name, "SERVING")
+        self.cluster.end("coordinator", signal.SIGKILL)
+        for name in ("w0", "executor"):
+            self.becomes(name, "NOT_SERVING")
 
 
 if __name__ == "__main__":
