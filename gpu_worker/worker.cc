@@ -292,6 +292,7 @@ absl::Status Worker::StartMonitoring(const WorkerConfig& config) {
   MonitoringOptions options;
   options.address = config.monitoring.listen;
   options.insecure = config.monitoring.insecure;
+  options.stand_in = config.monitoring.stand_in;
   options.sources = {
       ProcessMetrics("worker"),
       [this](Exposition* out) { Collect(out); },
