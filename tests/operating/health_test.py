@@ -60,6 +60,7 @@ class HealthTest(unittest.TestCase):
         self.becomes("coordinator", "SERVING")
         self.becomes("w0", "SERVING")
         self.assertEqual(self.readiness("w0"), (200, "ok\n"))
+        self.assertIn("NotFound", self.health("w0", "model/" + "0" * 64))
         watch = subprocess.Popen(
             [_grpcurl(), "-plaintext", "-d", '{"service": "djinn.v1.Execution"}',
              self.addresses["w0"], "grpc.health.v1.Health/Watch"],
