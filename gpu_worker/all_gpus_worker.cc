@@ -1,9 +1,9 @@
 #include "gpu_worker/all_gpus_worker.h"
 
+#include <csignal>
 #include <cstdlib>
 #include <optional>
 #include <utility>
-#include <vector>
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
@@ -50,11 +50,19 @@ absl::StatusOr<std::unique_ptr<AllGpusWorker>> AllGpusWorker::Start(
   }
   log::Info("a worker for each GPU", {{"worker", config.worker_id},
                                       {"gpus", absl::StrJoin(uuids, " ")}});
-  auto worker = absl::WrapUnique(new AllGpusWorker);
-  worker->drain_timeout_ = config.drain_timeout;
   DJINN_ASSIGN_OR_RETURN(
-      worker->launcher_,
+      std::unique_ptr<GpuLauncher> launcher,
       MakeGpuProcessLauncher({.uuids = uuids, .config_path = config_path}));
+  return StartWith(config, std::move(uuids), std::move(launcher), clock);
+}
+
+absl::StatusOr<std::unique_ptr<AllGpusWorker>> AllGpusWorker::StartWith(
+    const WorkerConfig& config, std::vector<std::string> uuids,
+    std::unique_ptr<GpuLauncher> launcher, Clock* clock) {
+  auto worker = absl::WrapUnique(new AllGpusWorker);
+  worker->clock_ = clock;
+  worker->settings_ = std::make_unique<Settings>(config, clock);
+  worker->launcher_ = std::move(launcher);
   worker->supervisor_ = std::make_unique<GpuSupervisor>(
       std::move(uuids), worker->launcher_.get(), clock);
   GpuSupervisor* const supervisor = worker->supervisor_.get();
@@ -95,7 +103,8 @@ absl::Status AllGpusWorker::StartMonitoring(const WorkerConfig& config) {
   options.insecure = config.monitoring.insecure;
   options.sources = {ProcessMetrics("worker"),
                      [this](Exposition* out) { supervisor_->Collect(out); },
-                     [this](Exposition* out) { readiness_->Collect(out); }};
+                     [this](Exposition* out) { readiness_->Collect(out); },
+                     [this](Exposition* out) { settings_->Collect(out); }};
   options.readiness = [this] { return readiness_->Evaluate(); };
   DJINN_ASSIGN_OR_RETURN(monitoring_, MonitoringPort::Open(std::move(options)));
   return absl::OkStatus();
@@ -105,11 +114,17 @@ std::string AllGpusWorker::address() const {
   return absl::StrJoin(supervisor_->Addresses(), " ");
 }
 
+void AllGpusWorker::Reload(const absl::StatusOr<WorkerConfig>& read) {
+  settings_->Reload(read);
+  supervisor_->Signal(SIGHUP);
+}
+
 void AllGpusWorker::Drain(const WaitFunction& wait) {
   readiness_->Leave("the worker stops");
   supervisor_->Signal(SIGTERM);
-  const absl::Time deadline = absl::Now() + drain_timeout_ + kStopMargin;
-  while (!supervisor_->Ended() && absl::Now() < deadline) {
+  const absl::Duration deadline =
+      clock_->Monotonic() + settings_->drain_timeout() + kStopMargin;
+  while (!supervisor_->Ended() && clock_->Monotonic() < deadline) {
     if (wait(kStep)) return;
   }
 }

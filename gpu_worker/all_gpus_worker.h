@@ -5,11 +5,11 @@
 #define GPU_WORKER_ALL_GPUS_WORKER_H_
 
 #include <atomic>
-#include <csignal>
 #include <functional>
 #include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -18,6 +18,7 @@
 #include "common/net/monitoring/readiness.h"
 #include "gpu_worker/config.h"
 #include "gpu_worker/gpus/gpu_supervisor.h"
+#include "gpu_worker/settings.h"
 
 namespace djinn::worker {
 
@@ -34,6 +35,11 @@ class AllGpusWorker {
   // `clock` must outlive this.
   static absl::StatusOr<std::unique_ptr<AllGpusWorker>> Start(
       const WorkerConfig& config, const std::string& config_path, Clock* clock);
+  // Does so with processes of `launcher` for GPUs with these UUIDs. Returns
+  // NO_GPU_SERVES and the errors of MonitoringPort::Open().
+  static absl::StatusOr<std::unique_ptr<AllGpusWorker>> StartWith(
+      const WorkerConfig& config, std::vector<std::string> uuids,
+      std::unique_ptr<GpuLauncher> launcher, Clock* clock);
   // Calls Stop().
   ~AllGpusWorker();
 
@@ -44,9 +50,11 @@ class AllGpusWorker {
     return monitoring_ == nullptr ? "" : monitoring_->address();
   }
 
-  // Has every worker read the configuration again.
-  void Reload() { supervisor_->Signal(SIGHUP); }
-  // Has every worker drain and end, and waits for that.
+  // Puts the configuration into force as far as it can be (settings.h), and has
+  // every worker read it again.
+  void Reload(const absl::StatusOr<WorkerConfig>& read);
+  // Has every worker drain and end, and waits for that as long as the
+  // configuration's drain_timeout allows them.
   void Drain(const WaitFunction& wait);
   // Ends every worker at once. Call it once.
   void Stop();
@@ -57,7 +65,8 @@ class AllGpusWorker {
   // Waits until no process runs. Returns false when `timeout` is over.
   bool AwaitEnd(absl::Duration timeout);
 
-  absl::Duration drain_timeout_;
+  Clock* clock_ = nullptr;
+  std::unique_ptr<Settings> settings_;
   std::unique_ptr<GpuLauncher> launcher_;
   std::unique_ptr<GpuSupervisor> supervisor_;
   std::atomic<bool> stopping_{false};

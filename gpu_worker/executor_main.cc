@@ -53,13 +53,17 @@ TlsTexts TextsOf(const v1::TlsTexts& texts) {
 }
 
 // Shows that the executor lives, and what it counts, until the supervisor is
-// gone.
+// gone. Meanwhile gRPC health follows the supervisor's.
 void ReportHealth(SupervisionLink* link, SpanBuffer* spans, Worker* worker) {
   absl::Duration sent;
-  while (!link->AwaitEnd(kHealthInterval)) {
+  bool serving = false, told = false;
+  while (!link->AwaitEnd(kHealthInterval, &serving)) {
+    // Watchers hear of every call.
+    if (serving != std::exchange(told, serving)) worker->SetServing(serving);
     v1::FromExecutor message;
     message.mutable_health()->set_refused_system_calls(RefusedSystemCalls());
     message.mutable_health()->set_mark(worker->MarkProgress());
+    message.mutable_health()->set_available_bytes(worker->available_bytes());
     link->Send(message);
     for (size_t sent_spans = 0; sent_spans < SpanBuffer::kMaxSpans;
          sent_spans += SpanBuffer::kMaxTogether) {

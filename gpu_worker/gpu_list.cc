@@ -131,7 +131,8 @@ absl::StatusOr<WorkerConfig> ConfigOfGpu(const WorkerConfig& all, int index,
   absl::StrAppend(&config.worker_id, suffix);
   DJINN_RETURN_IF_ERROR(Shift("listen", index, suffix, &config.listen));
   DJINN_RETURN_IF_ERROR(Shift("advertise", index, suffix, &config.advertise));
-  // The supervisor asks for the health there.
+  // The supervisor asks for the health there, also while the port is busy.
+  config.monitoring.stand_in = true;
   if (config.monitoring.listen.empty()) {
     config.monitoring.listen = "127.0.0.1:0";
   }

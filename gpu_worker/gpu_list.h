@@ -34,10 +34,11 @@ absl::StatusOr<std::vector<std::string>> ListGpus(
 // Returns the configuration of the worker of GPU `index` of `count`. Its
 // worker_id and paths get the suffix "-gpuN". The port of `listen` and
 // `advertise` is N higher, unless the system chooses it. The monitoring port is
-// N + 1 higher, because the one that is configured is the supervisor's. The
-// disk and the memory for contents are divided equally, and so are the ports of
-// executors. Returns InvalidArgument (BAD_CONFIG) where there is no such port,
-// or too few for executors.
+// N + 1 higher, because the one that is configured is the supervisor's; while
+// it is busy, another one stands in for it. The disk and the memory for
+// contents are divided equally, and so are the ports of executors. Returns
+// InvalidArgument (BAD_CONFIG) where there is no such port, or too few for
+// executors.
 absl::StatusOr<WorkerConfig> ConfigOfGpu(const WorkerConfig& all, int index,
                                          int count, const std::string& uuid);
 

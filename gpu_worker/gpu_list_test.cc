@@ -86,6 +86,7 @@ TEST(ConfigOfGpuTest, EachHasNamesAndPortsOfItsOwn) {
   const WorkerConfig first = *ConfigOfGpu(all, 0, 4, "GPU-a");
   EXPECT_EQ(first.listen, "0.0.0.0:7072");
   EXPECT_EQ(first.monitoring.listen, "127.0.0.1:9466");
+  EXPECT_TRUE(first.monitoring.stand_in);
   const WorkerConfig third = *ConfigOfGpu(all, 2, 4, "GPU-c");
   EXPECT_FALSE(third.all_gpus);
   EXPECT_EQ(third.device_ordinal, 0);

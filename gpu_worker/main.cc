@@ -222,13 +222,11 @@ int Main(int argc, char** argv) {
                                    : worker->monitoring_address();
   };
   daemon.reload = [&] {
-    if (all_gpus != nullptr) {
-      all_gpus->Reload();
-      return;
-    }
     const absl::StatusOr<WorkerConfig> read =
         ReadOwnConfig(ConfigReader::FromFile(ConfigPath()));
-    if (supervised != nullptr) {
+    if (all_gpus != nullptr) {
+      all_gpus->Reload(read);
+    } else if (supervised != nullptr) {
       supervised->Reload(read);
     } else {
       worker->Reload(read);

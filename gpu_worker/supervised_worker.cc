@@ -327,9 +327,7 @@ absl::StatusOr<std::unique_ptr<SupervisedWorker>> SupervisedWorker::Start(
       std::move(security)};
   DJINN_ASSIGN_OR_RETURN(worker->registry_, MakeGrpcRegistry(registry));
   DJINN_ASSIGN_OR_RETURN(worker->leave_, MakeGrpcLeave(registry, clock));
-  if (!config.nvml_library.empty()) {
-    worker->gpu_ = std::make_unique<GpuMonitor>(GpuOf(config));
-  }
+  worker->WatchDevice(config, clock);
   SynchronizerOptions synchronizer_options;
   synchronizer_options.heartbeat_interval = config.heartbeat_interval;
   synchronizer_options.describe_acknowledgement =
@@ -366,11 +364,28 @@ absl::StatusOr<std::unique_ptr<SupervisedWorker>> SupervisedWorker::Start(
   }
   worker->readiness_ = std::make_unique<Readiness>(
       [raw = worker.get()] { return raw->CheckReadiness(); },
-      [server = worker->server_.get()](bool ready) {
+      [server = worker->server_.get(), supervisor](bool ready) {
         server->SetServing(ready);
+        supervisor->SetServing(ready);
       });
   DJINN_RETURN_IF_ERROR(worker->StartMonitoring(config));
   return worker;
+}
+
+void SupervisedWorker::WatchDevice(const WorkerConfig& config, Clock* clock) {
+  if (!config.nvml_library.empty()) {
+    gpu_ = std::make_unique<GpuMonitor>(GpuOf(config));
+  }
+  SupervisedDeviceOptions options;
+  options.kind = config.device_kind;
+  options.memory_bytes = config.device_memory;
+  options.min_free_bytes = settings_->min_free_bytes();
+  options.gpu = gpu_.get();
+  options.said_by_executors = [supervisor = supervisor_.get()] {
+    return supervisor->available_bytes();
+  };
+  options.most_kept_bytes = SetupOf(config).process_memory();
+  device_ = std::make_unique<SupervisedDevice>(std::move(options), clock);
 }
 
 absl::Status SupervisedWorker::ReachPeers(const WorkerConfig& config,
@@ -464,7 +479,8 @@ std::vector<ReadinessCheck> SupervisedWorker::CheckReadiness() {
   }
   std::vector<ReadinessCheck> checks = {
       {"coordinator", joined ? "" : "it does not answer, or not yet"},
-      {"executor", std::string(supervisor_->Ready().message())}};
+      {"executor", std::string(supervisor_->Ready().message())},
+      device_->Check()};
   if (gpu_ != nullptr) {
     checks.push_back({"gpu", gpu_->failure(), gpu_->health().source()});
   }
@@ -476,11 +492,15 @@ absl::Status SupervisedWorker::StartMonitoring(const WorkerConfig& config) {
   MonitoringOptions options;
   options.address = config.monitoring.listen;
   options.insecure = config.monitoring.insecure;
+  options.stand_in = config.monitoring.stand_in;
   options.sources = {
       ProcessMetrics("worker"),
       [this](Exposition* out) { supervisor_->Collect(out); },
       [this](Exposition* out) {
         if (gpu_ != nullptr) gpu_->Collect(leave_request_.worker_id(), out);
+      },
+      [this](Exposition* out) {
+        device_->Collect(leave_request_.worker_id(), out);
       },
       [this](Exposition* out) { CollectSpans(spans_.get(), out); },
       [this](Exposition* out) { readiness_->Collect(out); },
@@ -509,7 +529,9 @@ absl::Status SupervisedWorker::StartMonitoring(const WorkerConfig& config) {
 }
 
 void SupervisedWorker::Reload(const absl::StatusOr<WorkerConfig>& read) {
-  if (settings_->Reload(read)) NotifyChange();
+  if (!settings_->Reload(read)) return;
+  device_->SetMinFree(settings_->min_free_bytes());
+  NotifyChange();
 }
 
 void SupervisedWorker::Drain(const WaitFunction& wait) {
@@ -531,6 +553,7 @@ void SupervisedWorker::Stop() {
     supervisor_->Wake();
     thread_.join();
   }
+  device_.reset();
   if (gpu_ != nullptr) gpu_->Stop();
   // No executor sends spans any more.
   if (spans_ != nullptr) {

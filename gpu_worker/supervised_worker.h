@@ -1,7 +1,8 @@
 // A worker whose tenants have processes of their own: the supervisor of these
 // executors, the stream to the coordinator, the calls to other workers, the
-// watch of the GPU's health, and a gRPC server that answers health checks and
-// names executors' addresses. It has no device and executes nothing.
+// watch of the device's memory and health, and a gRPC server that answers
+// health checks and names executors' addresses. It has no device and executes
+// nothing.
 #ifndef GPU_WORKER_SUPERVISED_WORKER_H_
 #define GPU_WORKER_SUPERVISED_WORKER_H_
 
@@ -33,6 +34,7 @@
 #include "gpu_worker/registry/departure.h"
 #include "gpu_worker/registry/synchronizer.h"
 #include "gpu_worker/settings.h"
+#include "gpu_worker/supervised_device.h"
 #include "gpu_worker/supervisor/arbiter.h"
 #include "gpu_worker/supervisor/contents/content_service.h"
 #include "gpu_worker/supervisor/fetching.h"
@@ -69,6 +71,7 @@ class SupervisedWorker {
 
  private:
   SupervisedWorker();
+  void WatchDevice(const WorkerConfig& config, Clock* clock);
   std::vector<ReadinessCheck> CheckReadiness();
   absl::Status StartMonitoring(const WorkerConfig& config);
   // Makes what executors reach other workers through.
@@ -116,6 +119,7 @@ class SupervisedWorker {
   v1::LeaveRequest leave_request_;
   // Null when the device is no GPU.
   std::unique_ptr<GpuMonitor> gpu_;
+  std::unique_ptr<SupervisedDevice> device_;
   Mutex mu_;
   std::unique_ptr<Synchronizer> synchronizer_ ABSL_GUARDED_BY(mu_);
   std::unique_ptr<Readiness> readiness_;

@@ -188,6 +188,7 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::StartExecutor(
   server_options.insecure = config.insecure;
   server_options.services = {worker->service_.get()};
   server_options.health_services = {ExecutionService::kHealthName};
+  server_options.serving = false;
   server_options.call_metrics = &worker->call_metrics_;
   DJINN_ASSIGN_OR_RETURN(worker->server_, Server::Start(server_options));
   worker->shared_memory_listener_ = seams.shared_memory_listener;
@@ -278,14 +279,11 @@ absl::Status Worker::StartSharedMemory(const WorkerConfig& config) {
 }
 
 std::vector<ReadinessCheck> Worker::CheckReadiness() const {
-  const absl::StatusOr<uint64_t> available =
-      core_->device_watch()->available_bytes();
+  const DeviceWatch& device = *core_->device_watch();
   std::vector<ReadinessCheck> checks = {
       {"coordinator",
        synchronizer_->joined() ? "" : "it does not answer, or not yet"},
-      {"device", core_->device_watch()->failure(),
-       available.ok() ? absl::StrCat(*available, " bytes available")
-                      : std::string(available.status().message())}};
+      {"device", device.failure(), device.detail()}};
   if (gpu_ != nullptr) {
     checks.push_back({"gpu", gpu_->failure(), gpu_->health().source()});
   }
@@ -302,6 +300,7 @@ absl::Status Worker::StartMonitoring(const WorkerConfig& config) {
   MonitoringOptions options;
   options.address = config.monitoring.listen;
   options.insecure = config.monitoring.insecure;
+  options.stand_in = config.monitoring.stand_in;
   options.sources = {
       ProcessMetrics("worker"),
       [this](Exposition* out) { Collect(out); },

@@ -67,8 +67,9 @@ class Worker {
       const WorkerConfig& config, std::unique_ptr<Device> device, Clock* clock,
       RandomSource* random,
       std::function<void(const absl::Status&)> device_broken = nullptr);
-  // Starts an executor, which serves no client before AcceptClients(). It reads
-  // files now and never later.
+  // Starts an executor, which serves no client before AcceptClients(), and
+  // which gRPC health calls not serving before SetServing(). It reads files now
+  // and never later.
   static absl::StatusOr<std::unique_ptr<Worker>> StartExecutor(
       const WorkerConfig& config, ExecutorSeams seams,
       std::unique_ptr<Device> device, Clock* clock, RandomSource* random,
@@ -93,6 +94,11 @@ class Worker {
   // drain_timeout. Call it before Stop().
   void Drain(const WaitFunction& wait);
 
+  // Returns DeviceWatch::available_bytes(), or 0.
+  uint64_t available_bytes() const {
+    return core_->device_watch()->available_bytes().value_or(0);
+  }
+
   // See WorkerCore::MarkProgress().
   uint64_t MarkProgress() { return core_->MarkProgress(); }
 
@@ -101,6 +107,9 @@ class Worker {
 
   // Serves the clients of an executor from now on. Call it once.
   absl::Status AcceptClients();
+  // Sets what gRPC health says of an executor. Any thread may call it until
+  // Stop().
+  void SetServing(bool serving) { server_->SetServing(serving); }
 
   // Ends every client's session (DRAINING) and returns when everything has
   // stopped. Call it once.

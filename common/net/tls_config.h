@@ -45,6 +45,8 @@ struct MonitoringConfig {
   // Address to listen on. Empty: there is no server.
   std::string listen;
   bool insecure = false;
+  // See MonitoringOptions. Not read from a configuration.
+  bool stand_in = false;
 };
 
 // Reads the map under `monitoring`:

@@ -13,19 +13,33 @@ std::string Readable(uint64_t bytes) {
   return absl::StrFormat("%.1f GiB", static_cast<double>(bytes) / 0x1p30);
 }
 
+// Returns what measures the device's memory. Without a gauge, the memory is the
+// worker's alone.
+std::function<absl::StatusOr<uint64_t>()> GaugeOf(const Device* device) {
+  if (const auto* const gauge = dynamic_cast<const MemoryGauge*>(device)) {
+    return [gauge] { return gauge->AvailableBytes(); };
+  }
+  return [device] { return device->memory_bytes(); };
+}
+
 }  // namespace
 
 DeviceWatch::DeviceWatch(const Device* device, Clock* clock, uint64_t min_free)
-    : device_(*device),
-      gauge_(dynamic_cast<const MemoryGauge*>(device)),
+    : DeviceWatch(device, GaugeOf(device), clock, min_free) {}
+
+DeviceWatch::DeviceWatch(std::function<absl::StatusOr<uint64_t>()> available,
+                         Clock* clock, uint64_t min_free)
+    : DeviceWatch(nullptr, std::move(available), clock, min_free) {}
+
+DeviceWatch::DeviceWatch(const Device* device,
+                         std::function<absl::StatusOr<uint64_t>()> available,
+                         Clock* clock, uint64_t min_free)
+    : device_(device),
+      measure_(std::move(available)),
       clock_(*clock),
       min_free_(min_free),
       measured_at_(clock->Monotonic()),
-      available_(Available()) {}
-
-absl::StatusOr<uint64_t> DeviceWatch::Available() const {
-  return gauge_ == nullptr ? device_.memory_bytes() : gauge_->AvailableBytes();
-}
+      available_(measure_()) {}
 
 void DeviceWatch::SetMinFree(uint64_t min_free) {
   MutexLock lock(&mu_);
@@ -38,16 +52,16 @@ void DeviceWatch::Measure() {
     MutexLock lock(&mu_);
     if (now < measured_at_ + kInterval) return;
   }
-  absl::StatusOr<uint64_t> available = Available();
+  absl::StatusOr<uint64_t> available = measure_();
   MutexLock lock(&mu_);
   measured_at_ = now;
   available_ = std::move(available);
 }
 
 std::string DeviceWatch::failure() const {
-  if (const absl::Status health = device_.Health(); !health.ok()) {
-    return std::string(health.message());
-  }
+  const absl::Status health =
+      device_ == nullptr ? absl::OkStatus() : device_->Health();
+  if (!health.ok()) return std::string(health.message());
   MutexLock lock(&mu_);
   const absl::Duration age = clock_.Monotonic() - measured_at_;
   if (age > kMaxAge) {
@@ -65,6 +79,12 @@ std::string DeviceWatch::failure() const {
 absl::StatusOr<uint64_t> DeviceWatch::available_bytes() const {
   MutexLock lock(&mu_);
   return available_;
+}
+
+std::string DeviceWatch::detail() const {
+  const absl::StatusOr<uint64_t> available = available_bytes();
+  return available.ok() ? absl::StrCat(*available, " bytes available")
+                        : std::string(available.status().message());
 }
 
 void DeviceWatch::Collect(const std::string& worker, Exposition* out) const {

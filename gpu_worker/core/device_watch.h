@@ -1,12 +1,13 @@
 // Watches whether the device is usable: whether it works, answers, and has
 // memory available, which other processes may take.
 //
-// Thread-safe. Housekeeping measures; all others read what it measured, so a
+// Thread-safe. One thread measures; all others read what it measured, so a
 // device that does not answer holds up nobody else, and shows.
 #ifndef GPU_WORKER_CORE_DEVICE_WATCH_H_
 #define GPU_WORKER_CORE_DEVICE_WATCH_H_
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -28,6 +29,10 @@ class DeviceWatch {
   // With less than `min_free` bytes available, the device is not usable. 0: any
   // number will do. `device` and `clock` must outlive this.
   DeviceWatch(const Device* device, Clock* clock, uint64_t min_free);
+  // Watches a device that this process does not use, by its available memory
+  // alone. One thread at a time calls `available`, without locks.
+  DeviceWatch(std::function<absl::StatusOr<uint64_t>()> available, Clock* clock,
+              uint64_t min_free);
 
   // Sets the minimum from now on.
   void SetMinFree(uint64_t min_free);
@@ -40,15 +45,19 @@ class DeviceWatch {
   // Returns the available memory as it was last measured, or why it is not
   // known.
   absl::StatusOr<uint64_t> available_bytes() const;
+  // Returns the same for operators to read.
+  std::string detail() const;
   // Adds the available memory to a scrape, if it is known.
   void Collect(const std::string& worker, Exposition* out) const;
 
  private:
-  absl::StatusOr<uint64_t> Available() const;
+  DeviceWatch(const Device* device,
+              std::function<absl::StatusOr<uint64_t>()> available, Clock* clock,
+              uint64_t min_free);
 
-  const Device& device_;
-  // Null when the device's memory is the worker's alone.
-  const MemoryGauge* const gauge_;
+  // Null when this process does not use the device.
+  const Device* const device_;
+  const std::function<absl::StatusOr<uint64_t>()> measure_;
   Clock& clock_;
 
   mutable Mutex mu_;

@@ -66,6 +66,18 @@ TEST_F(DeviceWatchTest, MemoryThatNoOtherProcessUsesIsAvailable) {
             uint64_t{1} << 30);
 }
 
+TEST_F(DeviceWatchTest, MemoryOfADeviceOfOtherProcessesIsWatchedAlone) {
+  absl::StatusOr<uint64_t> available = uint64_t{3} << 30;
+  DeviceWatch watch([&] { return available; }, &clock_, uint64_t{2} << 30);
+  EXPECT_EQ(watch.failure(), "");
+  EXPECT_EQ(watch.detail(), "3221225472 bytes available");
+  available = absl::InternalError("no driver");
+  clock_.Advance(absl::Seconds(1));
+  watch.Measure();
+  EXPECT_EQ(watch.failure(), "no driver");
+  EXPECT_EQ(watch.detail(), "no driver");
+}
+
 TEST_F(DeviceWatchTest, TheMinimumMayChange) {
   watch_.SetMinFree(uint64_t{9} << 30);
   EXPECT_EQ(watch_.failure(),

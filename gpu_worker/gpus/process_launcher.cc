@@ -138,7 +138,7 @@ class ProcessLauncher : public GpuLauncher {
   std::string NotReady(int index) override {
     if (Address(index).empty()) return "it starts";
     const std::string address = FirstLine(HealthFile(index));
-    if (address.empty()) return "its monitoring port is busy";
+    if (address.empty()) return "it has no port for its health";
     httplib::Client client("http://" + address);
     client.set_connection_timeout(kHealthTimeout);
     client.set_read_timeout(kHealthTimeout);

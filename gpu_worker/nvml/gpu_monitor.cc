@@ -27,13 +27,13 @@ bool IsProgramFault(uint32_t xid) {
 
 GpuMonitor::GpuMonitor(GpuMonitorOptions options)
     : options_(std::move(options)) {
-  const absl::Status opened = Open();
-  if (!opened.ok()) {
-    log::Warning("the GPU's health is not watched", {{"error", opened}});
-    NoteError(opened);
+  opened_ = Open();
+  if (!opened_.ok()) {
+    log::Warning("the GPU's health is not watched", {{"error", opened_}});
+    NoteError(opened_);
     gpu_ = nullptr;
     MutexLock lock(&mu_);
-    health_.set_source(absl::StrCat("unavailable: ", opened.message()));
+    health_.set_source(absl::StrCat("unavailable: ", opened_.message()));
     return;
   }
   const std::string driver = nvml_->DriverVersion();
@@ -154,6 +154,11 @@ void GpuMonitor::Fail(std::string why) {
 std::string GpuMonitor::failure() const {
   MutexLock lock(&mu_);
   return health_.failure();
+}
+
+absl::StatusOr<uint64_t> GpuMonitor::FreeBytes() const {
+  DJINN_RETURN_IF_ERROR(opened_);
+  return nvml_->FreeBytes(gpu_);
 }
 
 v1::GpuHealth GpuMonitor::health() const {

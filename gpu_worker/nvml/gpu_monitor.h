@@ -8,7 +8,7 @@
 // what is missing; the worker serves as well.
 //
 // Thread-safe. A thread of the monitor calls NVML, which may block; everybody
-// else reads what it found.
+// else reads what it found, except where a comment says otherwise.
 #ifndef GPU_WORKER_NVML_GPU_MONITOR_H_
 #define GPU_WORKER_NVML_GPU_MONITOR_H_
 
@@ -19,6 +19,8 @@
 #include <string>
 #include <thread>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "common/base/mutex.h"
 #include "common/metrics/exposition.h"
 #include "djinn/v1/usage.pb.h"
@@ -60,6 +62,9 @@ class GpuMonitor {
   // Returns why the GPU must not get work; empty when nothing is known to be
   // wrong.
   std::string failure() const;
+  // Asks NVML, which may block, how much of the GPU's memory no process uses.
+  // Returns its errors, and Unavailable (NVML_UNAVAILABLE) without NVML.
+  absl::StatusOr<uint64_t> FreeBytes() const;
   // Returns all that is known, with the failure.
   v1::GpuHealth health() const;
   // Adds what is known to a scrape.
@@ -77,9 +82,13 @@ class GpuMonitor {
   void WaitForNext();
 
   const GpuMonitorOptions options_;
-  // Null without NVML. After the constructor, the thread alone uses them.
+  // Why the GPU is not watched, if it is not. It and the next two do not change
+  // after the constructor.
+  absl::Status opened_;
+  // Null without NVML.
   std::unique_ptr<Nvml> nvml_;
   Nvml::Gpu gpu_ = nullptr;
+  // After the constructor, the thread alone uses them.
   std::unique_ptr<Nvml::XidEvents> events_;
   std::function<void()> failed_;
 

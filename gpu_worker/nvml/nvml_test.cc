@@ -126,6 +126,22 @@ TEST_F(NvmlTest, AMonitorWithoutTheLibrarySaysSoAndIsNoFailure) {
                     Not(HasSubstr("celsius"))));
 }
 
+TEST_F(NvmlTest, AMonitorTellsTheFreeMemoryOfItsGpu) {
+  Describe(
+      "GPU-aaaa 0000:01:00.0 41 0 - 500\n"
+      "GPU-bbbb 0000:02:00.0 52 0 - 900\n");
+  const GpuMonitor monitor(Options(1));
+  EXPECT_EQ(monitor.FreeBytes().value(), 900u);
+  Describe(
+      "GPU-aaaa 0000:01:00.0 41 0 - 500\n"
+      "GPU-bbbb 0000:02:00.0 52 0 - 70\n");
+  EXPECT_EQ(monitor.FreeBytes().value(), 70u);
+  const GpuMonitor without({.library = "libnone-nvml.so.1"});
+  EXPECT_EQ(ErrorReason(without.FreeBytes().status()), "NVML_UNAVAILABLE");
+  EXPECT_EQ(ErrorReason(GpuMonitor(Options(7)).FreeBytes().status()),
+            "NVML_UNAVAILABLE");
+}
+
 TEST_F(NvmlTest, AMonitorWithoutItsGpuNamesTheFunction) {
   GpuMonitor monitor(Options(7));
   EXPECT_THAT(monitor.health().source(),

@@ -65,6 +65,8 @@ struct Supervisor::Executor {
   // see ExecutorHealth.
   uint64_t mark = 0;
   absl::Duration same_mark;
+  // See ExecutorHealth.
+  uint64_t available_bytes = 0;
   // Time since its last message.
   absl::Duration silent;
   // Time for which it has been ready and the supervisor has run; measures how

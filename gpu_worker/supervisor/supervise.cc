@@ -97,6 +97,7 @@ absl::Status Supervisor::Handle(v1::FromExecutor message, Executor* executor) {
       return absl::InvalidArgumentError("a count that decreases");
     }
     executor->refused_calls = message.health().refused_system_calls();
+    executor->available_bytes = message.health().available_bytes();
     if (message.health().mark() != executor->mark) {
       executor->mark = message.health().mark();
       executor->same_mark = absl::ZeroDuration();
@@ -463,6 +464,11 @@ void Supervisor::LaunchDue() {
     }
     // The setup comes before orders that wait already.
     executor->unsent = EncodeFrame(message) + executor->unsent;
+    if (serving_) {
+      v1::ToExecutor health;
+      health.set_serving(true);
+      Send(health, executor.get());
+    }
     // This socket closes with the executor. The other one stays open for a
     // while.
     executor->listeners.shared_memory_listener = Descriptor();

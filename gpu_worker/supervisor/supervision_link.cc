@@ -96,6 +96,10 @@ std::optional<v1::DesiredState> SupervisionLink::Next(Stream* stream) {
     const absl::Status taken = reader_.Take(&message);
     if (taken.ok() && message.has_tls()) {
       if (take_tls_ != nullptr) take_tls_(message.tls());
+    } else if (taken.ok() && message.has_serving()) {
+      MutexLock lock(&mu_);
+      serving_ = message.serving();
+      changed_.SignalAll();
     } else if (taken.ok()) {
       next_ = std::move(*message.mutable_desired());
     } else if (!absl::IsNotFound(taken)) {
@@ -143,9 +147,12 @@ bool SupervisionLink::AwaitOrders() {
   return !ended_;
 }
 
-bool SupervisionLink::AwaitEnd(absl::Duration patience) {
+bool SupervisionLink::AwaitEnd(absl::Duration patience, bool* serving) {
   MutexLock lock(&mu_);
-  if (!ended_) changed_.WaitWithTimeout(&mu_, patience);
+  if (!ended_ && serving_ == *serving) {
+    changed_.WaitWithTimeout(&mu_, patience);
+  }
+  *serving = serving_;
   return ended_;
 }
 

@@ -45,9 +45,10 @@ class SupervisionLink : public RegistryConnector {
   // Waits until orders of the supervisor were applied here. Returns false when
   // the supervisor is gone first.
   bool AwaitOrders();
-  // Waits until the supervisor is gone, for `patience` at most. Returns whether
-  // it is.
-  bool AwaitEnd(absl::Duration patience);
+  // Waits until the supervisor is gone, for `patience` at most, or until it
+  // says otherwise than `serving` whether the worker is ready, which replaces
+  // `serving`. Returns whether it is gone. May return early.
+  bool AwaitEnd(absl::Duration patience, bool* serving);
 
  private:
   class Stream;
@@ -70,6 +71,7 @@ class SupervisionLink : public RegistryConnector {
   mutable Mutex mu_;
   CondVar changed_;
   bool applied_ ABSL_GUARDED_BY(mu_) = false;
+  bool serving_ ABSL_GUARDED_BY(mu_) = false;
   bool ended_ ABSL_GUARDED_BY(mu_) = false;
 };
 

@@ -172,6 +172,12 @@ void Supervisor::Send(const v1::ToExecutor& message, Executor* executor) {
   executor->unsent += EncodeFrame(message);
 }
 
+void Supervisor::SendToAll(const v1::ToExecutor& message) {
+  for (const auto& [number, executor] : executors_) {
+    if (executor->pid != 0) Send(message, executor.get());
+  }
+}
+
 void Supervisor::SendOrders(v1::DesiredState orders, Executor* executor) {
   orders.set_revision(++executor->revision);
   executor->renewed = executor->lived;
@@ -308,10 +314,18 @@ void Supervisor::SetTls(const v1::TlsTexts& tls) {
     tls_ = tls;
     v1::ToExecutor message;
     *message.mutable_tls() = tls;
-    for (const auto& [number, executor] : executors_) {
-      // The others get it with their setup.
-      if (executor->pid != 0) Send(message, executor.get());
-    }
+    SendToAll(message);
+  }
+  Wake();
+}
+
+void Supervisor::SetServing(bool serving) {
+  {
+    MutexLock lock(&mu_);
+    serving_ = serving;
+    v1::ToExecutor message;
+    message.set_serving(serving);
+    SendToAll(message);
   }
   Wake();
 }
@@ -333,6 +347,15 @@ absl::Status Supervisor::Ready() const {
 v1::ExecutorReady Supervisor::facts() const {
   MutexLock lock(&mu_);
   return facts_;
+}
+
+uint64_t Supervisor::available_bytes() const {
+  MutexLock lock(&mu_);
+  uint64_t most = 0;
+  for (const auto& [number, executor] : executors_) {
+    most = std::max(most, executor->available_bytes);
+  }
+  return most;
 }
 
 std::string Supervisor::TenantOf(uint64_t executor) const {

@@ -121,6 +121,9 @@ class Supervisor {
 
   // Sets the certificate of all executors, present and future ones.
   void SetTls(const v1::TlsTexts& tls);
+  // Sets what gRPC health says of all executors, present and future ones. At
+  // first, it calls them not serving.
+  void SetServing(bool serving);
 
   // Starts executors that are due, reads and writes messages for `patience` at
   // most, and notices executors that ended. Call it in the thread that lives as
@@ -134,6 +137,10 @@ class Supervisor {
   absl::Status Ready() const;
   // Returns the speed and the numerics that the first executor reported.
   v1::ExecutorReady facts() const;
+
+  // Returns the most memory that an executor says it could still get from the
+  // device; 0 when none says so.
+  uint64_t available_bytes() const;
 
   // Returns the executor's tenant; empty when it has none, or has ended.
   std::string TenantOf(uint64_t executor) const;
@@ -193,6 +200,10 @@ class Supervisor {
                     const absl::Status& why);
 
   static void Send(const v1::ToExecutor& message, Executor* executor);
+  // Sends the message to the executors that run. The others get what it says as
+  // they start.
+  void SendToAll(const v1::ToExecutor& message)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void SendOrders(v1::DesiredState orders, Executor* executor)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void LaunchDue() ABSL_LOCKS_EXCLUDED(mu_);
@@ -274,6 +285,7 @@ class Supervisor {
   v1::ExecutorReady facts_ ABSL_GUARDED_BY(mu_);
   // Unset without TLS.
   std::optional<v1::TlsTexts> tls_ ABSL_GUARDED_BY(mu_);
+  bool serving_ ABSL_GUARDED_BY(mu_) = false;
   absl::Status last_failure_ ABSL_GUARDED_BY(mu_);
   // Deaths in succession of executors that no tenant had, and the last one.
   Tenant spare_ ABSL_GUARDED_BY(mu_);

@@ -585,7 +585,8 @@ TEST(SupervisionLinkTest, EndOfTheSupervisorEndsEveryWait) {
     const Descriptor supervisor(ends[0]);
   }
   EXPECT_FALSE(link.AwaitOrders());
-  EXPECT_TRUE(link.AwaitEnd(absl::InfiniteDuration()));
+  bool serving = false;
+  EXPECT_TRUE(link.AwaitEnd(absl::InfiniteDuration(), &serving));
   reader.join();
   EXPECT_EQ(stream->Finish().message(), "the supervisor is gone");
   EXPECT_FALSE(stream->NextAtOnce());

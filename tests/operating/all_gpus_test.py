@@ -6,6 +6,7 @@ plain memory.
 
 import os
 import signal
+import socket
 import subprocess
 import unittest
 
@@ -14,6 +15,32 @@ from tests.operating.cluster import PATIENCE, eventually, start_cluster
 _LIBRARY = os.path.abspath("gpu_worker/nvml/libfake_nvml.so")
 _GPUS = ["GPU-aaaa 0000:01:00.0 41 0 -", "GPU-bbbb 0000:02:00.0 42 0 -",
          "GPU-cccc 0000:03:00.0 43 0 -"]
+
+
+class _Port:
+    """A port that is taken until close()."""
+
+    def __init__(self, port=0):
+        self._socket = socket.create_server(("127.0.0.1", port))
+        self.port = self._socket.getsockname()[1]
+        self.close = self._socket.close
+
+
+def _adjacent_ports(count):
+    """So many ports with adjacent numbers, taken."""
+
+    def take():
+        taken = [_Port()]
+        try:
+            for _ in range(count - 1):
+                taken.append(_Port(taken[-1].port + 1))
+            return taken
+        except (OSError, OverflowError):
+            for one in taken:
+                one.close()
+            return None
+
+    return eventually(take, "adjacent ports are free")
 
 
 class AllGpusTest(unittest.TestCase):
@@ -31,15 +58,15 @@ class AllGpusTest(unittest.TestCase):
             file.write("\n".join(lines) + "\n")
         os.rename(self.gpus + ".draft", self.gpus)
 
-    def configure(self, library=_LIBRARY, extra=""):
+    def configure(self, library=_LIBRARY, extra="", port=0):
         self.cluster.write("w0.yaml", """
 worker_id: w0
 coordinator: %s
 join_token_file: join.token
 heartbeat_interval: 100ms
-monitoring: {listen: '127.0.0.1:0'}
+monitoring: {listen: '127.0.0.1:%d'}
 device: {kind: 'fake:all', memory: 1GiB, nvml_library: %s}
-""" % (self.cluster.coordinator, library) + extra)
+""" % (self.cluster.coordinator, port, library) + extra)
 
     def start(self):
         self.configure()
@@ -121,6 +148,30 @@ device: {kind: 'fake:all', memory: 1GiB, nvml_library: %s}
         eventually(lambda: self.active() == ["w0-gpu0", "w0-gpu1"], "two join")
         self.assertEqual(
             self.workers()["w0-gpu0"]["gpu_health"]["temperature_celsius"], 43)
+
+    def test_a_busy_monitoring_port_of_a_worker_stops_nothing(self):
+        # The first port is the process's own, and the next ones are the workers'.
+        own, *others = _adjacent_ports(1 + len(_GPUS))
+        self.addCleanup(others[0].close)
+        for one in (own, *others[1:]):
+            one.close()
+        self.configure(port=own.port)
+        self.cluster.start("w0")
+        eventually(lambda: len(self.active()) == 3, "all join")
+        eventually(lambda: self.readiness()[0] == 200, "all are ready")
+        self.describe(["GPU-aaaa 0000:01:00.0 41 0 79", *_GPUS[1:]])
+        eventually(lambda: "[-]gpu0 failed" in self.readiness()[1], "the health is true")
+        others[0].close()
+        self.cluster.monitoring["w0-gpu0"] = "127.0.0.1:%d" % others[0].port
+
+        def scraped():
+            try:
+                return "djinn_worker" in self.cluster.http("w0-gpu0", "metrics")[1]
+            except OSError:
+                return False
+
+        eventually(scraped, "the port serves once it is free")
+        self.assertIn("[-]gpu0 failed", self.readiness()[1])
 
     def test_sigterm_ends_them_all(self):
         self.start()

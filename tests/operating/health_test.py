@@ -6,6 +6,7 @@ import re
 import signal
 import socket
 import subprocess
+import tempfile
 import unittest
 
 from tests.operating.cluster import PATIENCE, eventually, start_cluster
@@ -20,9 +21,12 @@ def _grpcurl():
 
 class HealthTest(unittest.TestCase):
 
-    def start(self, workers, **options):
+    isolation = "{mode: shared}"
+
+    def start(self, workers, worker_extra="", log=None):
         self.cluster = start_cluster(
-            self, workers, extra="monitoring: {listen: '127.0.0.1:0'}\n", **options)
+            self, workers, extra="monitoring: {listen: '127.0.0.1:0'}\n", log=log,
+            worker_extra="isolation: %s\n" % self.isolation + worker_extra)
         self.addresses = {"coordinator": self.cluster.coordinator,
                           **dict(zip(workers, self.cluster.workers))}
 
@@ -56,6 +60,7 @@ class HealthTest(unittest.TestCase):
         self.becomes("coordinator", "SERVING")
         self.becomes("w0", "SERVING")
         self.assertEqual(self.readiness("w0"), (200, "ok\n"))
+        self.assertIn("NotFound", self.health("w0", "model/" + "0" * 64))
         watch = subprocess.Popen(
             [_grpcurl(), "-plaintext", "-d", '{"service": "djinn.v1.Execution"}',
              self.addresses["w0"], "grpc.health.v1.Health/Watch"],
@@ -83,9 +88,13 @@ class HealthTest(unittest.TestCase):
     def test_a_device_with_too_little_memory_is_not_ready(self):
         self.start(("w0",))
         with open(self.cluster.path("w0.yaml")) as file:
-            text = file.read()
-        self.cluster.write("w1.yaml", text.replace("w0", "w1").replace(
-            "threads: 1", "threads: 1, min_free: 900TiB"))
+            first = file.read()
+
+        def text_of(min_free):
+            return first.replace("w0", "w1").replace(
+                "threads: 1", "threads: 1, min_free: " + min_free)
+
+        self.cluster.write("w1.yaml", text_of("900TiB"))
         self.addresses["w1"] = self.cluster.start("w1")
         self.becomes("w1", "NOT_SERVING")
         eventually(lambda: "coordinator" not in self.readiness("w1")[1], "w1 joins")
@@ -93,6 +102,14 @@ class HealthTest(unittest.TestCase):
         self.assertEqual(status, 503)
         self.assertRegex(text, r"^\[-\]device failed: it has [\d.]+ GiB of memory available, and "
                                r"device.min_free is 921600.0 GiB; \d+ bytes available\nnot ready\n$")
+        self.assertRegex(self.cluster.http("w1", "metrics")[1],
+                         r'\ndjinn_worker_device_available_bytes\{worker="w1"\} [1-9]')
+        # The limit may change.
+        self.cluster.write("w1.yaml", text_of("1MiB"))
+        self.cluster.process("w1").send_signal(signal.SIGHUP)
+        self.becomes("w1", "SERVING")
+        self.assertRegex(self.cluster.http("w1", "readyz?verbose")[1],
+                         r"\n\[\+\]device ok; \d+ bytes available\n")
 
     def test_a_busy_monitoring_port_stops_nothing(self):
         self.start(("w0",))
@@ -147,6 +164,38 @@ class HealthTest(unittest.TestCase):
         process = self.cluster.process("w0")
         self.cluster.end("w0", signal.SIGTERM)
         self.assertEqual(process.returncode, 0)
+
+
+class WalledHealthTest(HealthTest):
+    """The same of workers whose tenants have processes."""
+
+    isolation = "{mode: process, executors: 1}"
+
+    def test_an_executors_port_says_what_its_workers_does(self):
+        with tempfile.TemporaryFile("w+") as log:
+            self.start(("w0",), log=log)
+            self.becomes("w0", "SERVING")
+            self.hold()
+            log.seek(0)
+            [self.addresses["executor"]] = re.findall(
+                r'msg="executor started" .*address=(\S+)', log.read())
+        self.becomes("executor", "SERVING")
+        with open(self.cluster.path("w0.yaml")) as file:
+            text = file.read()
+
+        def reload(text):
+            self.cluster.write("w0.yaml", text)
+            self.cluster.process("w0").send_signal(signal.SIGHUP)
+
+        reload(text.replace("threads: 1", "threads: 1, min_free: 900TiB"))
+        for name in ("w0", "executor"):
+            self.becomes(name, "NOT_SERVING")
+        reload(text)
+        for name in ("w0", "executor"):
+            self.becomes(name, "SERVING")
+        self.cluster.end("coordinator", signal.SIGKILL)
+        for name in ("w0", "executor"):
+            self.becomes(name, "NOT_SERVING")
 
 
 if __name__ == "__main__":

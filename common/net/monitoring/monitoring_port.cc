@@ -22,6 +22,7 @@ absl::StatusOr<std::unique_ptr<MonitoringPort>> MonitoringPort::Open(
   if (ErrorReason(server.status()) != "CANNOT_LISTEN") return server.status();
   log::Error("serving without the monitoring port; trying again",
              {{"error", server.status()}});
+  if (options.stand_in) port->StandIn(options);
   port->thread_ = std::thread(
       [raw = port.get(), options = std::move(options), retry_interval] {
         raw->KeepTrying(options, retry_interval);
@@ -38,9 +39,23 @@ MonitoringPort::~MonitoringPort() {
   if (thread_.joinable()) thread_.join();
 }
 
+void MonitoringPort::StandIn(MonitoringOptions options) {
+  options.address = "127.0.0.1:0";
+  options.sources.clear();
+  absl::StatusOr<std::unique_ptr<MonitoringServer>> server =
+      MonitoringServer::Start(std::move(options));
+  if (server.ok()) {
+    stand_in_ = *std::move(server);
+  } else {
+    log::Error("no port stands in for the monitoring port",
+               {{"error", server.status()}});
+  }
+}
+
 std::string MonitoringPort::address() const {
   MutexLock lock(&mu_);
-  return server_ == nullptr ? "" : server_->address();
+  if (server_ != nullptr) return server_->address();
+  return stand_in_ == nullptr ? "" : stand_in_->address();
 }
 
 void MonitoringPort::KeepTrying(const MonitoringOptions& options,

@@ -47,6 +47,9 @@ struct MonitoringOptions {
   bool insecure = false;
   std::vector<MetricsSource> sources;
   std::function<std::vector<ReadinessCheck>()> readiness;
+  // Of MonitoringPort: whether a port of the loopback that the system chooses
+  // stands in for one that is busy.
+  bool stand_in = false;
   // Time for the whole of a request, and of an answer.
   absl::Duration request_timeout = absl::Seconds(2);
   absl::Duration answer_timeout = absl::Seconds(10);
