@@ -34,7 +34,9 @@ constexpr Row kRows[] = {
     {"WRONG_INCARNATION", kTryAnother, kTryAgain, kByCode, /*death=*/true},
     {"WORKER_RESTARTED", kTryAnother, kTryAgain, kByCode, /*death=*/true},
     {"WORKER_LOST", kTryAnother, kTryAgain, kByCode, /*death=*/true},
-    {"EXECUTOR_LOST", kTryAnother, kTryAgain, kByCode, /*death=*/true},
+    // The worker lives, and knows that it executed none of the session's
+    // messages when the process ended.
+    {"EXECUTOR_LOST", kTryAnother, kTryAgain, kByCode},
     {"EXECUTOR_LOST_IN_TURN", kTryAnother, kTryAgain, kByCode, /*death=*/true},
     // A run that hangs would hang at each further worker.
     {kNoProgress, kTryAnother, kTryAgain, kByCode, /*death=*/true},

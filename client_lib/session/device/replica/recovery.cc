@@ -307,7 +307,7 @@ absl::Status LoseWorker(State& r, const absl::Status& cause) {
     c.recovery.reporter.Failed(lost, Now(r));
     return lost;
   }
-  if (MeansDeath(cause)) NoteDeath(r, cause);
+  NoteDeath(r, cause);
   c.recovery.due = true;
   c.recovery.cause = cause;
   c.recovery.since = Now(r);

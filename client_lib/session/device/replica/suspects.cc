@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "client_lib/session/device/replica/replica.h"
 #include "client_lib/session/device/replica/replica_state.h"
+#include "client_lib/session/model/remedies.h"
 #include "common/base/error.h"
 
 namespace djinn::replica {
@@ -47,9 +48,7 @@ std::vector<Node*> Suspects(State& r)
 void NoteDeath(State& r, const absl::Status& cause) {
   ConnectionState& c = r.connection;
   const std::vector<Node*> suspects = Suspects(r);
-  // The worker lives, and knows that no message of this device ended its
-  // process.
-  if (ErrorReason(cause) == "EXECUTOR_LOST") return;
+  if (!MeansDeath(cause)) return;
   for (Node* const suspect : suspects) {
     if (++suspect->deaths < RecoveryState::kMostDeaths) continue;
     const std::string text = absl::StrCat(

@@ -16,9 +16,11 @@
 
 namespace djinn::replica {
 
-// Notes that the worker died of `cause` with runs on their way. Gives up a run
-// that was on its way to two dead workers: the second one executed nothing else
-// of this device. Another device's run may have killed a worker of one process.
+// Notes that the worker was lost by `cause` with runs on their way. Clears
+// those that it had executed. If the cause means a death (MeansDeath()), gives
+// up a run that was on its way to two dead workers: the second one executed
+// nothing else of this device. Another device's run may have killed a worker of
+// one process.
 void NoteDeath(State& r, const absl::Status& cause)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu);
 
