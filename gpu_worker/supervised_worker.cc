@@ -272,6 +272,7 @@ absl::StatusOr<std::unique_ptr<SupervisedWorker>> SupervisedWorker::Start(
   options.max_executors = config.executors;
   options.node_limit = config.node_limit;
   options.setup = SetupOf(config);
+  options.computing_threads = static_cast<size_t>(config.device_threads);
   DJINN_ASSIGN_OR_RETURN(
       worker->spans_,
       StartTracing(config.tracing, "djinn-worker", config.worker_id, clock));

@@ -120,6 +120,7 @@ bool Synchronizer::Serve(RegistryStream* stream) {
     log::Error("no thread to hear the coordinator with; dialing again",
                {{"error", error.what()}});
     stream->Cancel();
+    Backoff(options_.min_backoff);
     MutexLock lock(&mu_);
     reading_ = false;
     return false;

@@ -50,8 +50,6 @@ struct Arbiter::Member {
   double finish = 0;
   // When it lost its exclusive use; infinite unless its turn goes on since.
   absl::Duration overdue_since = absl::InfiniteDuration();
-  // Time for which it held the device, up to its last turn.
-  absl::Duration held;
 
   void Charge(absl::Duration time, double virtual_time) {
     finish =
@@ -134,27 +132,10 @@ void Arbiter::Charge() {
 }
 
 void Arbiter::SetHolder(uint64_t number) {
-  const absl::Duration now = clock_->Monotonic();
-  const auto before = members_.find(holder_);
-  if (before != members_.end()) before->second->held += now - held_since_;
   holder_ = number;
-  held_since_ = now;
-}
-
-Arbiter::Turns Arbiter::TurnsOf(uint64_t number) const {
-  Turns turns;
-  MutexLock lock(&mu_);
-  for (const auto& [other, member] : members_) {
-    if (other == number) {
-      turns.held = member->held;
-      if (holder_ == number) turns.held += clock_->Monotonic() - held_since_;
-      continue;
-    }
-    const uint32_t state = member->word.state();
-    turns.others_compute |=
-        state == kTurnWanted || state == kTurnInUse || state == kTurnAsked;
-  }
-  return turns;
+  // The next one that waits does so for this holder. The last one may have
+  // ended while another waited.
+  contended_since_ = absl::InfiniteDuration();
 }
 
 void Arbiter::Decide() {
@@ -162,7 +143,8 @@ void Arbiter::Decide() {
     const uint32_t state = member->word.state();
     if (member->overdue_since != absl::InfiniteDuration() &&
         (state == kTurnNone || state == kTurnWanted)) {
-      member->Charge(clock_->Monotonic() - member->overdue_since,
+      // Meanwhile it had the device together with the next one.
+      member->Charge((clock_->Monotonic() - member->overdue_since) / 2,
                      virtual_time_);
       member->overdue_since = absl::InfiniteDuration();
     }

@@ -8,7 +8,8 @@
 // An executor whose turn takes longer than kPatience, while another one waits,
 // loses its exclusive use: the other one begins beside it, and the operating
 // system divides the processors between them. So no executor can keep the
-// device, whatever it writes to its word. It is charged for the whole turn.
+// device, whatever it writes to its word. It is charged for the whole turn, and
+// by half for what it shared with others.
 //
 // Thread-safe.
 #ifndef GPU_WORKER_SUPERVISOR_ARBITER_H_
@@ -43,13 +44,6 @@ class Arbiter {
     Descriptor event;
   };
 
-  struct Turns {
-    // Time for which the executor has had the device to itself.
-    absl::Duration held;
-    // Whether another executor uses the device or waits for it.
-    bool others_compute = false;
-  };
-
   // `clock` must outlive the arbiter.
   explicit Arbiter(Clock* clock);
   ~Arbiter();
@@ -62,8 +56,6 @@ class Arbiter {
                                  absl::Span<const std::string> lease_ids) const;
   // Removes an executor that has ended, and gives its turn to another one.
   void Remove(uint64_t number);
-  // Returns the executor's turns. An executor that was never added has none.
-  Turns TurnsOf(uint64_t number) const;
   // Has the arbiter look at the clock.
   void Wake() { RaiseEvent(wake_.get()); }
   // Returns how often the device has changed hands, and how often it did so
@@ -92,7 +84,6 @@ class Arbiter {
   std::map<uint64_t, std::shared_ptr<Member>> members_ ABSL_GUARDED_BY(mu_);
   // The executor that has the device; 0 for none.
   uint64_t holder_ ABSL_GUARDED_BY(mu_) = 0;
-  absl::Duration held_since_ ABSL_GUARDED_BY(mu_);
   // Since when the holder keeps the device from others; infinite while nobody
   // waits.
   absl::Duration contended_since_ ABSL_GUARDED_BY(mu_) =

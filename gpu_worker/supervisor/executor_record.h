@@ -17,8 +17,6 @@
 #include "gpu_worker/supervisor/executor_log.h"
 #include "gpu_worker/supervisor/frames.h"
 #include "gpu_worker/supervisor/launcher.h"
-#include "gpu_worker/supervisor/process_use.h"
-#include "gpu_worker/supervisor/processor_share.h"
 #include "gpu_worker/supervisor/relay.h"
 #include "gpu_worker/supervisor/supervisor.h"
 
@@ -74,16 +72,13 @@ struct Supervisor::Executor {
   absl::Duration lived;
   // When orders were sent to it last, by `lived`.
   absl::Duration renewed;
-  // Leases that it must end, and the latest time by `lived` at which it has.
+  // Leases that it was told to drop, and the latest time by `lived` at which it
+  // has.
   std::map<std::string, absl::Duration> leaving;
-  // As measured last; unset before that.
-  std::optional<ProcessUse> use;
-  absl::Duration held;
-  ProcessorShare share;
-  bool paused = false;
-  absl::Duration next_pause_log;
   // Set when it must end.
   absl::Status fault;
+  // The lease for which it must end; empty if there is another reason.
+  std::string kept_lease;
   // Messages and bytes that it sent recently; see kMaxMessages and kMaxBytes.
   double messages = 0;
   double bytes = 0;

@@ -14,7 +14,6 @@
 #include "absl/status/statusor.h"
 #include "common/transport/shared_memory/shared_region.h"
 #include "gpu_worker/supervisor/arbiter.h"
-#include "gpu_worker/supervisor/process_use.h"
 
 namespace djinn::worker {
 
@@ -74,10 +73,9 @@ class Launcher {
   // Returns how the process ended, or nothing while it runs. Call it again
   // until it returns something, and then no more.
   virtual std::optional<ProcessEnd> Reap(pid_t pid) = 0;
-  // Returns what the process uses, or nothing where the system does not say.
-  virtual std::optional<ProcessUse> UseOf(pid_t pid) = 0;
-  // Stops all threads of the process, or lets them go on.
-  virtual void SetPaused(pid_t pid, bool paused) = 0;
+  // Returns how many threads the process has, or nothing where the system does
+  // not say.
+  virtual std::optional<uint64_t> ThreadsOf(pid_t pid) = 0;
 };
 
 struct ProcessLauncherOptions {

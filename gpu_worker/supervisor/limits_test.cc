@@ -1,5 +1,5 @@
 // Tests that an executor which its tenant has taken over keeps neither threads
-// nor processors nor leases from others.
+// nor leases from others.
 #include <unistd.h>
 
 #include <string>
@@ -8,8 +8,7 @@
 #include "common/base/patience.h"
 #include "common/base/proto_duration.h"
 #include "gmock/gmock.h"
-#include "gpu_worker/supervisor/process_use.h"
-#include "gpu_worker/supervisor/processor_share.h"
+#include "gpu_worker/supervisor/process_threads.h"
 #include "gpu_worker/supervisor/supervisor_fixture.h"
 #include "gtest/gtest.h"
 
@@ -19,76 +18,24 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using ::testing::Not;
+using ::testing::UnorderedElementsAre;
 
-TEST(ProcessUseTest, NameOfAProcessMisleadsNobody) {
-  const auto use = ParseProcessUse(
-      "77 (x) S 1 2) R 1 77 77 0 -1 4194304 9 9 9 9 120 30 5 5 20 0 17 0 1 2",
-      100);
-  ASSERT_TRUE(use.has_value());
-  EXPECT_EQ(use->threads, 17u);
-  EXPECT_EQ(use->cpu, absl::Milliseconds(1500));
-  EXPECT_FALSE(ParseProcessUse("77 (x", 100).has_value());
-  EXPECT_FALSE(ParseProcessUse("77 (x) R 1", 100).has_value());
+TEST(ProcessThreadsTest, NameOfAProcessMisleadsNobody) {
+  EXPECT_EQ(ParseProcessThreads("77 (x) S 1 2) R 1 77 77 0 -1 4194304 9 9 9 9 "
+                                "120 30 5 5 20 0 17 0 1 2"),
+            17u);
+  EXPECT_FALSE(ParseProcessThreads("77 (x").has_value());
+  EXPECT_FALSE(ParseProcessThreads("77 (x) R 1").has_value());
 }
 
-TEST(ProcessUseTest, ThreadsOfThisProcessAreCounted) {
-  const uint64_t before = ReadProcessUse(getpid()).value().threads;
+TEST(ProcessThreadsTest, ThreadsOfThisProcessAreCounted) {
+  const uint64_t before = ReadProcessThreads(getpid()).value();
   Mutex mu;
   mu.Lock();
   std::thread more([&mu] { MutexLock lock(&mu); });
-  EXPECT_EQ(ReadProcessUse(getpid()).value().threads, before + 1);
+  EXPECT_EQ(ReadProcessThreads(getpid()).value(), before + 1);
   mu.Unlock();
   more.join();
-}
-
-// A second of an executor that shares eight processors with another one.
-ProcessorShare::Round RoundOf(double cpu, double held, bool others = true) {
-  return {.passed = absl::Seconds(1),
-          .cpu = absl::Seconds(cpu),
-          .held = absl::Seconds(held),
-          .others_compute = others,
-          .processors = 8,
-          .sharers = 2};
-}
-
-TEST(ProcessorShareTest, ASpinningExecutorRunsForItsPartOfTheTime) {
-  ProcessorShare share;
-  double used = 0;
-  bool paused = false;
-  for (int i = 0; i < 1000; ++i) {
-    const double cpu = paused ? 0 : 8;
-    used += cpu;
-    paused = share.Note(RoundOf(cpu, 0));
-  }
-  // The allowance comes on top.
-  EXPECT_NEAR(used, 1000 * 4, 60);
-}
-
-TEST(ProcessorShareTest, TurnsAndTimeAloneAreFree) {
-  ProcessorShare share;
-  for (int i = 0; i < 1000; ++i) {
-    EXPECT_FALSE(share.Note(RoundOf(8, 1)));
-    EXPECT_FALSE(share.Note(RoundOf(8, 0, /*others=*/false)));
-    EXPECT_FALSE(share.Note(RoundOf(4, 0)));
-  }
-}
-
-TEST(ProcessorShareTest, WhatOthersComputeNowAndThenCountsAlone) {
-  ProcessorShare share;
-  int paused = 0;
-  for (int i = 0; i < 100; ++i) {
-    EXPECT_FALSE(share.Note(RoundOf(8, 0, /*others=*/false)));
-    paused += share.Note(RoundOf(8, 0)) ? 1 : 0;
-  }
-  EXPECT_EQ(paused, 90);
-}
-
-TEST(ProcessorShareTest, APauseIsShort) {
-  ProcessorShare share;
-  EXPECT_TRUE(share.Note(RoundOf(1e6, 0)));
-  // The next round of its part makes up for it.
-  EXPECT_FALSE(share.Note(RoundOf(0, 0)));
 }
 
 // Tenant "evil" has executor 0 and lease "e1"; tenant "good" has executor 1 and
@@ -104,7 +51,7 @@ class LimitsTest : public SupervisorTest {
     executor(0).Report(Holding("evil", "e1", 0, 1));
     executor(1).Report(Holding("good", "g1", 0, 1));
     Step();
-    launcher_.uses[1].threads = launcher_.uses[2].threads = 60;
+    launcher_.threads[1] = launcher_.threads[2] = 60;
   }
   static SupervisorOptions OnTwoProcessors() {
     SupervisorOptions options = Options();
@@ -157,10 +104,10 @@ class LimitsTest : public SupervisorTest {
 
 TEST_F(LimitsTest, AnExecutorOfTooManyThreadsEndsAlone) {
   // One for each lease, too.
-  launcher_.uses[1].threads = 512 + 8 * 2 + 1;
+  launcher_.threads[1] = 512 + 8 * 2 + 1;
   Pass(1);
   EXPECT_THAT(Ended(), IsEmpty());
-  ++launcher_.uses[1].threads;
+  ++launcher_.threads[1];
   Pass(1);
   EXPECT_THAT(Ended(), ElementsAre(std::pair("e1", "THREAD_LIMIT")));
   EXPECT_THAT(launcher_.killed, ElementsAre(1));
@@ -168,28 +115,17 @@ TEST_F(LimitsTest, AnExecutorOfTooManyThreadsEndsAlone) {
                                    "\"THREAD_LIMIT\"} 1"));
 }
 
-TEST_F(LimitsTest, AnExecutorThatSpinsWhileOthersComputeIsPaused) {
-  // The other one gets the device.
-  launcher_.gates[1]->Yield();
-  for (Patience patience; !arbiter_.TurnsOf(1).others_compute;) {
-    patience.Yield();
-  }
-  int paused = 0;
-  for (int i = 0; i < 100; ++i) {
-    const bool stopped = launcher_.paused[1];
-    paused += stopped ? 1 : 0;
-    if (!stopped) launcher_.uses[1].cpu += absl::Seconds(2);
-    launcher_.uses[2].cpu += absl::Seconds(1);
-    Pass(1);
-    // Renews the leases.
-    Drop({});
-  }
-  EXPECT_NEAR(paused, 45, 6);
-  EXPECT_FALSE(launcher_.paused.contains(2));
-  EXPECT_THAT(Ended(), IsEmpty());
-  EXPECT_THAT(Metrics(),
-              HasSubstr("djinn_worker_executor_pauses_total{tenant=\"evil\"}"));
-  EXPECT_THAT(Metrics(), Not(HasSubstr("tenant=\"good\"")));
+TEST_F(LimitsTest, TheLeaseThatItKeepsHasTheReason) {
+  // It goes on serving another one, which recovers.
+  Give("evil", "e2");
+  executor(0).Report(Holding("evil", "e2", 0, revision_));
+  launcher_.words[0].NoteServed({"e2"});
+  v1::DesiredState orders;
+  orders.add_drop_lease_ids("e1");
+  Drop(orders);
+  Pass(13);
+  EXPECT_THAT(Ended(), UnorderedElementsAre(std::pair("e1", "LEASE_KEPT"),
+                                            std::pair("e2", "EXECUTOR_LOST")));
 }
 
 TEST_F(LimitsTest, AnExecutorThatKeepsADroppedLeaseEndsAlone) {

@@ -25,6 +25,7 @@
 #include "common/base/error.h"
 #include "common/base/status_macros.h"
 #include "gpu_worker/supervisor/launcher.h"
+#include "gpu_worker/supervisor/process_threads.h"
 
 extern char** environ;
 
@@ -251,11 +252,8 @@ class ProcessLauncher : public Launcher {
 
   void Kill(pid_t pid) override { kill(pid, SIGKILL); }
 
-  std::optional<ProcessUse> UseOf(pid_t pid) override {
-    return ReadProcessUse(pid);
-  }
-  void SetPaused(pid_t pid, bool paused) override {
-    kill(pid, paused ? SIGSTOP : SIGCONT);
+  std::optional<uint64_t> ThreadsOf(pid_t pid) override {
+    return ReadProcessThreads(pid);
   }
 
   std::optional<ProcessEnd> Reap(pid_t pid) override {

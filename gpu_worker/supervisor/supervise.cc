@@ -323,6 +323,7 @@ std::set<std::string> Supervisor::CulpritsOf(const Executor& executor,
   // Something outside may have killed it, such as an operator or a lack of
   // memory.
   if (executor.ending || (end.killed && !executor.overdue)) return {};
+  if (!executor.kept_lease.empty()) return {executor.kept_lease};
   std::vector<std::string> leases;
   for (const auto& [id, lease] : executor.leases) leases.push_back(id);
   return arbiter_->ServedBy(executor.number, leases);
@@ -387,7 +388,7 @@ void Supervisor::Destroy(const std::shared_ptr<Executor>& executor,
       if (now - history.last_death > options_.forgive_after) history.deaths = 0;
       ++history.deaths;
       ++history.all_deaths;
-      ++ends_[reason];
+      ++ends_[reason.empty() ? "EXECUTOR_LOST" : reason];
       history.last_death = now;
       last_failure_ = MakeError(absl::StatusCode::kUnavailable, "EXECUTOR_LOST",
                                 absl::StrCat(end.text, ": ", why.message()));

@@ -406,14 +406,14 @@ void Supervisor::Stop() {
     closing_.clear();
   }
   std::erase_if(last, [](const auto& executor) { return executor->pid == 0; });
-  for (const auto& executor : last) {
-    if (executor->paused) launcher_->SetPaused(executor->pid, false);
-  }
   const absl::Time deadline = absl::Now() + kStopPatience;
   bool killed = false;
   while (!last.empty()) {
     std::erase_if(last, [&](const std::shared_ptr<Executor>& executor) {
-      return launcher_->Reap(executor->pid).has_value();
+      if (!launcher_->Reap(executor->pid).has_value()) return false;
+      LogForExecutor(executor->tenant, executor->number,
+                     executor->log.TakeLast());
+      return true;
     });
     if (!killed && absl::Now() > deadline) {
       killed = true;
@@ -457,12 +457,6 @@ void Supervisor::Collect(Exposition* out) const {
     out->Counter("djinn_worker_executor_deaths_total",
                  "Executor processes that ended by themselves or were killed.",
                  static_cast<double>(history.all_deaths), {{"tenant", tenant}});
-    out->Counter(
-        "djinn_worker_executor_pauses_total",
-        "Times that an executor process was paused, because outside of "
-        "its turns it used more than its part of the processors while "
-        "others computed.",
-        static_cast<double>(history.pauses), {{"tenant", tenant}});
   }
   for (const auto& [reason, count] : ends_) {
     out->Counter("djinn_worker_executor_ends_total",

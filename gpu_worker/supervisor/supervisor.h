@@ -84,8 +84,10 @@ struct SupervisorOptions {
   // An executor is ended when it still has a lease so long after the supervisor
   // told it to drop the lease, or after the lease's end.
   absl::Duration lease_grace = absl::Seconds(10);
-  // Processors that executors share.
+  // Processors that executors share, and threads with which each computes
+  // (device.threads). An executor may have so many threads, and some more.
   size_t processors = std::max(1u, std::thread::hardware_concurrency());
+  size_t computing_threads = 0;
   // Serves what the executor with this number asks for over the socket, as long
   // as the result lives. Called, and the result destroyed, without locks in the
   // thread of Step(). Null: executors fetch nothing.
@@ -170,8 +172,6 @@ class Supervisor {
     int deaths = 0;
     absl::Duration last_death;
     uint64_t all_deaths = 0;
-    // Times that its executors were paused.
-    uint64_t pauses = 0;
   };
   using Executors = std::map<uint64_t, std::shared_ptr<Executor>>;
   using LeasesByTenant = std::map<std::string, std::vector<v1::SignedLease>>;
@@ -209,8 +209,8 @@ class Supervisor {
   void LaunchDue() ABSL_LOCKS_EXCLUDED(mu_);
   void KeepSpare() ABSL_LOCKS_EXCLUDED(mu_);
   void Exchange(absl::Duration patience) ABSL_LOCKS_EXCLUDED(mu_);
-  // Looks at the threads and the processor time of executors, ends those that
-  // have too many threads, and pauses those that take others' part.
+  // Looks at the threads and leases of executors, and has those end that have
+  // too many threads, or leases beyond their end.
   void Measure() ABSL_LOCKS_EXCLUDED(mu_);
   // Notes that the executor was told to drop leases.
   void NoteDrops(const v1::DesiredState& orders, Executor* executor) const

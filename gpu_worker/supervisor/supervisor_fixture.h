@@ -129,8 +129,7 @@ class FakeLauncher : public Launcher {
   }
   void Kill(pid_t pid) override { killed.push_back(pid); }
   std::optional<ProcessEnd> Reap(pid_t /*pid*/) override { return end; }
-  std::optional<ProcessUse> UseOf(pid_t pid) override { return uses[pid]; }
-  void SetPaused(pid_t pid, bool now) override { paused[pid] = now; }
+  std::optional<uint64_t> ThreadsOf(pid_t pid) override { return threads[pid]; }
   // Returns whether the supervisor has the listener open of the executor with
   // this number.
   bool Listens(uint64_t number) {
@@ -146,8 +145,7 @@ class FakeLauncher : public Launcher {
   std::vector<Descriptor> logs;
   std::vector<std::unique_ptr<SharedTurnGate>> gates;
   // By process id, which is 1 for the first executor.
-  std::map<pid_t, ProcessUse> uses;
-  std::map<pid_t, bool> paused;
+  std::map<pid_t, uint64_t> threads;
   std::vector<pid_t> killed;
   // How processes end.
   ProcessEnd end = {"signal 11", /*killed=*/false};

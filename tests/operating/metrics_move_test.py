@@ -172,7 +172,6 @@ _ELSEWHERE = {
         "djinn_returned_leases_total": "coordinator/cluster/members_test.cc",
     },
     "it takes an attack": {
-        "djinn_worker_executor_pauses_total": "gpu_worker/supervisor/limits_test.cc",
         "djinn_worker_refused_system_calls_total": "tests/security/escapes_test.cc",
     },
     "no kernel of PyTorch returns its operand, or lacks memory, on a CPU": {

@@ -187,7 +187,8 @@ TEST_F(TimedRoomTest, WithoutAWorkerThatHasTheMemoryTheDeviceIsLost) {
   absl::Status lost;
   WhileTimePasses(&time_, [&] { lost = ReadAll(x).status(); });
   EXPECT_EQ(ErrorReason(lost), "WORKER_LOST") << lost;
-  EXPECT_THAT(std::string(lost.message()), HasSubstr("lacks memory for the replay"));
+  EXPECT_THAT(std::string(lost.message()),
+              HasSubstr("lacks memory for the replay"));
   EXPECT_GE(time_.Monotonic() - began, absl::Seconds(30));
 }
 
