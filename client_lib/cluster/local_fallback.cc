@@ -32,10 +32,21 @@ constexpr absl::Duration kUnreachedLife = absl::Minutes(1);
 // Time that a question whether the cluster has a worker again may wait.
 constexpr absl::Duration kAskTimeout = absl::Seconds(5);
 
+// Time after which a device that recovers asks again for a worker that is large
+// enough.
+constexpr absl::Duration kAskAgain = absl::Milliseconds(500);
+
+// Returns whether all workers that are there now are too small for what the
+// device held when it lost its worker.
+bool IsTooLarge(const v1::LeaseRequest& request, const absl::Status& status) {
+  return request.recovers() && ErrorReason(status) == "TOO_LARGE";
+}
+
 // Returns whether the refusal means that there is no worker now.
-bool MeansNoWorker(const absl::Status& status) {
+bool MeansNoWorker(const v1::LeaseRequest& request,
+                   const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsResourceExhausted(status) ||
-         absl::IsDeadlineExceeded(status);
+         absl::IsDeadlineExceeded(status) || IsTooLarge(request, status);
 }
 
 // Returns the number of threads of the worker with these numerics
@@ -112,11 +123,23 @@ class FallbackLink : public CoordinatorLink, private CoordinatorEvents {
       return Cluster()->RequestLease(std::move(request), timeout);
     }
     if (auto offered = TakeOffer(number, timeout)) return *std::move(offered);
+    const Deadline patience(std::min(options_.patience, timeout / 2));
     absl::StatusOr<v1::LeaseGranted> granted =
-        AskCluster(request, std::min(options_.patience, timeout / 2));
+        AskCluster(request, patience.left());
+    // The lost worker may come back.
+    while (IsTooLarge(request, granted.status()) &&
+           patience.left() > absl::ZeroDuration()) {
+      {
+        MutexLock lock(&mu_);
+        if (cancelled_) break;
+        changed_.WaitWithTimeout(&mu_, std::min(kAskAgain, patience.left()));
+      }
+      granted = AskCluster(request, patience.left());
+    }
     // The device may have left for an offer that has gone meanwhile.
     if (granted.ok() && was_here) NoteWentBack(number);
-    if (granted.ok() || !MeansNoWorker(granted.status())) return granted;
+    if (granted.ok() || !MeansNoWorker(request, granted.status()))
+      return granted;
     {
       MutexLock lock(&mu_);
       if (cancelled_) return absl::CancelledError("the session closes");
@@ -359,7 +382,14 @@ class FallbackLink : public CoordinatorLink, private CoordinatorEvents {
       const auto went = went_back_.find(request.virtual_device());
       device.stays = went != went_back_.end() &&
                      Clock::Real()->Monotonic() - went->second < kUnreachedLife;
-      // The device may hold other contents when it goes back.
+      // The device may hold other contents when it goes back, of the same size.
+      if (request.recovers()) {
+        uint64_t needed = request.needed_bytes();
+        for (const v1::ContentHint& hint : request.contents()) {
+          needed += hint.size_bytes();
+        }
+        device.request.set_needed_bytes(needed);
+      }
       device.request.clear_contents();
       device.lease_id = granted->lease().lease_id();
       StartReturner();

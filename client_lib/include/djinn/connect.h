@@ -189,8 +189,7 @@ DJINN_API absl::Status Synchronize(int index = 0);
 // - FailedPrecondition (CHECKPOINTS_OFF): `recovery` is "off".
 // - FailedPrecondition (NO_SESSION): no session is open.
 // - ResourceExhausted (CHECKPOINT_MEMORY): checkpoint_memory and replay_disk
-// are
-//   too small.
+//   are too small.
 // - DeadlineExceeded (CHECKPOINT_PENDING): it is not done yet.
 // - The failure of a device.
 DJINN_API absl::Status Checkpoint(absl::Duration timeout = absl::Minutes(10));

@@ -49,7 +49,8 @@ void RootErrors::Note(int device, const absl::Status& error, bool reported) {
   {
     MutexLock lock(&mu_);
     for (Entry& entry : entries_) {
-      if (!id.empty() && entry.device == device && entry.error_id == id) {
+      // An error that another device had first counts once.
+      if (!id.empty() && entry.error_id == id) {
         entry.reported |= reported;
         return;
       }

@@ -137,6 +137,8 @@ std::shared_ptr<const SpillFile::Extent> SpillFile::Keep(
   }
   // The hash alone proves nothing.
   if (extent != nullptr && extent->Equals(bytes)) return extent;
+  // Released without the lock, in case that this is the last reference.
+  extent.reset();
   absl::Status written = Write(hash, bytes, &extent);
   if (written.ok()) return extent;
   bool warn = false;

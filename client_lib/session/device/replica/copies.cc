@@ -266,6 +266,9 @@ absl::Status FetchAgain(State& r) {
     }
   }
   absl::Status status;
+  // Causes, and the root errors made of them. Copies that fail for one cause
+  // have one root error.
+  std::vector<std::pair<absl::Status, absl::Status>> roots;
   MutexLock lock(&c.mu);
   for (size_t i = 0; i < fetches.size(); ++i) {
     Node* const node = fetches[i].node;
@@ -281,7 +284,15 @@ absl::Status FetchAgain(State& r) {
     } else if (absl::IsCancelled(offers[i].status())) {
       status.Update(offers[i].status());
     } else {
-      TaintByRootError(r, node, offers[i].status());
+      const absl::Status& cause = offers[i].status();
+      const auto root =
+          std::find_if(roots.begin(), roots.end(),
+                       [&](const auto& known) { return known.first == cause; });
+      if (root != roots.end()) {
+        TaintByRootError(r, node, root->second);
+      } else {
+        roots.emplace_back(cause, TaintByRootError(r, node, cause));
+      }
     }
   }
   for (const Fetch& fetch : fetches) c.lineage->Release(fetch.node);

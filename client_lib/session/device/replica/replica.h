@@ -176,16 +176,18 @@ void AskForHeld(const State& r, uint64_t held, v1::LeaseRequest* request)
 // Takes the worker's report that it lacks memory for a message. Leaves the
 // worker and returns true if the message is part of a replay, unless the
 // message lacked memory before, or connect_timeout has passed since the first
-// worker was left for that. Then the message fails like any other, and an
-// upload that the program believes to be there fails the device.
+// worker was left for that. Then the message fails like any other, and a large
+// upload that the program believes to be there, whose bytes the worker did not
+// even ask for, fails the device.
 bool LeaveForRoom(State& r, const v1::ControlResponse& response);
 
 // --- seen_values.cc: compares what a replay computes with what the program has
 // seen.
 
 // Gives the error to the node and to all that depends on it, and to the
-// session's root errors.
-void TaintByRootError(State& r, Lineage::Node* node, const absl::Status& error)
+// session's root errors. Returns it with the id of a root error.
+absl::Status TaintByRootError(State& r, Lineage::Node* node,
+                              const absl::Status& error)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu);
 
 // Takes the answer to a read first. Returns true if no thread waits for it. May

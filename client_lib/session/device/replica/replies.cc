@@ -204,6 +204,14 @@ void OnMessage(State& r, v1::ControlResponse response) {
   if (ABSL_PREDICT_FALSE(LeaveForRoom(r, response))) {
     return r.sender.wakeup.Set();
   }
+  if (ABSL_PREDICT_FALSE(response.has_poisoned())) {
+    MutexLock lock(&c.mu);
+    // The device has left this worker. The next one executes the message again.
+    if (c.recovery.due && c.stream.broken &&
+        IsLeft(ErrorReason(c.recovery.cause))) {
+      return;
+    }
+  }
   absl::Status violation;
   absl::Status root_error;
   if (response.has_poisoned()) {

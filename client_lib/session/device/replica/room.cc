@@ -1,6 +1,7 @@
 // Finds a worker that has memory for what the session holds.
 #include <algorithm>
 #include <cstdint>
+#include <set>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -68,10 +69,15 @@ void AskForHeld(const State& r, uint64_t held, v1::LeaseRequest* request) {
   absl::c_sort(uploads, [](const v1::Transfer* a, const v1::Transfer* b) {
     return a->size_bytes() > b->size_bytes();
   });
+  std::set<std::pair<uint64_t, uint64_t>> named;
   for (const v1::Transfer* const upload : uploads) {
     if (request->contents_size() == kMaxContentHints) break;
-    // The coordinator adds up what is asked for.
-    if (upload->size_bytes() > held) continue;
+    // The coordinator adds up what is asked for, and counts equal contents
+    // once.
+    if (upload->size_bytes() > held ||
+        !named.emplace(upload->hash_high(), upload->hash_low()).second) {
+      continue;
+    }
     held -= upload->size_bytes();
     v1::ContentHint* const hint = request->add_contents();
     hint->set_hash_high(upload->hash_high());
@@ -97,17 +103,17 @@ bool LeaveForRoom(State& r, const v1::ControlResponse& response) {
       return false;
     }
     const uint64_t sequence = RefusedSequence(c, response);
-    if (sequence == 0 || sequence > recovery.last_replayed) {
-      Lineage::Node* const node = c.lineage->FindPending(sequence);
-      if (node != nullptr) node->lacked_memory = true;
-      return false;
-    }
+    if (sequence == 0) return false;
     const auto node = absl::c_find_if(c.lineage->nodes(),
                                       [&](const Lineage::Node& candidate) {
                                         return candidate.sequence == sequence;
                                       });
     const bool known = node != c.lineage->nodes().end();
     if (known && node->lacked_memory) return false;
+    if (sequence > recovery.last_replayed) {
+      if (known) node->lacked_memory = true;
+      return false;
+    }
     if (!recovery.short_of_memory_since.has_value()) {
       recovery.short_of_memory_since = Now(r);
     }

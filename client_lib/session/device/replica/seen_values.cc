@@ -55,7 +55,7 @@ void FillRootError(const absl::Status& error, v1::ErrorDetail* detail) {
 
 }  // namespace
 
-void TaintByRootError(State& r, Node* node, const absl::Status& error) {
+absl::Status TaintByRootError(State& r, Node* node, const absl::Status& error) {
   absl::Status root = error;
   if (ErrorMetadataValue(error, "error_id").empty()) {
     const std::string reason = ErrorReason(error);
@@ -71,6 +71,7 @@ void TaintByRootError(State& r, Node* node, const absl::Status& error) {
   if (!r.context->root_errors.Knows(root)) {
     r.context->root_errors.Add(r.index, root);
   }
+  return root;
 }
 
 bool TakeKept(State& r, v1::ReadReply* reply) {
@@ -79,7 +80,8 @@ bool TakeKept(State& r, v1::ReadReply* reply) {
   if (auto found = c.recovery.checks.extract(sequence); !found.empty()) {
     const RecoveryState::Check& check = found.mapped();
     const std::string& value = reply->value();
-    if (reply->has_value() &&
+    // A value that is lost already is lost for one reason.
+    if (check.node->error.ok() && reply->has_value() &&
         (value.size() != check.bytes ||
          !(HashContent(value.data(), value.size()) == check.hash))) {
       TaintByRootError(r, check.node, Diverged(c, "another value"));
@@ -124,7 +126,7 @@ void TakeKept(State& r, v1::RunMetadata* reply) {
   if (const auto found = c.recovery.metadata_checks.extract(reply->sequence());
       !found.empty()) {
     Node* const again = found.mapped();
-    if (!reply->has_error() &&
+    if (again->error.ok() && !reply->has_error() &&
         KeptOf(*again)->extras().metadata != HashOf(*reply)) {
       TaintByRootError(r, again, Diverged(c, "results of another size"));
       c.recovery.diverged = true;
