@@ -307,7 +307,7 @@ absl::Status LoseWorker(State& r, const absl::Status& cause) {
     c.recovery.reporter.Failed(lost, Now(r));
     return lost;
   }
-  NoteDeath(r, cause);
+  NoteLoss(r, cause);
   c.recovery.due = true;
   c.recovery.cause = cause;
   c.recovery.since = Now(r);

@@ -45,8 +45,9 @@ std::vector<Node*> Suspects(State& r)
 
 }  // namespace
 
-void NoteDeath(State& r, const absl::Status& cause) {
+void NoteLoss(State& r, const absl::Status& cause) {
   ConnectionState& c = r.connection;
+  // Clears runs that the worker survived, whatever its end.
   const std::vector<Node*> suspects = Suspects(r);
   if (!MeansDeath(cause)) return;
   for (Node* const suspect : suspects) {

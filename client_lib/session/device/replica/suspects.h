@@ -21,7 +21,7 @@ namespace djinn::replica {
 // up a run that was on its way to two dead workers: the second one executed
 // nothing else of this device. Another device's run may have killed a worker of
 // one process.
-void NoteDeath(State& r, const absl::Status& cause)
+void NoteLoss(State& r, const absl::Status& cause)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu);
 
 }  // namespace djinn::replica
