@@ -21,6 +21,7 @@ class NotingGate : public TurnGate {
  public:
   bool TryEnter() override { return true; }
   void Enter() override {}
+  void Yield() override {}
   void Leave() override {}
   void Cancel() override {}
   void NoteServed(absl::Span<const absl::string_view> lease_ids) override {

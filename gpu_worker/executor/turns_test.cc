@@ -157,6 +157,7 @@ class ContendedGate : public TurnGate {
   void Yield() override { Note('y'); }
   void Leave() override { Note('l'); }
   void Cancel() override {}
+  void NoteServed(absl::Span<const absl::string_view>) override {}
 
   std::string Notes() {
     MutexLock lock(&mu_);

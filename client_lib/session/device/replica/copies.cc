@@ -291,7 +291,8 @@ absl::Status FetchAgain(State& r) {
       if (root != roots.end()) {
         TaintByRootError(r, node, root->second);
       } else {
-        roots.emplace_back(cause, TaintByRootError(r, node, cause));
+        TaintByRootError(r, node, cause);
+        roots.emplace_back(cause, node->error);
       }
     }
   }

@@ -185,9 +185,8 @@ bool LeaveForRoom(State& r, const v1::ControlResponse& response);
 // seen.
 
 // Gives the error to the node and to all that depends on it, and to the
-// session's root errors. Returns it with the id of a root error.
-absl::Status TaintByRootError(State& r, Lineage::Node* node,
-                              const absl::Status& error)
+// session's root errors. The node's error then has the id of a root error.
+void TaintByRootError(State& r, Lineage::Node* node, const absl::Status& error)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu);
 
 // Takes the answer to a read first. Returns true if no thread waits for it. May

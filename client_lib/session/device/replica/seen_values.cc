@@ -55,7 +55,7 @@ void FillRootError(const absl::Status& error, v1::ErrorDetail* detail) {
 
 }  // namespace
 
-absl::Status TaintByRootError(State& r, Node* node, const absl::Status& error) {
+void TaintByRootError(State& r, Node* node, const absl::Status& error) {
   absl::Status root = error;
   if (ErrorMetadataValue(error, "error_id").empty()) {
     const std::string reason = ErrorReason(error);
@@ -71,7 +71,6 @@ absl::Status TaintByRootError(State& r, Node* node, const absl::Status& error) {
   if (!r.context->root_errors.Knows(root)) {
     r.context->root_errors.Add(r.index, root);
   }
-  return root;
 }
 
 bool TakeKept(State& r, v1::ReadReply* reply) {
