@@ -321,6 +321,14 @@ TEST_F(ClusterQueueTest, MetricsCountByWhatIsWaitedFor) {
   }
 }
 
+TEST_F(ClusterQueueTest, ShareMetricNamesTheOutermostCohort) {
+  config_.tenants[0].cohort = "lab/vision";
+  tenants::Set(*cluster_, config_.tenants);
+  EXPECT_THAT(Metrics(),
+              HasSubstr("djinn_tenant_weighted_share_ratio{tenant=\"red\","
+                        "cohort=\"lab\"} 0"));
+}
+
 TEST_F(ClusterQueueTest, NothingIsTakenBackForWhoIsStopped) {
   for (Tenant& tenant : config_.tenants) {
     tenant.cohort = "lab";

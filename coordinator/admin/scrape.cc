@@ -101,12 +101,19 @@ void CollectUse(const Use& used, const std::string& label, Exposition* out) {
   }
 }
 
+// Returns the outermost cohort. Its tenants lend each other quota, also those
+// of the cohorts within it.
+std::string OutermostCohort(const std::string& cohort) {
+  return cohort.substr(0, cohort.find('/'));
+}
+
 void CollectQuotas(const v1::TenantInfo& info, const std::string& label,
                    Exposition* out) {
   out->Gauge(
       "djinn_tenant_weighted_share_ratio",
       "Quota that the tenant borrows from its cohort, divided by its weight.",
-      info.weighted_share(), {{"tenant", label}});
+      info.weighted_share(),
+      {{"tenant", label}, {"cohort", OutermostCohort(info.cohort())}});
   for (const v1::ResourceQuota& quota : info.quotas()) {
     const auto gauge = [&](const char* name, const char* help, double value) {
       out->Gauge(name, help, value,
