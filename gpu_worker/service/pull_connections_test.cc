@@ -238,7 +238,7 @@ TEST_F(PullConnectionsTest, OfferedBytesAreReleasedBeforeAllHaveArrived) {
     client->Create(storage, kBytes);
     client->Run(1, {storage}, {7});
     client->Offer(storage, Ticket(ticket));
-    client->Free({storage});
+    ASSERT_TRUE(client->WaitCompleted(client->Free({storage})));
     Receiver receiver;
     EXPECT_TRUE(Fetch(ticket, kBytes, &receiver).ok());
     EXPECT_EQ(core_->ledger().usage().used, 0u) << storage;

@@ -118,7 +118,6 @@ TEST_F(LimitsTest, AnExecutorOfTooManyThreadsEndsAlone) {
 TEST_F(LimitsTest, TheLeaseThatItKeepsHasTheReason) {
   // It goes on serving another one, which recovers.
   Give("evil", "e2");
-  executor(0).Report(Holding("evil", "e2", 0, revision_));
   launcher_.words[0].NoteServed({"e2"});
   v1::DesiredState orders;
   orders.add_drop_lease_ids("e1");

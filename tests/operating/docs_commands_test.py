@@ -123,7 +123,10 @@ class DocsCommandsTest(unittest.TestCase):
             word = re.sub(r"--monitoring=127.0.0.1:946(\d)", lambda port: "--monitoring=" +
                           self.cluster.monitoring["w0" if port[1] == "5" else "coordinator"],
                           word)
-            if word.endswith((".tar", ".yaml", ".log")):
+            # The port to which a page forwards the coordinator's.
+            word = word.replace("--coordinator=127.0.0.1:7070",
+                                "--coordinator=" + self.cluster.coordinator)
+            if word.endswith((".tar", ".yaml", ".log", ".token")):
                 flag, _, name = word.rpartition("=")
                 word = flag + ("=" if flag else "") + self.cluster.path(name)
             words.append(word)
