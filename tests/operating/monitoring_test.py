@@ -22,7 +22,7 @@ _NOT_CAUSED = {
     "djinn_worker_gpu_uncorrected_ecc_errors", "djinn_worker_gpu_xid_events_total",
     # A worker without processes per tenant has none of these.
     "djinn_worker_device_handovers_total", "djinn_worker_executor_deaths_total",
-    "djinn_worker_executors", "djinn_worker_overdue_turns_total",
+    "djinn_worker_executor_ends_total", "djinn_worker_executors", "djinn_worker_overdue_turns_total",
     "djinn_worker_refused_system_calls_total", "djinn_worker_content_adoptions_total",
     "djinn_worker_kept_content_bytes",
     # No traces are configured.
