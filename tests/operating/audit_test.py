@@ -61,7 +61,7 @@ _CHANGES = (
            _SESSION, "-", "device 0 from {worker} to {other}",
            {"session_id": _SESSION, "to_worker_id": "w9"}, "WORKER_UNKNOWN"),
     Change("ReloadConfig", {}, "admin", "", "the configuration in force",
-           "added=- changed=dev removed=-", None, "BAD_CONFIG"),
+           "changed: tenant dev", None, "BAD_CONFIG"),
 )
 # The operator who has the role, and those who do not have it.
 _WHO = {"operator": "olga", "admin": "admin"}
