@@ -165,7 +165,7 @@ class MonitoringTest(unittest.TestCase):
         self.assertIn('djinn_worker_state{worker="w0",state="active"} 1\n', coordinator)
         self.assertIn('djinn_tenant_usage{tenant="dev",resource="memory_bytes"} 17179869184\n',
                       coordinator)
-        self.assertIn('djinn_tenant_weighted_share_ratio{tenant="dev",cohort=""} 0\n', coordinator)
+        self.assertIn('djinn_tenant_weighted_share_ratio{tenant="dev",cohort="lab"} 0\n', coordinator)
         self.assertIn('djinn_scheduling_attempts_total{result="placed"}', coordinator)
         for check in ("serving", "coordinator", "device"):
             self.assertIn('djinn_ready{check="%s"} 1\n' % check, worker)
