@@ -235,16 +235,16 @@ void SpillFile::Release(const Extent& extent) {
   // Another extent with the same bytes may have come since.
   if (found != extents_.end() && found->second.expired()) extents_.erase(found);
   Give(extent.offset_, extent.size_);
-  released_ += extent.size_;
+  released_.fetch_add(extent.size_, std::memory_order_relaxed);
 }
 
 void SpillFile::Trim() {
-  uint64_t from = 0;
-  {
-    MutexLock lock(&mu_);
-    if (released_ < kTrimmed) return;
-    released_ = 0;
+  // Every step of every sender thread comes here.
+  if (released_.load(std::memory_order_relaxed) < kTrimmed ||
+      released_.exchange(0, std::memory_order_relaxed) < kTrimmed) {
+    return;
   }
+  uint64_t from = 0;
   for (;;) {
     uint64_t size = 0;
     {

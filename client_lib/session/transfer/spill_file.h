@@ -109,6 +109,7 @@ class SpillFile : public std::enable_shared_from_this<SpillFile> {
   const std::vector<std::string> directories_;
   std::atomic<uint64_t> used_{0};
   std::atomic<uint64_t> written_{0};
+  std::atomic<uint64_t> released_{0};  // bytes, since the last Trim()
   std::atomic<bool> unusable_{false};  // no directory permits the file
 
   // Open() sets these.
@@ -122,8 +123,6 @@ class SpillFile : public std::enable_shared_from_this<SpillFile> {
   // before it, by offset. Neighbours are joined.
   uint64_t end_ ABSL_GUARDED_BY(mu_) = 0;
   std::map<uint64_t, uint64_t> free_ ABSL_GUARDED_BY(mu_);
-  // Bytes that were released since the last Trim().
-  uint64_t released_ ABSL_GUARDED_BY(mu_) = 0;
   // An extent may have expired, but is not destroyed yet.
   absl::flat_hash_map<ContentHash, std::weak_ptr<const Extent>> extents_
       ABSL_GUARDED_BY(mu_);

@@ -132,7 +132,10 @@ void Begin(State& r) ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu) {
   // Earlier values stay until all of the new ones are here.
   const uint64_t limit = r.context->options.checkpoint_memory;
   const uint64_t used = c.lineage->anchored_bytes();
-  if (used + bytes <= limit + r.context->spill->room()) return;
+  if (used + bytes <= limit ||
+      used + bytes - limit <= r.context->spill->room()) {
+    return;
+  }
   k.left.clear();
   k.no_room = NoRoom(limit, used, bytes);
 }
