@@ -101,6 +101,8 @@ class RemoteSession final : public Session, private CoordinatorEvents {
             DeviceRouter::Make(index, /*incarnation=*/0, context_));
       }
       if (ABSL_PREDICT_TRUE(!(*found)->FailureIsKnown())) return *found;
+      // The last one stays: there are no numbers for the storages of another.
+      if ((*found)->incarnation() + 1 == kMaxIncarnations) return *found;
       // Until it has ended, other threads get the failed device.
       if (!ending_.insert(index).second) return *found;
       failed = *found;

@@ -15,6 +15,10 @@
 
 namespace djinn {
 
+// Virtual devices of one index that a session may have one after the other.
+// Each has numbers of its own for storages (replica_state.cc).
+inline constexpr uint64_t kMaxIncarnations = uint64_t{1} << 12;
+
 struct ReplicaRole {
   // Indices of the virtual device and of the replica.
   int index = 0;

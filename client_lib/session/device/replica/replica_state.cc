@@ -11,8 +11,13 @@ namespace {
 // counts by itself, so that its worker sees every number. At 100,000 storages a
 // second, a replica uses fewer than 2^36 numbers in a week.
 uint64_t FirstId(const ReplicaRole& role) {
+  constexpr int kDeviceShift = 48;
+  constexpr int kIncarnationShift = 36;
+  static_assert(kMaxIncarnations << kIncarnationShift == uint64_t{1}
+                                                             << kDeviceShift);
   const int device = role.member << 8 | role.index;
-  return (static_cast<uint64_t>(device) << 48) + (role.incarnation << 36) + 1;
+  return (static_cast<uint64_t>(device) << kDeviceShift) +
+         (role.incarnation << kIncarnationShift) + 1;
 }
 
 }  // namespace
