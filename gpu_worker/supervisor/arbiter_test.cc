@@ -22,6 +22,21 @@ std::unique_ptr<SharedTurnGate> GateOf(Arbiter* arbiter, uint64_t number) {
       TurnWord::Map(seat.word.get()).value(), std::move(seat.event));
 }
 
+// Enters and leaves, while the time passes that the arbiter lets others have.
+void EnterAndLeave(SharedTurnGate* gate, Arbiter* arbiter, FakeClock* clock) {
+  std::atomic<bool> entered{false};
+  std::thread waiting([&] {
+    gate->Enter();
+    entered = true;
+  });
+  for (Patience patience; !entered; patience.Yield()) {
+    clock->Advance(absl::Milliseconds(100));
+    arbiter->Wake();
+  }
+  waiting.join();
+  gate->Leave();
+}
+
 TEST(ArbiterTest, ExecutorThatIsAloneKeepsTheDevice) {
   Arbiter arbiter(Clock::Real());
   const auto gate = GateOf(&arbiter, 1);
@@ -203,17 +218,7 @@ TEST(ArbiterTest, WordOfNonsenseKeepsNobodyOut) {
   RaiseEvent(seat.event.get());
   for (Patience patience; word.state() != kTurnInUse;) patience.Yield();
   word.state() = 12345;
-  std::atomic<bool> entered{false};
-  std::thread waiting([&] {
-    other->Enter();
-    entered = true;
-  });
-  for (Patience patience; !entered; patience.Yield()) {
-    clock.Advance(absl::Milliseconds(100));
-    arbiter.Wake();
-  }
-  waiting.join();
-  other->Leave();
+  EnterAndLeave(other.get(), &arbiter, &clock);
 }
 
 // Otherwise, the arbiter's next look at the word would end the supervisor.
@@ -255,17 +260,7 @@ TEST(ArbiterTest, ExecutorThatClosesItsEventHoldsUpNobody) {
   for (Patience patience; word.state() != kTurnInUse;) patience.Yield();
   seat.event = Descriptor();
   const auto other = GateOf(&arbiter, 2);
-  std::atomic<bool> entered{false};
-  std::thread waiting([&] {
-    other->Enter();
-    entered = true;
-  });
-  for (Patience patience; !entered; patience.Yield()) {
-    clock.Advance(absl::Milliseconds(100));
-    arbiter.Wake();
-  }
-  waiting.join();
-  other->Leave();
+  EnterAndLeave(other.get(), &arbiter, &clock);
 }
 
 }  // namespace
