@@ -218,7 +218,7 @@ class FallbackLink : public CoordinatorLink, private CoordinatorEvents {
   struct Device {
     v1::LeaseRequest request;
     std::string lease_id;
-    // What operators learn of it.
+    // The report to the coordinator that the device fell back.
     v1::SessionRequest report;
     // A lease of the cluster that the device may take.
     std::optional<v1::LeaseGranted> offer;

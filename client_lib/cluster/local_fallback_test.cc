@@ -296,7 +296,7 @@ TEST_F(LocalFallbackTest, LocalWorkersHaveTheThreadsOfTheLostOnes) {
   const auto other = Request(2, "cpu-00ff-12");
   ASSERT_TRUE(other.ok());
   EXPECT_EQ(threads_, 12);
-  // What states no number of threads gets the program's.
+  // Numerics without a number of threads get the program's number.
   ASSERT_TRUE(Request(3, "").ok());
   EXPECT_EQ(threads_, 4);
   ASSERT_TRUE(Request(4, "cpu-").ok());

@@ -22,7 +22,7 @@ class ScriptsTest(unittest.TestCase):
         self.answer(0, '"draining": false, "lease_count": 0,')
 
     def answer(self, status, text, program="djinnctl"):
-        """What a program prints, and its exit status; it notes how it is called."""
+        """Makes a program that notes its arguments, prints the text and exits with the status."""
         path = self.folder / program
         calls = self.folder / (program + ".calls")
         path.write_text(f"#!/bin/sh\necho \"$*\" >>{calls}\necho '{text}'\nexit {status}\n",

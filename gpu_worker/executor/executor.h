@@ -121,7 +121,7 @@ class Executor {
   Preemption preemption_;
   TimeAccount time_;
   TurnQueue queue_;
-  // What NoteServed() noted last.
+  // The leases that the last NoteServed() named.
   Served served_leases_;
   // The turn that TakePreempting() took and ServePreempting() serves.
   Turn preempting_;

@@ -9,9 +9,9 @@
 //
 // A refused call fails with EPERM. The process itself counts and logs it, so a
 // tenant that has taken the process over can prevent that, but not the refusal.
-// What a library reads from files must be loaded before; /dev/urandom alone can
-// be opened. A process that uses a GPU is given a broker (file_broker.h), which
-// opens a few others for it.
+// A library must have read its files before; /dev/urandom alone can be opened.
+// A process that uses a GPU is given a broker (file_broker.h), which opens a
+// few others for it.
 #ifndef GPU_WORKER_SANDBOX_SANDBOX_H_
 #define GPU_WORKER_SANDBOX_SANDBOX_H_
 

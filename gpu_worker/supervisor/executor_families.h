@@ -17,7 +17,7 @@ namespace djinn::worker {
 struct ExecutorFamily {
   std::string help;
   v1::MetricFamily::Type type = v1::MetricFamily::TYPE_UNSPECIFIED;
-  // Of a histogram's buckets.
+  // The upper bounds of a histogram's buckets; empty for other types.
   std::vector<double> bounds;
 };
 

@@ -53,7 +53,7 @@ TEST_F(ExecutorHealthTest, AvailableMemoryIsTheMostThatAnExecutorSays) {
   EXPECT_EQ(supervisor_.available_bytes(), 700u);
   SayAvailable(1, 300);
   EXPECT_EQ(supervisor_.available_bytes(), 500u);
-  // What an executor said ends with it.
+  // The bytes of an executor that has ended do not count.
   executor(0).Die();
   Step();
   EXPECT_EQ(supervisor_.available_bytes(), 300u);

@@ -37,7 +37,7 @@ void AddMemory(const v1::MemoryUse& added, v1::MemoryUse* sum) {
   sum->set_cache_bytes(sum->cache_bytes() + added.cache_bytes());
 }
 
-// What a message takes within another one besides its own bytes, at most.
+// Most bytes that a message takes within another one besides its own.
 constexpr size_t kFieldBytes = 8;
 // Most links in a report.
 constexpr int kMaxLinks = 256;

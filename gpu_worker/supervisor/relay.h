@@ -52,7 +52,7 @@ struct ReportPart {
   size_t bytes = size_t{32} << 20;
 };
 
-// What one executor has reported on its stream. The use of a lease never
+// Keeps the reports of one executor's stream. The use of a lease never
 // decreases.
 class ExecutorReport {
  public:

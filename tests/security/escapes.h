@@ -18,13 +18,13 @@ enum class Escape : int64_t {
   kClockOfOther,
   kMakeMemoryFile,
   kMakeSharedMemory,
-  // Of each inherited descriptor, until one succeeds.
+  // Try each inherited descriptor until one succeeds.
   kResizeDescriptors,
   kMakeDescriptorsBlock,
 };
 inline constexpr Escape kLastEscape = Escape::kMakeDescriptorsBlock;
 
-// What a tenant can try that the filter lets pass.
+// System calls of a tenant that the filter allows.
 enum class Attempt : int64_t {
   // Shuts the standard output and error down.
   kShutLogDown = 100,

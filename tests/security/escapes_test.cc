@@ -62,7 +62,7 @@ Walls WithLibrary(
   return Walls(isolation, /*workers=*/1, /*more_attackers=*/0, more);
 }
 
-// What an attempt gives that fails with the error; 0: that succeeds.
+// Returns the output of an attempt that fails with the error; 0: that succeeds.
 std::string Error(float error) {
   return FloatBytes({error, error, error, error});
 }

@@ -313,7 +313,7 @@ TEST(WorkerLossTest, AfterItsFailureIsKnownADeviceBeginsAnew) {
   // Ids are unique in a session.
   EXPECT_NE(fresh->id(), old->id());
 
-  // What was there before stays lost.
+  // The tensors of the former device stay lost.
   EXPECT_EQ(ReadByte(*device, 0, old), lost);
   EXPECT_EQ(Record(*again, 0, MakeCall(1, {{fresh, kWrites}, {old, kReads}})),
             lost);

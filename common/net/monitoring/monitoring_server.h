@@ -47,8 +47,8 @@ struct MonitoringOptions {
   bool insecure = false;
   std::vector<MetricsSource> sources;
   std::function<std::vector<ReadinessCheck>()> readiness;
-  // Of MonitoringPort: whether a port of the loopback that the system chooses
-  // stands in for one that is busy.
+  // Has MonitoringPort open a loopback port that the system chooses while the
+  // address is busy.
   bool stand_in = false;
   // Time for the whole of a request, and of an answer.
   absl::Duration request_timeout = absl::Seconds(2);

@@ -90,7 +90,7 @@ struct CheckpointState {
     left.clear();
     reads.clear();
     bytes_under_way = 0;
-    // Nobody waits for that checkpoint any more.
+    // The checkpoint was asked for only to leave the worker, which is lost.
     if (leaves_after > answered && leaves_after == asked) --asked;
     leaves_after = 0;
     new_messages = true;
