@@ -24,7 +24,7 @@ class ReferenceTest(unittest.TestCase):
 
     def test_supervisors_know_the_metrics_of_executors(self):
         texts = reference.sources(_ROOT)
-        table = texts["gpu_worker/supervisor/executor_families.cc"]
+        table = texts["gpu_worker/supervisor/metrics/executor_families.cc"]
         kinds = {"Counter": "counter", "Gauge": "gauge"}
         known = {name: (kinds.get(kind, "histogram"), reference.literal(text))
                  for kind, name, text in re.findall(

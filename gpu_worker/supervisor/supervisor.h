@@ -52,8 +52,8 @@
 #include "djinn/v1/worker_registry.pb.h"
 #include "gpu_worker/supervisor/arbiter.h"
 #include "gpu_worker/supervisor/frames.h"
-#include "gpu_worker/supervisor/joined_metrics.h"
 #include "gpu_worker/supervisor/launcher.h"
+#include "gpu_worker/supervisor/metrics/joined_metrics.h"
 #include "gpu_worker/supervisor/relay.h"
 
 namespace djinn::worker {

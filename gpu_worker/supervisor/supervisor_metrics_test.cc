@@ -5,7 +5,7 @@
 #include "common/metrics/exposition.h"
 #include "djinn/v1/supervision.pb.h"
 #include "gmock/gmock.h"
-#include "gpu_worker/supervisor/joined_metrics.h"
+#include "gpu_worker/supervisor/metrics/joined_metrics.h"
 #include "gpu_worker/supervisor/supervisor_fixture.h"
 
 namespace djinn::worker {

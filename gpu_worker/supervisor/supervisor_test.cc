@@ -14,7 +14,7 @@
 
 #include "common/lease/lease_verifier.h"
 #include "gmock/gmock.h"
-#include "gpu_worker/supervisor/joined_metrics.h"
+#include "gpu_worker/supervisor/metrics/joined_metrics.h"
 #include "gpu_worker/supervisor/supervision_link.h"
 #include "gpu_worker/supervisor/supervisor_fixture.h"
 #include "gtest/gtest.h"

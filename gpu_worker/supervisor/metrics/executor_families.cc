@@ -1,4 +1,4 @@
-#include "gpu_worker/supervisor/executor_families.h"
+#include "gpu_worker/supervisor/metrics/executor_families.h"
 
 #include <utility>
 

@@ -3,8 +3,8 @@
 // An executor is the same program as its supervisor, so the supervisor knows
 // what an honest one sends. A test of docs/reference compares the list with the
 // code.
-#ifndef GPU_WORKER_SUPERVISOR_EXECUTOR_FAMILIES_H_
-#define GPU_WORKER_SUPERVISOR_EXECUTOR_FAMILIES_H_
+#ifndef GPU_WORKER_SUPERVISOR_METRICS_EXECUTOR_FAMILIES_H_
+#define GPU_WORKER_SUPERVISOR_METRICS_EXECUTOR_FAMILIES_H_
 
 #include <map>
 #include <string>
@@ -26,4 +26,4 @@ const std::map<std::string, ExecutorFamily>& ExecutorFamilies();
 
 }  // namespace djinn::worker
 
-#endif  // GPU_WORKER_SUPERVISOR_EXECUTOR_FAMILIES_H_
+#endif  // GPU_WORKER_SUPERVISOR_METRICS_EXECUTOR_FAMILIES_H_

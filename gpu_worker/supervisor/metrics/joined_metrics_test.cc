@@ -1,4 +1,4 @@
-#include "gpu_worker/supervisor/joined_metrics.h"
+#include "gpu_worker/supervisor/metrics/joined_metrics.h"
 
 #include <string>
 

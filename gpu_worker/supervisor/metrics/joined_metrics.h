@@ -7,8 +7,8 @@
 // the help that the program gives them.
 //
 // A value; not thread-safe.
-#ifndef GPU_WORKER_SUPERVISOR_JOINED_METRICS_H_
-#define GPU_WORKER_SUPERVISOR_JOINED_METRICS_H_
+#ifndef GPU_WORKER_SUPERVISOR_METRICS_JOINED_METRICS_H_
+#define GPU_WORKER_SUPERVISOR_METRICS_JOINED_METRICS_H_
 
 #include <map>
 #include <string>
@@ -59,4 +59,4 @@ class JoinedMetrics {
 
 }  // namespace djinn::worker
 
-#endif  // GPU_WORKER_SUPERVISOR_JOINED_METRICS_H_
+#endif  // GPU_WORKER_SUPERVISOR_METRICS_JOINED_METRICS_H_

@@ -1,4 +1,4 @@
-#include "gpu_worker/supervisor/joined_metrics.h"
+#include "gpu_worker/supervisor/metrics/joined_metrics.h"
 
 #include <algorithm>
 #include <cmath>
@@ -9,7 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/log/log.h"
-#include "gpu_worker/supervisor/executor_families.h"
+#include "gpu_worker/supervisor/metrics/executor_families.h"
 
 namespace djinn::worker {
 namespace {
