@@ -108,6 +108,7 @@ v1::WorkerHello StreamTable::Answer(const Session& session) const {
     *answer.mutable_speed() = options_.speed;
   }
   answer.set_numerics(options_.numerics);
+  answer.set_executor_per_tenant(options_.executor_per_tenant);
   return answer;
 }
 

@@ -71,6 +71,7 @@ class StreamTable {
     // See WorkerHello.
     v1::DeviceSpeed speed;
     std::string numerics;
+    bool executor_per_tenant = false;
   };
   // A session as callers see it.
   struct Entry {

@@ -305,6 +305,30 @@ TEST_F(RecoveryTest, ARunThatTwoExecutorsWereExecutingIsGivenUp) {
   reader.join();
 }
 
+TEST_F(RecoveryTest, OfAWorkerWithExecutorsFourLossesGiveARunUp) {
+  cluster_.worker().Set(&FakeScript::executor_per_tenant, true);
+  cluster_.worker().Set(&FakeScript::held_operator, "test::op7");
+  const StoragePtr y = Called(7, {Uploaded("12345678")});
+  std::thread reader([&] {
+    const absl::Status status = ReadAll(y).status();
+    EXPECT_TRUE(status.ok()) << status;
+  });
+  cluster_.worker().WaitForRead();
+  LoseExecutor(3, "WORKER_RESTARTED");
+  cluster_.worker().Set(&FakeScript::held_operator, "");
+  cluster_.worker().Resume();
+  reader.join();
+  EXPECT_EQ(session_->statistics().root_errors, 0u);
+
+  cluster_.worker().Set(&FakeScript::held_operator, "test::op8");
+  const StoragePtr z = Called(8, {y});
+  std::thread second([&] {
+    EXPECT_EQ(ErrorReason(ReadAll(z).status()), "RUN_KILLS_WORKERS");
+  });
+  LoseExecutor(4, "WORKER_RESTARTED");
+  second.join();
+}
+
 TEST_F(RecoveryTest, SynchronizeReturnsTheErrorOfARunThatWasGivenUp) {
   cluster_.worker().Set(&FakeScript::held_operator, "test::op7");
   const StoragePtr x = Uploaded("12345678");

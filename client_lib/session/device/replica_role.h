@@ -46,6 +46,7 @@ struct WorkerDescription {
   std::string numerics;
   v1::DeviceSpeed speed;
   uint64_t generator_bytes = 0;
+  bool executor_per_tenant = false;
 };
 
 }  // namespace djinn

@@ -111,9 +111,10 @@ class Lineage {
     uint32_t references = 0;
 
    public:
-    // Number of workers that were lost one after the other while they executed
-    // the message.
-    uint8_t deaths = 0;
+    // How likely it is that the message ends the workers that execute it. It
+    // grows with each worker that is lost meanwhile, and is 0 again once a
+    // worker has executed the message.
+    uint8_t suspicion = 0;
     bool executed : 1 = false;
     bool awaits_answer : 1 = false;
     bool incomplete : 1 = false;

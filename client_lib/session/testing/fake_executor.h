@@ -65,6 +65,7 @@ struct FakeScript {
   // Sent with Hello.
   v1::DeviceSpeed speed;
   std::string numerics;
+  bool executor_per_tenant = false;
   // The session's memory in Hello. 0: that of the limits.
   uint64_t memory_bytes = 0;
   // Limit on a registered model.

@@ -168,6 +168,7 @@ void FakeWorker::HandleHello(const v1::ClientHello& hello) {
   }
   *welcome->mutable_speed() = script_.speed;
   welcome->set_numerics(script_.numerics);
+  welcome->set_executor_per_tenant(script_.executor_per_tenant);
   if (hello.has_resume()) {
     ++seen_.resumes;
     if (hello.resume().sent_sequence() < flow_.last_sequence) {

@@ -485,7 +485,7 @@ absl::Status ApplyHello(State& r, const v1::ControlResponse& response) {
   c.limits = hello.limits();
   r.uploader.SetMemoryBytes(c.limits.memory_bytes());
   c.facts = {hello.worker_id(), hello.numerics(), hello.speed(),
-             hello.generator_bytes()};
+             hello.generator_bytes(), hello.executor_per_tenant()};
   if (c.welcomed && !c.recovery.due) {
     DJINN_RETURN_IF_ERROR(ResumeFrom(r, hello));
     // The broken stream may have lost the last window.

@@ -142,7 +142,7 @@ absl::Status SendAgain(State& r) {
     }
     for (const Node& node : c.lineage->nodes()) {
       restored += node.anchor;
-      if (node.deaths > 0 && node.deaths < RecoveryState::kMostDeaths) {
+      if (node.suspicion > 0 && node.suspicion < RecoveryState::kGivenUp) {
         c.recovery.suspects.push_back(node.sequence);
       }
     }

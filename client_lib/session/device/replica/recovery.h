@@ -36,8 +36,13 @@ namespace djinn {
 struct RecoveryState {
   // Workers that may be lost in succession before the device gives up.
   static constexpr int kMostLosses = 8;
-  // Number of deaths after which a run is not executed again.
-  static constexpr int kMostDeaths = 2;
+  // Suspicion at which a run is not executed again: two deaths during it.
+  static constexpr int kGivenUp = 4;
+  // The suspicion that a death adds to a run.
+  static constexpr int kDeath = 2;
+  // The same, if the worker would have outlived the process that executed the
+  // run. Something else than the run has probably ended the worker.
+  static constexpr int kUnlikelyDeath = 1;
 
   // The worker is lost, and no other one has the messages yet.
   bool due = false;

@@ -114,7 +114,7 @@ class Replayer {
       LeaveOutFetch(node);
       return absl::OkStatus();
     }
-    if (kept.run != nullptr && node->deaths >= RecoveryState::kMostDeaths) {
+    if (kept.run != nullptr && node->suspicion >= RecoveryState::kGivenUp) {
       LeaveOut(node);
       return absl::OkStatus();
     }

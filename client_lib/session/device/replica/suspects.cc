@@ -25,11 +25,11 @@ std::vector<Node*> Suspects(State& r)
   Node* first = nullptr;
   for (Node& node : c.lineage->nodes()) {
     // It was given up, and another message took its place.
-    if (node.deaths >= RecoveryState::kMostDeaths) continue;
+    if (node.suspicion >= RecoveryState::kGivenUp) continue;
     // The number of a message that was not replayed may be an earlier worker's.
     if ((node.executed && c.recovery.last_replayed == 0) ||
         node.sequence <= c.log.completed()) {
-      node.deaths = 0;
+      node.suspicion = 0;
       continue;
     }
     if (node.sequence > c.log.sent() || KeptOf(node) == nullptr ||
@@ -50,14 +50,18 @@ void NoteLoss(State& r, const absl::Status& cause) {
   // Clears runs that the worker survived, whatever its end.
   const std::vector<Node*> suspects = Suspects(r);
   if (!MeansDeath(cause)) return;
+  const bool unlikely = c.facts.executor_per_tenant &&
+                        ErrorReason(cause) != "EXECUTOR_LOST_IN_TURN";
   for (Node* const suspect : suspects) {
-    if (++suspect->deaths < RecoveryState::kMostDeaths) continue;
-    const std::string text = absl::StrCat(
-        suspect->deaths, " workers were lost before they had executed ",
-        DescribeRun(*KeptOf(*suspect)),
-        ", the only run of the device "
-        "that the last one, ",
-        c.lease.worker_id(), ", had");
+    suspect->suspicion +=
+        unlikely ? RecoveryState::kUnlikelyDeath : RecoveryState::kDeath;
+    if (suspect->suspicion < RecoveryState::kGivenUp) continue;
+    const std::string text =
+        absl::StrCat("each worker was lost before it had executed ",
+                     DescribeRun(*KeptOf(*suspect)),
+                     ", the only run of the device "
+                     "that the last one, ",
+                     c.lease.worker_id(), ", had");
     TaintByRootError(r, suspect,
                      MakeError(absl::StatusCode::kAborted, "RUN_KILLS_WORKERS",
                                text, {{"worker", c.lease.worker_id()}}));
