@@ -20,6 +20,8 @@ namespace djinn {
 namespace {
 
 constexpr size_t kLeastForTwo = 4 << 20;
+constexpr size_t kSampleBlocks = 64;
+constexpr size_t kSampleBlockBytes = 1 << 10;
 
 XXH128_canonical_t HashBlock(const char* data, size_t size) {
   XXH128_canonical_t bytes;
@@ -59,6 +61,24 @@ ContentHash HashContent(const void* data, size_t size) {
   if (other.joinable()) other.join();
   return ToContentHash(
       XXH3_128bits(hashes.data(), hashes.size() * sizeof(hashes[0])));
+}
+
+std::string HashSample(absl::string_view value) {
+  std::string sample;
+  if (value.size() > kSampleBlocks * kSampleBlockBytes) {
+    sample.reserve(kSampleBlocks * kSampleBlockBytes);
+    // The last block ends with the value.
+    const size_t last = value.size() - kSampleBlockBytes;
+    const size_t step = last / (kSampleBlocks - 1);
+    for (size_t i = 0; i + 1 < kSampleBlocks; ++i) {
+      sample.append(value.substr(i * step, kSampleBlockBytes));
+    }
+    sample.append(value.substr(last));
+    value = sample;
+  }
+  const XXH128_canonical_t hash = HashBlock(value.data(), value.size());
+  return std::string(reinterpret_cast<const char*>(hash.digest),
+                     sizeof(hash.digest));
 }
 
 ContentHasher::ContentHasher()

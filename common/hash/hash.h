@@ -36,7 +36,13 @@ inline constexpr size_t kHashBlockBytes = 1 << 20;
 // MiB on.
 ContentHash HashContent(const void* data, size_t size);
 
-// Computes the same hash of bytes that come piece by piece.
+// Returns the XXH3-128 of the value in its 16 big-endian bytes. Of a value
+// above 64 KiB, hashes only 64 blocks of 1 KiB, which are spread evenly over
+// it: a few microseconds for a value of any size. Two values that differ in one
+// element may therefore have the same hash (ReadReply.hash).
+std::string HashSample(absl::string_view value);
+
+// Computes the same hash as HashContent() of bytes that come piece by piece.
 class ContentHasher {
  public:
   ContentHasher();

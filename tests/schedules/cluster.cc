@@ -43,6 +43,7 @@ class InProcessConnector : public WorkerConnector {
 worker::WorkerCoreOptions CoreOptions(const Setup& setup) {
   worker::WorkerCoreOptions options;
   options.worker_id = "worker";
+  options.one_tenant = setup.executors;
   options.graph_cache.max_plans = setup.max_plans;
   return options;
 }

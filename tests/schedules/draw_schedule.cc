@@ -80,6 +80,8 @@ class Drawer {
     // its result would not be determined.
     if (losses_) setup().memory = Memory::kAmple;
     setup().recovers = losses_;
+    setup().executors =
+        losses_ && !setup().two_tenants && schedule_.seed % 4 < 2;
     if (losses_ && spans_) {
       setup().told_memory_bytes =
           Pick<uint64_t>({64, 200, 500, 1000, 3000, 10'000, 30'000});

@@ -21,8 +21,8 @@ namespace {
 
 // Allows for a machine that hardly executes the test.
 constexpr absl::Duration kPatience = absl::Seconds(100);
-// Leases of devices that may end without a pause between them.
-constexpr int kMostLeases = 6;
+// Losses that a device survives without a pause between them.
+constexpr int kMostLosses = 7;
 
 // Returns whether a call failed because its worker, lease or session is gone.
 bool IsLoss(const absl::Status& status) {
@@ -296,13 +296,16 @@ absl::Status Player::CarryLoss(const Step& step) {
     MutexLock lock(&mu_);
     certain_ = false;
   }
-  // A run that may be executed when two workers crash is given up. The end of a
-  // lease blames no run, so that it may come during a replay, but a device
-  // gives up after too many losses in succession.
+  // A run that may be executed whenever a worker crashes is given up after the
+  // second one, or after the fourth one if workers have executors. The end of a
+  // lease blames no run.
   const bool crash = step.action == Action::kLose;
-  if (crash ? std::exchange(crashed_, true) : ++leases_lost_ > kMostLeases) {
+  ++losses_;
+  crashes_ += crash ? 1 : 0;
+  if (losses_ > kMostLosses || crashes_ > (schedule_.setup.executors ? 3 : 1)) {
     AwaitReplays(step.thread);
-    leases_lost_ = 0;
+    losses_ = 1;
+    crashes_ = crash ? 1 : 0;
   }
   if (!crash) {
     // The value chooses the lease of a device that has several workers.

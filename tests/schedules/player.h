@@ -82,10 +82,10 @@ class Player {
 
   // Held while a worker is lost.
   Mutex loss_mu_;
-  // A worker has crashed.
-  bool crashed_ ABSL_GUARDED_BY(loss_mu_) = false;
-  // Leases that ended since the replays were awaited.
-  int leases_lost_ ABSL_GUARDED_BY(loss_mu_) = 0;
+  // Losses since the replays were awaited, and those of them in which a worker
+  // crashed.
+  int losses_ ABSL_GUARDED_BY(loss_mu_) = 0;
+  int crashes_ ABSL_GUARDED_BY(loss_mu_) = 0;
   Mutex mu_;
   CondVar changed_;
   Model model_ ABSL_GUARDED_BY(mu_);

@@ -176,6 +176,7 @@ std::string ToText(const Schedule& schedule) {
           ? absl::StrCat(", checkpoints every ", setup.checkpoint_micros,
                          " us in ", setup.checkpoint_memory, " bytes")
           : "",
+      setup.executors ? ", has executors" : "",
       setup.recovers ? absl::StrCat(", keeps ", setup.replay_memory, " bytes")
                      : "",
       "\n");

@@ -125,6 +125,9 @@ struct Setup {
   bool grants_again = false;
   // Devices recover from the loss of their worker.
   bool recovers = false;
+  // The worker says that it executes each tenant's messages in a process of its
+  // own. Its end makes no run suspect enough to be given up.
+  bool executors = false;
   // Not negative if devices make checkpoints: the microseconds between them.
   int checkpoint_micros = -1;
   // Little memory: values are asked for one by one, or have no room.

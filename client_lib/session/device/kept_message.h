@@ -54,11 +54,11 @@ struct KeptMessage : Lineage::Payload {
   uint32_t lane = 0;
   bool ends_work = false;
 
-  // A value that the program has read of what the message wrote.
+  // A value that the program has read of what the message wrote, and the answer
+  // of another worker that has the same value.
   struct Seen {
-    v1::Read read;
-    uint64_t bytes = 0;
-    ContentHash hash;
+    v1::Read read;  // asks for the hash
+    std::string hash;
   };
   // Most messages have none of these.
   struct Extras {

@@ -217,6 +217,31 @@ TEST_F(RecoveryTest, AnotherValueThanTheProgramHasSeenIsNotShown) {
   EXPECT_EQ(session_->statistics().root_errors, 1u);
 }
 
+TEST_F(RecoveryTest, AnotherLargeValueThanTheProgramHasSeenIsNotShown) {
+  for (int i = 0; i < 3; ++i) Drop(Uploaded("dropped."));
+  const StoragePtr y = device_->NewStorage(1 << 20);
+  Call call = MakeCall(1, {{Uploaded("12345678"), kReads}, {y, kCreates}});
+  ASSERT_TRUE(Record(*device_, 0, std::move(call)).ok());
+  ASSERT_TRUE(ReadAll(y).ok());
+  Lose();
+  EXPECT_EQ(ErrorReason(ReadAll(y).status()), "REPLAY_DIVERGED");
+}
+
+TEST_F(RecoveryTest, TheSameLargeValueThatTheProgramHasSeenIsShownAgain) {
+  const StoragePtr y = device_->NewStorage(1 << 20);
+  Call call = MakeCall(1, {{Uploaded("12345678"), kReads}, {y, kCreates}});
+  ASSERT_TRUE(Record(*device_, 0, std::move(call)).ok());
+  const absl::StatusOr<std::string> before = ReadAll(y);
+  ASSERT_TRUE(before.ok());
+  const int64_t received = session_->statistics().bytes_down;
+  Lose();
+  // The replay moves a hash instead of the value.
+  ASSERT_TRUE(device_->Synchronize().ok());
+  EXPECT_TRUE(ReadAll(Called(2, {y})).ok());
+  EXPECT_LT(session_->statistics().bytes_down - received, 1000);
+  EXPECT_EQ(ReadAll(y), before);
+}
+
 TEST_F(RecoveryTest, CloseReportsAnotherValueThanTheProgramHasSeen) {
   for (int i = 0; i < 3; ++i) Drop(Uploaded("dropped."));
   const StoragePtr y = Called(1, {Uploaded("12345678")});

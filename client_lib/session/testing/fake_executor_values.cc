@@ -199,6 +199,11 @@ void FakeExecutor::CarryRead(const v1::Ordered& message) {
   } else {
     std::string value;
     Gather(found->second.bytes, *view, 0, view->storage_offset, &value);
+    if (read.hash_only()) {
+      reply->set_hash(HashSample(value));
+      Reply(std::move(response));
+      return;
+    }
     if ((read.transfer_id() != 0) != (value.size() > limits_.inline_bytes())) {
       Violation("wrong way for a read");
     }

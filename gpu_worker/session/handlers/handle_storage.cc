@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/error.h"
 #include "common/base/status_macros.h"
+#include "common/hash/hash.h"
 #include "common/srg/proto_codec.h"
 #include "gpu_worker/session/base/violation.h"
 #include "gpu_worker/session/handlers/handlers.h"
@@ -139,6 +140,11 @@ absl::Status HandleRead(SessionState& s, uint64_t sequence,
   if (!value.ok()) {
     *reply->mutable_error() =
         *s.errors.Make(value.status(), {.sequence = sequence});
+    Reply(s, std::move(response));
+    return absl::OkStatus();
+  }
+  if (read.hash_only()) {
+    reply->set_hash(HashSample(value->bytes));
     Reply(s, std::move(response));
     return absl::OkStatus();
   }

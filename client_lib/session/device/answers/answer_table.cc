@@ -175,6 +175,8 @@ absl::Status AnswerTable::TakeRead(uint64_t number, v1::ReadReply* reply,
       wait->error = call_sites_.StatusOf(reply->error());
       reads_.Finish(wait.get());
       break;
+    case v1::ReadReply::kHash:
+      return Violation("a hash instead of a value");
     case v1::ReadReply::OUTCOME_NOT_SET:
       return Violation("a read reply without an outcome");
   }

@@ -107,8 +107,7 @@ struct RecoveryState {
   // Reads of values that the program has seen, by the number of the message.
   struct Check {
     Lineage::Node* node = nullptr;  // held
-    uint64_t bytes = 0;
-    ContentHash hash;
+    std::string hash;
   };
   absl::flat_hash_map<uint64_t, Check> checks;
   // Runs whose metadata the program has, by the number of the message that

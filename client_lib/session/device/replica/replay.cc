@@ -407,8 +407,7 @@ class Replayer {
     if (now == versions_.end() || now->second != seen.read.version()) return;
     const EncodedMessage& message = Add(0, std::move(request));
     Lineage::Hold(node);
-    recovery_.checks[message.request->ordered().sequence()] = {node, seen.bytes,
-                                                               seen.hash};
+    recovery_.checks[message.request->ordered().sequence()] = {node, seen.hash};
   }
 
   uint64_t Define(uint32_t lane,

@@ -193,6 +193,9 @@ void TaintByRootError(State& r, Lineage::Node* node, const absl::Status& error)
 // replace the value by an error.
 bool TakeKept(State& r, v1::ReadReply* reply)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu);
+// Notes a value that the program is about to see.
+void NoteSeen(State& r, uint64_t sequence, absl::string_view value)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu);
 // May replace the metadata by an error.
 void TakeKept(State& r, v1::RunMetadata* reply)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu);

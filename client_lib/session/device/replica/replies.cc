@@ -55,6 +55,15 @@ absl::Status Complete(State& r, uint64_t sequence)
   return absl::OkStatus();
 }
 
+// Notes the value of a read that came on Bulk, if all of it has.
+void NoteBulk(State& r, const ReadWait& wait)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu, r.answers.mu) {
+  if (wait.abandoned || !wait.chunks.has_value() || !wait.chunks->complete()) {
+    return;
+  }
+  NoteSeen(r, wait.sequence, {wait.destination, wait.bytes});
+}
+
 absl::Status Apply(State& r, v1::ControlResponse* response,
                    absl::Duration arrived)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu, r.answers.mu) {
@@ -79,6 +88,11 @@ absl::Status Apply(State& r, v1::ControlResponse* response,
         if (wait != nullptr && wait->traced != nullptr) {
           wait->traced->arrived = Now(r);
         }
+      }
+      if (response->read().has_bulk_bytes()) {
+        const ReadWait* const wait =
+            r.answers.table.reads().Find(response->read().sequence());
+        if (wait != nullptr) NoteBulk(r, *wait);
       }
       if (const absl::Status bad = r.answers.table.TakeRead(
               response->reply_number(), response->mutable_read(), &held);
@@ -311,7 +325,10 @@ void OnBulk(State& r, uint64_t transfer_id, uint64_t offset,
     wait->chunks->Copied();
     if (wait->announced && wait->chunks->complete()) {
       reads.EraseBulk(transfer_id);
-      if (c.lineage != nullptr) c.lineage->Answered(wait->sequence);
+      if (c.lineage != nullptr) {
+        NoteBulk(r, *wait);
+        c.lineage->Answered(wait->sequence);
+      }
       c.replies.Release(wait->reply_number, wait->bytes);
       // The value's last byte arrived.
       if (ABSL_PREDICT_FALSE(wait->marks != nullptr)) {

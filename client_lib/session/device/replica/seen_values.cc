@@ -1,4 +1,5 @@
-// Compares what a replay computes with what the program has seen.
+// Compares what a replay computes with what the program has seen. Of a large
+// value, it compares a sample (HashSample()).
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -78,11 +79,9 @@ bool TakeKept(State& r, v1::ReadReply* reply) {
   const uint64_t sequence = reply->sequence();
   if (auto found = c.recovery.checks.extract(sequence); !found.empty()) {
     const RecoveryState::Check& check = found.mapped();
-    const std::string& value = reply->value();
     // A value that is lost already is lost for one reason.
-    if (check.node->error.ok() && reply->has_value() &&
-        (value.size() != check.bytes ||
-         !(HashContent(value.data(), value.size()) == check.hash))) {
+    if (check.node->error.ok() && !reply->has_error() &&
+        reply->hash() != check.hash) {
       TaintByRootError(r, check.node, Diverged(c, "another value"));
       c.recovery.diverged = true;
     }
@@ -93,30 +92,37 @@ bool TakeKept(State& r, v1::ReadReply* reply) {
   const Node* const read = c.lineage->FindPending(sequence);
   if (read != nullptr && !read->error.ok()) {
     FillRootError(read->error, reply->mutable_error());
-  } else if (Node* const producer = c.lineage->ReadFrom(sequence);
-             producer != nullptr && !producer->anchor && reply->has_value() &&
-             KeptOf(*producer) != nullptr && KeptOf(*read) != nullptr &&
-             KeptOf(*read)->request != nullptr) {
-    const v1::Read& asked = KeptOf(*read)->request->ordered().read();
-    const bool grows = !KeptOf(*producer)->has_extras();
-    std::vector<KeptMessage::Seen>& seen =
-        KeptOf(*producer)->mutable_extras().seen;
-    const bool known =
-        std::any_of(seen.begin(), seen.end(), [&](const auto& before) {
-          return before.read.storage() == asked.storage() &&
-                 before.read.view().SerializeAsString() ==
-                     asked.view().SerializeAsString();
-        });
-    if (!known && seen.size() < kMostSeen) {
-      seen.push_back(
-          {asked, reply->value().size(),
-           HashContent(reply->value().data(), reply->value().size())});
-      seen.back().read.clear_transfer_id();
-      c.lineage->Charge(producer,
-                        kSeenBytes + (grows ? sizeof(KeptMessage::Extras) : 0));
-    }
+  } else if (reply->has_value()) {
+    NoteSeen(r, sequence, reply->value());
   }
   return false;
+}
+
+void NoteSeen(State& r, uint64_t sequence, absl::string_view value) {
+  ConnectionState& c = r.connection;
+  if (c.lineage == nullptr) return;
+  const Node* const read = c.lineage->FindPending(sequence);
+  Node* const producer = c.lineage->ReadFrom(sequence);
+  if (producer == nullptr || producer->anchor || KeptOf(*producer) == nullptr ||
+      KeptOf(*read) == nullptr || KeptOf(*read)->request == nullptr) {
+    return;
+  }
+  const v1::Read& asked = KeptOf(*read)->request->ordered().read();
+  const bool grows = !KeptOf(*producer)->has_extras();
+  std::vector<KeptMessage::Seen>& seen =
+      KeptOf(*producer)->mutable_extras().seen;
+  const bool known =
+      std::any_of(seen.begin(), seen.end(), [&](const auto& before) {
+        return before.read.storage() == asked.storage() &&
+               before.read.view().SerializeAsString() ==
+                   asked.view().SerializeAsString();
+      });
+  if (known || seen.size() >= kMostSeen) return;
+  seen.push_back({asked, HashSample(value)});
+  seen.back().read.clear_transfer_id();
+  seen.back().read.set_hash_only(true);
+  c.lineage->Charge(producer,
+                    kSeenBytes + (grows ? sizeof(KeptMessage::Extras) : 0));
 }
 
 void TakeKept(State& r, v1::RunMetadata* reply) {
