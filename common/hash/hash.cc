@@ -9,6 +9,8 @@
 #include <system_error>
 #include <thread>
 #include <vector>
+
+#include "absl/strings/str_cat.h"
 #if defined(__x86_64__)
 // Chooses the functions for the processor at run time. With AVX2 or AVX-512
 // they are twice as fast as the portable ones.
@@ -71,9 +73,9 @@ std::string HashSample(absl::string_view value) {
     const size_t last = value.size() - kSampleBlockBytes;
     const size_t step = last / (kSampleBlocks - 1);
     for (size_t i = 0; i + 1 < kSampleBlocks; ++i) {
-      sample.append(value.substr(i * step, kSampleBlockBytes));
+      absl::StrAppend(&sample, value.substr(i * step, kSampleBlockBytes));
     }
-    sample.append(value.substr(last));
+    absl::StrAppend(&sample, value.substr(last));
     value = sample;
   }
   const XXH128_canonical_t hash = HashBlock(value.data(), value.size());
