@@ -107,6 +107,9 @@ void NoteSeen(State& r, uint64_t sequence, absl::string_view value) {
       KeptOf(*read) == nullptr || KeptOf(*read)->request == nullptr) {
     return;
   }
+  // An upload is sent again as it was.
+  const auto& upload = KeptOf(*producer)->request;
+  if (upload != nullptr && upload->ordered().has_install()) return;
   const v1::Read& asked = KeptOf(*read)->request->ordered().read();
   const bool grows = !KeptOf(*producer)->has_extras();
   std::vector<KeptMessage::Seen>& seen =
