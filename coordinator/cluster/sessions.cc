@@ -43,7 +43,7 @@ namespace {
 // definition of another graph counts as a new one.
 constexpr size_t kMaxCountedGraphs = 1 << 16;
 // Most bytes of OpenSession.program, as session.proto says. The name is kept
-// with the session, in the store and in the tuning cache.
+// with the session, in the store and in the program memory.
 constexpr size_t kMaxProgram = 256;
 // Time after which a client may ask again for a session when it is not known
 // when one of its tenant ends.

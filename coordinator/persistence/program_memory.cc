@@ -1,4 +1,4 @@
-#include "coordinator/persistence/learned_state.h"
+#include "coordinator/persistence/program_memory.h"
 
 #include <cstdint>
 #include <memory>
@@ -117,37 +117,37 @@ void ReadEach(const State& state, absl::string_view prefix,
        entry != state.end() && absl::StartsWith(entry->first, prefix);
        ++entry) {
     if (read(*entry)) continue;
-    log::Warning("tuning cache entry is unreadable; left out",
+    log::Warning("program memory entry is unreadable; left out",
                  {{"key", entry->first}});
   }
 }
 
 }  // namespace
 
-State EncodeLearned(const WorkTable::Learned& learned) {
+State EncodeProgramMemory(const WorkTable::ProgramMemory& memory) {
   State state;
-  for (const auto& program : learned.programs) {
+  for (const auto& program : memory.programs) {
     state[KeyOf(program->tenant, program->name)] = Encode(*program);
   }
-  learned.factors.ForEach([&](absl::string_view device, const auto& factors) {
+  memory.factors.ForEach([&](absl::string_view device, const auto& factors) {
     state[absl::StrCat(kFactors, device)] = Encode(factors);
   });
   return state;
 }
 
-WorkTable::Learned DecodeLearned(const State& state) {
-  WorkTable::Learned learned;
+WorkTable::ProgramMemory DecodeProgramMemory(const State& state) {
+  WorkTable::ProgramMemory memory;
   ReadEach(state, kProgram, [&](const State::value_type& entry) {
     auto program = DecodeProgram(entry.first, entry.second);
     if (program == nullptr) return false;
-    learned.programs.push_back(std::move(program));
+    memory.programs.push_back(std::move(program));
     return true;
   });
   ReadEach(state, kFactors, [&](const State::value_type& entry) {
     return DecodeFactors(absl::StripPrefix(entry.first, kFactors), entry.second,
-                         &learned.factors);
+                         &memory.factors);
   });
-  return learned;
+  return memory;
 }
 
 }  // namespace djinn::coordinator

@@ -1,4 +1,4 @@
-#include "coordinator/persistence/learned_state.h"
+#include "coordinator/persistence/program_memory.h"
 
 #include <cmath>
 
@@ -31,10 +31,11 @@ SharedWork Products(uint64_t flops) {
   return work;
 }
 
-// Returns the saved form of what a table has learned.
+// Returns the saved form of a table's program memory.
 State Kept(WorkTable* table) {
-  const std::optional<WorkTable::Learned> learned = table->TakeLearned();
-  return learned.has_value() ? EncodeLearned(*learned) : State();
+  const std::optional<WorkTable::ProgramMemory> memory =
+      table->TakeProgramMemory();
+  return memory.has_value() ? EncodeProgramMemory(*memory) : State();
 }
 
 // Returns the saved form for one program and one kind of device.
@@ -46,18 +47,18 @@ State KeptOfOne() {
   return Kept(&table);
 }
 
-class LearnedStateTest : public testing::Test {
+class ProgramMemoryTest : public testing::Test {
  protected:
   // Decodes the state; `log_` holds the messages about what was left out.
-  WorkTable::Learned Decode(const State& state) {
+  WorkTable::ProgramMemory Decode(const State& state) {
     testing::internal::CaptureStderr();
-    WorkTable::Learned learned = DecodeLearned(state);
+    WorkTable::ProgramMemory memory = DecodeProgramMemory(state);
     log_ = testing::internal::GetCapturedStderr();
-    return learned;
+    return memory;
   }
-  static size_t Devices(const WorkTable::Learned& learned) {
+  static size_t Devices(const WorkTable::ProgramMemory& memory) {
     size_t count = 0;
-    learned.factors.ForEach([&](absl::string_view, const auto&) { ++count; });
+    memory.factors.ForEach([&](absl::string_view, const auto&) { ++count; });
     return count;
   }
   // Expects that only this entry is left out, and named in the log.
@@ -70,10 +71,10 @@ class LearnedStateTest : public testing::Test {
     }();
     state["factors/good"] = state["factors/cpu"];
     state[key] = value;
-    const WorkTable::Learned learned = Decode(state);
+    const WorkTable::ProgramMemory memory = Decode(state);
     const bool program = absl::StartsWith(key, "program/");
-    EXPECT_THAT(learned.programs, SizeIs(program ? 1 : 2));
-    EXPECT_EQ(Devices(learned), program ? 2u : 1u);
+    EXPECT_THAT(memory.programs, SizeIs(program ? 1 : 2));
+    EXPECT_EQ(Devices(memory), program ? 2u : 1u);
     EXPECT_EQ(log_.find(key), log_.rfind(key));
     EXPECT_NE(log_.find(key), std::string::npos) << log_;
   }
@@ -87,12 +88,12 @@ class LearnedStateTest : public testing::Test {
   std::string log_;
 };
 
-TEST_F(LearnedStateTest, HasOneEntryForEachProgramAndKindOfDevice) {
+TEST_F(ProgramMemoryTest, HasOneEntryForEachProgramAndKindOfDevice) {
   EXPECT_THAT(KeptOfOne(), ElementsAre(Pair("factors/cpu", testing::_),
                                        Pair(kTrain, testing::_)));
 }
 
-TEST_F(LearnedStateTest, ComesBackAsItWas) {
+TEST_F(ProgramMemoryTest, ComesBackAsItWas) {
   const State state = KeptOfOne();
   WorkTable table;
   table.Restore(Decode(state));
@@ -116,14 +117,14 @@ TEST_F(LearnedStateTest, ComesBackAsItWas) {
   EXPECT_EQ(table.OfProgram("red", "train"), work);
 }
 
-TEST_F(LearnedStateTest, OtherEntriesOfTheStateAreNotItsOwn) {
-  const WorkTable::Learned learned =
+TEST_F(ProgramMemoryTest, OtherEntriesOfTheStateAreNotItsOwn) {
+  const WorkTable::ProgramMemory memory =
       Decode({{"key/1", "x"}, {"tenant/t", "x"}, {"programs", "x"}});
-  EXPECT_THAT(learned.programs, IsEmpty());
+  EXPECT_THAT(memory.programs, IsEmpty());
   EXPECT_EQ(log_, "");
 }
 
-TEST_F(LearnedStateTest, WhatTheTableLetsGoGoes) {
+TEST_F(ProgramMemoryTest, WhatTheTableLetsGoGoes) {
   WorkTable table;
   const SharedWork work = Products(1);
   for (size_t i = 0; i < WorkTable::kMaxPrograms; ++i) {
@@ -137,7 +138,7 @@ TEST_F(LearnedStateTest, WhatTheTableLetsGoGoes) {
   EXPECT_THAT(kept, Contains(Key("program/3/red/new")));
 }
 
-TEST_F(LearnedStateTest, NoProgramOfOneTenantIsAnothers) {
+TEST_F(ProgramMemoryTest, NoProgramOfOneTenantIsAnothers) {
   // Names may contain the separator of the keys.
   const std::pair<std::string, std::string> names[] = {
       {"red", "a/b"}, {"red/a", "b"}, {"3/red", "a/b"}, {"blue", "a/b"}};
@@ -162,7 +163,7 @@ TEST_F(LearnedStateTest, NoProgramOfOneTenantIsAnothers) {
   EXPECT_NE(log_.find("program/4/blue/train"), std::string::npos) << log_;
 }
 
-TEST_F(LearnedStateTest, LeavesOutWhatItCannotRead) {
+TEST_F(ProgramMemoryTest, LeavesOutWhatItCannotRead) {
   for (const char* value : {"", "\xff", "\x08\x01"}) {
     ExpectLeftOut(kTrain, value);
   }
@@ -172,7 +173,7 @@ TEST_F(LearnedStateTest, LeavesOutWhatItCannotRead) {
   ExpectLeftOut(kTrain, whole.substr(0, whole.size() / 2));
 }
 
-TEST_F(LearnedStateTest, LeavesOutProgramsThatCannotBe) {
+TEST_F(ProgramMemoryTest, LeavesOutProgramsThatCannotBe) {
   v1::StoredProgram good;
   ASSERT_TRUE(good.ParseFromString(KeptOfOne().at(kTrain)));
   v1::StoredProgram stored = good;
@@ -191,7 +192,7 @@ TEST_F(LearnedStateTest, LeavesOutProgramsThatCannotBe) {
   ExpectLeftOut(stored);
 }
 
-TEST_F(LearnedStateTest, LeavesOutFactorsThatCannotBe) {
+TEST_F(ProgramMemoryTest, LeavesOutFactorsThatCannotBe) {
   v1::StoredFactors good;
   ASSERT_TRUE(good.ParseFromString(KeptOfOne().at("factors/cpu")));
   v1::StoredFactors stored = good;
