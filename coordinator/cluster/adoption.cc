@@ -11,7 +11,7 @@
 #include "common/log/log.h"
 #include "coordinator/cluster/leases/leases.h"
 #include "coordinator/cluster/leases/line.h"
-#include "coordinator/cluster/leases/notices.h"
+#include "coordinator/cluster/leases/notifications.h"
 #include "coordinator/cluster/leases/restored.h"
 #include "coordinator/config/credit_ledger.h"
 #include "coordinator/config/tenants.h"
@@ -64,7 +64,7 @@ void EndOlder(ClusterState& state, const Lease& newest, Wakes* wakes)
     if (Session* const session = state.sessions.Find(newest.session_id)) {
       session->devices.lost.erase(newest.device);
     }
-    notices::LeaveWorker(state, newest.session_id, worker_id, wakes);
+    notifications::LeaveWorker(state, newest.session_id, worker_id, wakes);
   }
 }
 
@@ -301,8 +301,8 @@ void Apply(ClusterState& state, Judged judged, Worker* worker, Wakes* wakes)
   state.billing.ledger.Adopt(adopted->id, claims.credits());
   EndOlder(state, *adopted, wakes);
   leases::Issue(state, adopted);
-  notices::List(adopted, worker, wakes);
-  notices::ListPeers(state, *adopted, wakes);
+  notifications::List(adopted, worker, wakes);
+  notifications::ListPeers(state, *adopted, wakes);
   // The client may have requested a lease before this one was known.
   if (session->devices.pending.contains(device) && !adopted->migrating()) {
     line::Leave(state, &session->devices.pending.at(device));
@@ -323,7 +323,7 @@ void Adopt(ClusterState& state, const v1::SignedLease& reported, Worker* worker,
       passed->insert(judged.claims.session_id());
       return;
     case Verdict::kDropSession:
-      notices::Drop(judged.claims.session_id(), worker, wakes);
+      notifications::Drop(judged.claims.session_id(), worker, wakes);
       return;
     case Verdict::kAdopt:
       return Apply(state, std::move(judged), worker, wakes);

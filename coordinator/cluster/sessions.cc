@@ -19,7 +19,7 @@
 #include "common/net/protocol_version.h"
 #include "coordinator/cluster/leases/leases.h"
 #include "coordinator/cluster/leases/line.h"
-#include "coordinator/cluster/leases/notices.h"
+#include "coordinator/cluster/leases/notifications.h"
 #include "coordinator/cluster/leases/restored.h"
 #include "coordinator/cluster/placement/moves.h"
 #include "coordinator/cluster/placement/phases.h"
@@ -251,7 +251,7 @@ void TellUrgency(ClusterState& state, Session* session, Wakes* wakes) {
   }
   session->urgency_untold = false;
   for (Lease* lease : state.leases.OfSession(session->id)) {
-    notices::IssueAgain(state, lease, wakes);
+    notifications::IssueAgain(state, lease, wakes);
   }
 }
 
@@ -322,13 +322,14 @@ void Release(ClusterState& state, Session* session, absl::string_view why,
                               {"tenant", session->tenant},
                               {"why", why}});
   for (const Lease* lease : state.leases.OfSession(session->id)) {
-    notices::Drop(session->id, state.workers.Find(lease->worker_id), wakes);
+    notifications::Drop(session->id, state.workers.Find(lease->worker_id),
+                        wakes);
     leases::Remove(state, lease->id);
   }
   for (Worker* const worker : state.workers.WithSession(session->id)) {
     for (const std::string& lease_id : worker->LeasesOf(session->id)) {
       if (worker->leases.held.at(lease_id).tenant == session->tenant) {
-        notices::Drop(session->id, worker, wakes);
+        notifications::Drop(session->id, worker, wakes);
         break;
       }
     }

@@ -19,7 +19,7 @@
 #include "coordinator/cluster/leases/credits.h"
 #include "coordinator/cluster/leases/fleet.h"
 #include "coordinator/cluster/leases/leases.h"
-#include "coordinator/cluster/leases/notices.h"
+#include "coordinator/cluster/leases/notifications.h"
 #include "coordinator/cluster/leases/restored.h"
 #include "coordinator/cluster/placement/demand_meter.h"
 #include "coordinator/cluster/placement/migration.h"
@@ -88,12 +88,12 @@ void Absorb(ClusterState& state, const v1::WorkerState& report, Worker* worker,
   // Only after all leases are adopted is it known which of these sessions have
   // another lease at the worker.
   for (const std::string& session_id : passed) {
-    notices::LeaveWorker(state, session_id, worker->id, wakes);
+    notifications::LeaveWorker(state, session_id, worker->id, wakes);
   }
   usage::Absorb(state, report, worker, wakes);
   // The next message no longer lists the question that the worker has answered.
   if (state.inquiries.Take(worker->id, report, wakes)) {
-    notices::Touch(worker, wakes);
+    notifications::Touch(worker, wakes);
   }
   const size_t forgotten = worker->ends.drops.RemoveApplied(
       applied, [&](const std::string& session_id) {
@@ -117,8 +117,8 @@ void Absorb(ClusterState& state, const v1::WorkerState& report, Worker* worker,
 void ListEverything(ClusterState& state, Worker* worker, Wakes* wakes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
   for (Lease* lease : state.leases.OfWorker(worker->id)) {
-    notices::List(lease, worker, wakes);
-    notices::ListPeers(state, *lease, wakes);
+    notifications::List(lease, worker, wakes);
+    notifications::ListPeers(state, *lease, wakes);
   }
   for (const auto& [id, other] : state.workers.all()) {
     if (!other->link.told_peers.contains(worker->id) ||
@@ -126,7 +126,7 @@ void ListEverything(ClusterState& state, Worker* worker, Wakes* wakes)
       continue;
     }
     other->link.new_peers.insert(worker->id);
-    notices::Touch(other.get(), wakes);
+    notifications::Touch(other.get(), wakes);
   }
 }
 

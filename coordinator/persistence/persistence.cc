@@ -16,7 +16,7 @@
 #include "common/base/proto_duration.h"
 #include "common/base/status_macros.h"
 #include "coordinator/cluster/leases/credits.h"
-#include "coordinator/cluster/leases/notices.h"
+#include "coordinator/cluster/leases/notifications.h"
 #include "coordinator/cluster/placement/demand_meter.h"
 #include "coordinator/cluster/quota/quota.h"
 #include "coordinator/config/credit_ledger.h"
@@ -360,7 +360,7 @@ void NoteKept(ClusterState& state) {
           return entry.second.revision == 0 &&
                  entry.second.save <= state.saving.saves;
         });
-    if (may_settle) notices::Touch(worker.get(), &wakes);
+    if (may_settle) notifications::Touch(worker.get(), &wakes);
   }
   state.saving.kept = state.saving.saves;
 }

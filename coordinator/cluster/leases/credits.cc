@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "coordinator/cluster/leases/notices.h"
+#include "coordinator/cluster/leases/notifications.h"
 #include "coordinator/tables/worker_registry.h"
 #include "scheduler/quota/rate_budget.h"
 
@@ -125,7 +125,7 @@ void AdvanceRates(ClusterState& state, Wakes* wakes) {
         !TopUp(state, lease->id, *tenant)) {
       continue;
     }
-    notices::IssueAgain(state, lease, wakes);
+    notifications::IssueAgain(state, lease, wakes);
   }
 }
 

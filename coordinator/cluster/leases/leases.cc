@@ -11,7 +11,7 @@
 #include "coordinator/cluster/leases/credits.h"
 #include "coordinator/cluster/leases/fleet.h"
 #include "coordinator/cluster/leases/line.h"
-#include "coordinator/cluster/leases/notices.h"
+#include "coordinator/cluster/leases/notifications.h"
 #include "coordinator/config/tenants.h"
 #include "djinn/v1/admin.pb.h"
 
@@ -54,8 +54,8 @@ const Lease* Offer(ClusterState& state, Lease lease, Worker* worker,
   Lease* const added = Add(state, std::move(lease));
   credits::Open(state, *added);
   fleet::Refresh(state, *worker);
-  notices::List(added, worker, wakes);
-  notices::ListPeers(state, *added, wakes);
+  notifications::List(added, worker, wakes);
+  notifications::ListPeers(state, *added, wakes);
   return added;
 }
 
@@ -111,7 +111,7 @@ void Grant(ClusterState& state, Lease* lease, Wakes* wakes) {
   v1::SessionResponse response;
   *response.mutable_granted() =
       GrantOf(*state.workers.Find(lease->worker_id), *lease);
-  notices::Send(std::move(response), session, wakes);
+  notifications::Send(std::move(response), session, wakes);
   if (!session->MayLog(state.clock->Monotonic())) return;
   log::Info("lease granted", {{"lease", lease->id},
                               {"session", log::ShortId(session->id)},
@@ -157,7 +157,7 @@ void Withdraw(ClusterState& state, const Lease& lease, Wakes* wakes) {
   const std::string session_id = lease.session_id;
   const std::string worker_id = lease.worker_id;
   Remove(state, lease.id);
-  notices::LeaveWorker(state, session_id, worker_id, wakes);
+  notifications::LeaveWorker(state, session_id, worker_id, wakes);
 }
 
 void End(ClusterState& state, Lease* lease, absl::string_view reason,
@@ -182,7 +182,7 @@ void End(ClusterState& state, Lease* lease, absl::string_view reason,
     v1::SessionResponse response;
     response.mutable_ended()->set_lease_id(lease->id);
     response.mutable_ended()->set_reason(std::string(reason));
-    notices::Send(std::move(response), session, wakes);
+    notifications::Send(std::move(response), session, wakes);
     session->devices.lost[lease->device] = {
         lease->id,
         lease->worker_id,
@@ -219,7 +219,7 @@ void DropMigration(ClusterState& state, Lease* to, const absl::Status& why,
     v1::SessionResponse response;
     response.mutable_ended()->set_lease_id(to->id);
     response.mutable_ended()->set_reason(ErrorReason(why));
-    notices::Send(std::move(response), session, wakes);
+    notifications::Send(std::move(response), session, wakes);
   }
   Withdraw(state, *to, wakes);
 }

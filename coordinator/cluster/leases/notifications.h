@@ -5,8 +5,8 @@
 // A changed lease becomes one message: List() and IssueAgain() note the lease
 // in Worker::link.unlisted, and workers::NextDesiredState() lists and signs
 // only the noted ones.
-#ifndef COORDINATOR_CLUSTER_LEASES_NOTICES_H_
-#define COORDINATOR_CLUSTER_LEASES_NOTICES_H_
+#ifndef COORDINATOR_CLUSTER_LEASES_NOTIFICATIONS_H_
+#define COORDINATOR_CLUSTER_LEASES_NOTIFICATIONS_H_
 
 #include <string>
 
@@ -19,7 +19,7 @@
 #include "coordinator/tables/worker_registry.h"
 #include "djinn/v1/session.pb.h"
 
-namespace djinn::coordinator::notices {
+namespace djinn::coordinator::notifications {
 
 // Queues the message and wakes the session's stream. A session without a stream
 // gets the message on its next one.
@@ -60,6 +60,6 @@ void LeaveWorker(ClusterState& state, const std::string& session_id,
 void ListPeers(ClusterState& state, const Lease& lease, Wakes* wakes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-}  // namespace djinn::coordinator::notices
+}  // namespace djinn::coordinator::notifications
 
-#endif  // COORDINATOR_CLUSTER_LEASES_NOTICES_H_
+#endif  // COORDINATOR_CLUSTER_LEASES_NOTIFICATIONS_H_

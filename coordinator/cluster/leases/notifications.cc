@@ -1,4 +1,4 @@
-#include "coordinator/cluster/leases/notices.h"
+#include "coordinator/cluster/leases/notifications.h"
 
 #include <optional>
 #include <utility>
@@ -9,7 +9,7 @@
 #include "common/base/retry_after.h"
 #include "common/log/log.h"
 
-namespace djinn::coordinator::notices {
+namespace djinn::coordinator::notifications {
 
 void Send(v1::SessionResponse response, Session* session, Wakes* wakes) {
   session->link.outbox.push_back(std::move(response));
@@ -93,4 +93,4 @@ void ListPeers(ClusterState& state, const Lease& lease, Wakes* wakes) {
   }
 }
 
-}  // namespace djinn::coordinator::notices
+}  // namespace djinn::coordinator::notifications
