@@ -242,7 +242,7 @@ class RemoteSession final : public Session, private CoordinatorEvents {
       replica::Disconnect(state);
     }
     // The coordinator receives the program's graphs again, for the new worker.
-    context_->TellAgain();
+    context_->SendGraphsAgain();
     MutexLock lock(&mu_);
     ending_.erase(failed->index());
     ended_.SignalAll();
@@ -363,7 +363,7 @@ class RemoteSession final : public Session, private CoordinatorEvents {
     context_->link->Report(std::move(report));
   }
 
-  void OnAttachedAgain() override { context_->TellAgain(); }
+  void OnAttachedAgain() override { context_->SendGraphsAgain(); }
 
   const std::shared_ptr<SessionContext> context_;
   mutable Mutex mu_;

@@ -22,21 +22,21 @@ namespace djinn {
 struct SessionContext {
   // Limit on graphs remembered as sent to the coordinator. Beyond it some are
   // sent twice, which does no harm.
-  static constexpr size_t kMaxToldGraphs = 1 << 16;
+  static constexpr size_t kMaxSentGraphs = 1 << 16;
 
   // Returns true if the caller must send the graph with this key to the
   // coordinator; once for each key.
-  bool ClaimTelling(const ContentHash& key_hash) {
+  bool ClaimSending(const ContentHash& key_hash) {
     MutexLock lock(&mu);
-    if (told_graphs.size() >= kMaxToldGraphs) told_graphs.clear();
-    return told_graphs.insert(key_hash).second;
+    if (sent_graphs.size() >= kMaxSentGraphs) sent_graphs.clear();
+    return sent_graphs.insert(key_hash).second;
   }
 
   // Makes devices send every graph that is used from now on to the coordinator.
-  void TellAgain() {
+  void SendGraphsAgain() {
     MutexLock lock(&mu);
-    told_graphs.clear();
-    telling.fetch_add(1, std::memory_order_relaxed);
+    sent_graphs.clear();
+    graph_epoch.fetch_add(1, std::memory_order_relaxed);
   }
 
   // Set before the first device exists; constant afterwards.
@@ -49,14 +49,14 @@ struct SessionContext {
 
   RootErrors root_errors;
   SourceLosses source_losses;
-  // Number of times that the coordinator needs all graphs; each graph remembers
-  // the last one in which it was sent.
-  std::atomic<uint64_t> telling{1};
+  // Grows when the coordinator needs all graphs again. Each graph remembers the
+  // epoch in which it was sent last.
+  std::atomic<uint64_t> graph_epoch{1};
   // Number of rounds begun so far (multi_worker/stage_plans.h).
   std::atomic<uint64_t> rounds{0};
 
   Mutex mu;
-  absl::flat_hash_set<ContentHash> told_graphs ABSL_GUARDED_BY(mu);
+  absl::flat_hash_set<ContentHash> sent_graphs ABSL_GUARDED_BY(mu);
 };
 
 }  // namespace djinn

@@ -209,7 +209,7 @@ void WorkEncoder::Keep(const Work& work, EncodedMessage* message) {
 Registration WorkEncoder::Fill(const Work& work, RunWork& run,
                                v1::ControlRequest* request, Out out) {
   RunEncoder::Encoded encoded = runs_->Encode(
-      *run.segment, context_->telling.load(std::memory_order_relaxed));
+      *run.segment, context_->graph_epoch.load(std::memory_order_relaxed));
   if (ABSL_PREDICT_FALSE(debug::Has(debug::kExecution))) {
     const uint64_t id = encoded.run.graph_id();
     log::Info("graph",
@@ -247,14 +247,16 @@ Registration WorkEncoder::Fill(const Work& work, RunWork& run,
 Registration WorkEncoder::Fill(const Work& work, ReplayWork& replay,
                                v1::ControlRequest* request, Out out) {
   const CapturedPart& part = replay.captured_graph->parts[replay.part];
-  const uint64_t telling = context_->telling.load(std::memory_order_relaxed);
+  const uint64_t graph_epoch =
+      context_->graph_epoch.load(std::memory_order_relaxed);
   const PartNumbers* const numbers =
       replay.numbers == nullptr ? nullptr : &(*replay.numbers)[replay.part];
   RunEncoder::Encoded encoded =
       replay.sized == nullptr
-          ? runs_->Encode(part, replay.mode, replay.bindings, telling, numbers)
+          ? runs_->Encode(part, replay.mode, replay.bindings, graph_epoch,
+                          numbers)
           : runs_->Encode(part, replay.mode, *replay.sized, replay.size,
-                          replay.bindings, telling);
+                          replay.bindings, graph_epoch);
   if (ABSL_PREDICT_FALSE(debug::Has(debug::kExecution))) {
     log::Info("captured graph",
               {{"device", device_index_},
@@ -278,10 +280,10 @@ Registration WorkEncoder::Fill(const Work& work, ReplayWork& replay,
 void WorkEncoder::FillRun(const Work& work, RunEncoder::Encoded encoded,
                           std::vector<uint32_t> sites,
                           v1::ControlRequest* request, Out out) {
-  if (encoded.telling.has_value() &&
-      context_->ClaimTelling(encoded.telling->key_hash)) {
-    context_->link->SendGraph(std::move(encoded.telling->graph), NotesOf(sites),
-                              std::nullopt);
+  if (encoded.graph_to_send.has_value() &&
+      context_->ClaimSending(encoded.graph_to_send->key_hash)) {
+    context_->link->SendGraph(std::move(encoded.graph_to_send->graph),
+                              NotesOf(sites), std::nullopt);
   }
   if (encoded.definition.has_value()) {
     RunEncoder::Definition& definition = *encoded.definition;

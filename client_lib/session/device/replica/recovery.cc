@@ -201,7 +201,7 @@ absl::Status SendAgain(State& r) {
                                               {"cause", cause}});
   SendReport(r);
   // The coordinator receives the program's graphs again, for its new worker.
-  r.context->TellAgain();
+  r.context->SendGraphsAgain();
   return absl::OkStatus();
 }
 
