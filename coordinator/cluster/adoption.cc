@@ -254,7 +254,7 @@ Lease LeaseFrom(ClusterState& state, const v1::LeaseClaims& claims,
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
   Lease lease;
   lease.id = claims.lease_id();
-  lease.issue_number = claims.issue();
+  lease.revision = claims.revision();
   lease.session_id = claims.session_id();
   lease.tenant = claims.tenant();
   lease.epoch = claims.session_epoch();
@@ -300,7 +300,7 @@ void Apply(ClusterState& state, Judged judged, Worker* worker, Wakes* wakes)
   state.billing.ledger.Open(adopted->id, adopted->tenant, worker->id);
   state.billing.ledger.Adopt(adopted->id, claims.credits());
   EndOlder(state, *adopted, wakes);
-  leases::Issue(state, adopted);
+  leases::SignRevision(state, adopted);
   notifications::List(adopted, worker, wakes);
   notifications::ListPeers(state, *adopted, wakes);
   // The client may have requested a lease before this one was known.

@@ -251,7 +251,7 @@ void TellUrgency(ClusterState& state, Session* session, Wakes* wakes) {
   }
   session->urgency_untold = false;
   for (Lease* lease : state.leases.OfSession(session->id)) {
-    notifications::IssueAgain(state, lease, wakes);
+    notifications::SignAgain(state, lease, wakes);
   }
 }
 

@@ -51,7 +51,7 @@ void Apply(ClusterState& state, const Tenant& tenant, Wakes* wakes)
       state.quotas.tree.Take(tenant.name, lease->quota);
     }
     credits::TopUp(state, id, tenant);
-    notifications::IssueAgain(state, lease.get(), wakes);
+    notifications::SignAgain(state, lease.get(), wakes);
   }
   // The tenant's highest priority class may have changed.
   for (const auto& [id, session] : state.sessions.all()) {

@@ -34,7 +34,7 @@ void BillHeld(ClusterState& state, const std::string& lease_id,
   const std::shared_ptr<const Tenant> tenant =
       state.tenants->Find(lease->tenant);
   if (tenant != nullptr && credits::TopUp(state, lease_id, *tenant)) {
-    notifications::IssueAgain(state, lease, wakes);
+    notifications::SignAgain(state, lease, wakes);
   }
 }
 

@@ -132,13 +132,13 @@ void ListEverything(ClusterState& state, Worker* worker, Wakes* wakes)
 
 // Has the next messages list the worker's leases that are due to be signed
 // again. Checks all of its leases, and so does it once per heartbeat interval.
-void IssueDue(ClusterState& state, absl::Duration now, Worker* worker)
+void ListDue(ClusterState& state, absl::Duration now, Worker* worker)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
-  if (now < worker->link.next_reissue) return;
-  worker->link.next_reissue = now + state.config.heartbeat_interval;
+  if (now < worker->link.next_signing_check) return;
+  worker->link.next_signing_check = now + state.config.heartbeat_interval;
   const absl::Time wall = state.clock->Now();
   for (const Lease* lease : state.leases.OfWorker(worker->id)) {
-    if (lease->reissue_time <= wall) worker->link.unlisted.insert(lease->id);
+    if (lease->next_signing <= wall) worker->link.unlisted.insert(lease->id);
   }
 }
 
@@ -150,8 +150,8 @@ void AddLeases(ClusterState& state, Worker* worker, v1::DesiredState* desired)
     Lease* const lease = state.leases.Find(*worker->link.unlisted.begin());
     worker->link.unlisted.erase(worker->link.unlisted.begin());
     if (lease == nullptr) continue;
-    if (lease->reissue_time <= wall) leases::Issue(state, lease);
-    *desired->add_leases() = lease->issue;
+    if (lease->next_signing <= wall) leases::SignRevision(state, lease);
+    *desired->add_leases() = lease->signed_revision;
     if (lease->state == Lease::State::kOffered) {
       worker->link.unacknowledged.emplace_back(worker->link.revision,
                                                lease->id);
@@ -338,7 +338,7 @@ absl::StatusOr<std::optional<v1::DesiredState>> NextDesiredState(
   desired.set_revision(++worker->link.revision);
   desired.set_term(state.term);
   state.keys.List(&desired);
-  IssueDue(state, now, worker);
+  ListDue(state, now, worker);
   AddLeases(state, worker, &desired);
   AddPeers(state, worker, &desired);
   AddEnds(state, worker, &desired);

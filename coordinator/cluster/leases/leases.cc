@@ -59,7 +59,7 @@ const Lease* Offer(ClusterState& state, Lease lease, Worker* worker,
   return added;
 }
 
-void Issue(ClusterState& state, Lease* lease) {
+void SignRevision(ClusterState& state, Lease* lease) {
   const absl::Time now = state.clock->Now();
   // Workers' clocks may differ from ours by as long as a lease is valid.
   const absl::Duration life =
@@ -73,7 +73,7 @@ void Issue(ClusterState& state, Lease* lease) {
   claims.set_member(lease->device.member);
   claims.set_worker_id(lease->worker_id);
   claims.set_worker_incarnation(lease->incarnation);
-  claims.set_issue(++lease->issue_number);
+  claims.set_revision(++lease->revision);
   *claims.mutable_issue_time() = ToProtoTimestamp(now);
   *claims.mutable_expire_time() = ToProtoTimestamp(now + 2 * life);
   *claims.mutable_valid_for() = ToProtoDuration(state.config.lease_valid_for);
@@ -87,8 +87,8 @@ void Issue(ClusterState& state, Lease* lease) {
     *claims.mutable_urgency() = AllowedUrgency(
         *tenant, state.sessions.Find(lease->session_id)->urgency);
   }
-  lease->issue = state.keys.current().Sign(claims);
-  lease->reissue_time = now + life / 2;
+  lease->signed_revision = state.keys.current().Sign(claims);
+  lease->next_signing = now + life / 2;
 }
 
 absl::StatusOr<v1::LeaseClaims> ReportedClaims(const ClusterState& state,
@@ -104,7 +104,7 @@ absl::StatusOr<v1::LeaseClaims> ReportedClaims(const ClusterState& state,
 void Grant(ClusterState& state, Lease* lease, Wakes* wakes) {
   lease->state = Lease::State::kGranted;
   // A lease that was not listed to its worker yet has no signed revision.
-  if (lease->issue_number == 0) Issue(state, lease);
+  if (lease->revision == 0) SignRevision(state, lease);
   Session* const session = state.sessions.Find(lease->session_id);
   session->devices.pending.erase(lease->device);
   session->devices.returning.erase(lease->device);
@@ -125,7 +125,7 @@ v1::LeaseGranted GrantOf(const Worker& worker, const Lease& lease) {
   granted.set_placement_reason(lease.placement_reason);
   v1::Lease* const out = granted.mutable_lease();
   out->set_lease_id(lease.id);
-  out->set_token(lease.issue.SerializeAsString());
+  out->set_token(lease.signed_revision.SerializeAsString());
   out->set_session_epoch(lease.epoch);
   out->set_worker_id(lease.worker_id);
   out->set_worker_incarnation(lease.incarnation);

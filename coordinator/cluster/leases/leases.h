@@ -51,7 +51,7 @@ const Lease* Offer(ClusterState& state, Lease lease, Worker* worker,
 // Signs the next revision of the lease, with its present limits, credits and
 // priority, and sets when the revision after that is due. Requires that the
 // lease's session is in the tables.
-void Issue(ClusterState& state, Lease* lease)
+void SignRevision(ClusterState& state, Lease* lease)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
 // Checks the signature of a lease that a worker reports, and returns the

@@ -55,8 +55,8 @@ void List(Lease* lease, Worker* worker, Wakes* wakes) {
   Touch(worker, wakes);
 }
 
-void IssueAgain(ClusterState& state, Lease* lease, Wakes* wakes) {
-  lease->reissue_time = absl::InfinitePast();
+void SignAgain(ClusterState& state, Lease* lease, Wakes* wakes) {
+  lease->next_signing = absl::InfinitePast();
   List(lease, state.workers.Find(lease->worker_id), wakes);
 }
 

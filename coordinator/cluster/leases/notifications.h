@@ -2,7 +2,7 @@
 // next message to a worker must contain. The other rules build on these
 // functions, which call none of them.
 //
-// A changed lease becomes one message: List() and IssueAgain() note the lease
+// A changed lease becomes one message: List() and SignAgain() note the lease
 // in Worker::link.unlisted, and workers::NextDesiredState() lists and signs
 // only the noted ones.
 #ifndef COORDINATOR_CLUSTER_LEASES_NOTIFICATIONS_H_
@@ -40,7 +40,7 @@ void List(Lease* lease, Worker* worker, Wakes* wakes);
 
 // Has the worker's next message list the lease with a newly signed revision.
 // Call it after the lease's limits, credits or priority have changed.
-void IssueAgain(ClusterState& state, Lease* lease, Wakes* wakes)
+void SignAgain(ClusterState& state, Lease* lease, Wakes* wakes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
 // Has the worker's next message tell it to drop the session. The order stays

@@ -195,7 +195,7 @@ absl::StatusOr<KeptDecision> Place(ClusterState& state, const Lease& from,
 void Settle(ClusterState& state, Lease* to, Lease* from, Session* session,
             Wakes* wakes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
   to->migrates_from.clear();
-  notifications::IssueAgain(state, to, wakes);
+  notifications::SignAgain(state, to, wakes);
   log::Info("migration done", {{"session", log::ShortId(session->id)},
                                {"device", to->device.virtual_device},
                                {"to", to->worker_id},
