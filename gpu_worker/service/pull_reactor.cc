@@ -8,7 +8,7 @@
 #include "common/hash/crc32c.h"
 #include "common/log/log.h"
 #include "common/net/grpc_status.h"
-#include "common/net/tls.h"
+#include "common/net/tls/tls.h"
 #include "gpu_worker/pull/peer_call.h"
 
 namespace djinn::worker {

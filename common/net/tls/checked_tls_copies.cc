@@ -1,4 +1,4 @@
-#include "common/net/checked_tls_copies.h"
+#include "common/net/tls/checked_tls_copies.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -21,7 +21,7 @@
 #include "common/hash/hash.h"
 #include "common/io/read_file.h"
 #include "common/log/log.h"
-#include "common/net/tls_files.h"
+#include "common/net/tls/tls_files.h"
 
 namespace djinn {
 namespace {

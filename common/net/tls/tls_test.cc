@@ -1,4 +1,4 @@
-#include "common/net/tls.h"
+#include "common/net/tls/tls.h"
 
 #include <sys/stat.h>
 
@@ -12,13 +12,13 @@
 #include "common/base/error.h"
 #include "common/config/config_reader.h"
 #include "common/net/channel_options.h"
-#include "common/net/checked_tls_copies.h"
 #include "common/net/grpc_status.h"
 #include "common/net/server.h"
 #include "common/net/testing/authority.h"
+#include "common/net/tls/checked_tls_copies.h"
+#include "common/net/tls/tls_from_memory.h"
+#include "common/net/tls/tls_probe.h"
 #include "common/net/tls_config.h"
-#include "common/net/tls_from_memory.h"
-#include "common/net/tls_probe.h"
 #include "gmock/gmock.h"
 #include "grpcpp/generic/async_generic_service.h"
 #include "grpcpp/generic/generic_stub.h"

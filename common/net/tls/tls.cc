@@ -1,4 +1,4 @@
-#include "common/net/tls.h"
+#include "common/net/tls/tls.h"
 
 #include <tuple>
 
@@ -9,7 +9,7 @@
 #include "common/base/status_macros.h"
 #include "common/hash/hash.h"
 #include "common/io/read_file.h"
-#include "common/net/checked_tls_copies.h"
+#include "common/net/tls/checked_tls_copies.h"
 #include "grpcpp/security/auth_context.h"
 #include "grpcpp/security/tls_certificate_provider.h"
 #include "grpcpp/security/tls_certificate_verifier.h"

@@ -1,12 +1,12 @@
 // Explains why TLS with a peer fails. gRPC says "certificate verify failed" at
 // best, and only "Socket closed" if the peer objects.
-#ifndef COMMON_NET_TLS_PROBE_H_
-#define COMMON_NET_TLS_PROBE_H_
+#ifndef COMMON_NET_TLS_TLS_PROBE_H_
+#define COMMON_NET_TLS_TLS_PROBE_H_
 
 #include <string>
 
 #include "absl/status/status.h"
-#include "common/net/tls.h"
+#include "common/net/tls/tls.h"
 
 namespace djinn {
 
@@ -20,4 +20,4 @@ absl::Status ExplainTlsFailure(absl::Status status, const std::string& address,
 
 }  // namespace djinn
 
-#endif  // COMMON_NET_TLS_PROBE_H_
+#endif  // COMMON_NET_TLS_TLS_PROBE_H_

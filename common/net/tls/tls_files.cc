@@ -1,4 +1,4 @@
-#include "common/net/tls_files.h"
+#include "common/net/tls/tls_files.h"
 
 #include <memory>
 

@@ -1,16 +1,16 @@
 // Encrypts connections. Credentials of channels and servers are made from PEM
 // files that are read again when they change, so that certificates can be
 // renewed while processes run. What is unfit then is logged and not used.
-#ifndef COMMON_NET_TLS_H_
-#define COMMON_NET_TLS_H_
+#ifndef COMMON_NET_TLS_TLS_H_
+#define COMMON_NET_TLS_TLS_H_
 
 #include <memory>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/net/checked_tls_copies.h"
-#include "common/net/tls_files.h"
+#include "common/net/tls/checked_tls_copies.h"
+#include "common/net/tls/tls_files.h"
 #include "grpcpp/security/credentials.h"
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server_context.h"
@@ -80,4 +80,4 @@ bool IsEncrypted(const grpc::ServerContextBase& context);
 
 }  // namespace djinn
 
-#endif  // COMMON_NET_TLS_H_
+#endif  // COMMON_NET_TLS_TLS_H_

@@ -1,4 +1,4 @@
-#include "common/net/tls_probe.h"
+#include "common/net/tls/tls_probe.h"
 
 #include <fcntl.h>
 #include <netdb.h>

@@ -1,6 +1,6 @@
 // Names the PEM files of one side of a TLS connection, and checks them.
-#ifndef COMMON_NET_TLS_FILES_H_
-#define COMMON_NET_TLS_FILES_H_
+#ifndef COMMON_NET_TLS_TLS_FILES_H_
+#define COMMON_NET_TLS_TLS_FILES_H_
 
 #include <cstddef>
 #include <string>
@@ -47,4 +47,4 @@ absl::Status CheckChannelTls(const ChannelTls& tls);
 
 }  // namespace djinn
 
-#endif  // COMMON_NET_TLS_FILES_H_
+#endif  // COMMON_NET_TLS_TLS_FILES_H_

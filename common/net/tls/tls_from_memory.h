@@ -1,12 +1,12 @@
 // Serves with TLS from texts that are replaced while the server runs, for
 // processes that may not open files.
-#ifndef COMMON_NET_TLS_FROM_MEMORY_H_
-#define COMMON_NET_TLS_FROM_MEMORY_H_
+#ifndef COMMON_NET_TLS_TLS_FROM_MEMORY_H_
+#define COMMON_NET_TLS_TLS_FROM_MEMORY_H_
 
 #include <memory>
 
 #include "common/base/mutex.h"
-#include "common/net/checked_tls_copies.h"
+#include "common/net/tls/checked_tls_copies.h"
 #include "grpc/grpc_security.h"
 #include "grpcpp/security/server_credentials.h"
 
@@ -41,4 +41,4 @@ class TlsFromMemory {
 
 }  // namespace djinn
 
-#endif  // COMMON_NET_TLS_FROM_MEMORY_H_
+#endif  // COMMON_NET_TLS_TLS_FROM_MEMORY_H_

@@ -1,4 +1,4 @@
-#include "common/net/tls_from_memory.h"
+#include "common/net/tls/tls_from_memory.h"
 
 #include <string>
 #include <utility>

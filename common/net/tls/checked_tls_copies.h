@@ -4,8 +4,8 @@
 // unfit certificate a server refuses every handshake from then on. It therefore
 // watches copies, which change only when the files changed and are fit. Unfit
 // files are logged once, and the copies stay as they are.
-#ifndef COMMON_NET_CHECKED_TLS_COPIES_H_
-#define COMMON_NET_CHECKED_TLS_COPIES_H_
+#ifndef COMMON_NET_TLS_CHECKED_TLS_COPIES_H_
+#define COMMON_NET_TLS_CHECKED_TLS_COPIES_H_
 
 #include <functional>
 #include <string>
@@ -56,4 +56,4 @@ absl::StatusOr<TlsTexts> CheckedTlsTexts(const TlsPaths& files,
 
 }  // namespace djinn
 
-#endif  // COMMON_NET_CHECKED_TLS_COPIES_H_
+#endif  // COMMON_NET_TLS_CHECKED_TLS_COPIES_H_
