@@ -9,6 +9,7 @@
 #include "absl/base/optimization.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "client_lib/session/device/replica/checkpoint_steps.h"
 #include "client_lib/session/device/replica/replica.h"
 #include "client_lib/session/device/session_context.h"
 #include "client_lib/session/model/fork_guard.h"

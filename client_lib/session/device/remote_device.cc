@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/base/optimization.h"
+#include "client_lib/session/device/replica/copies.h"
 #include "client_lib/session/device/replica/replica.h"
 #include "client_lib/session/device/segment_queue.h"
 #include "client_lib/session/model/fork_guard.h"

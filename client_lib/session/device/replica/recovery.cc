@@ -11,6 +11,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "client_lib/session/device/replica/copies.h"
 #include "client_lib/session/device/replica/replica.h"
 #include "client_lib/session/device/replica/replica_state.h"
 #include "client_lib/session/device/replica/suspects.h"

@@ -11,6 +11,8 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/session/device/message_lines.h"
+#include "client_lib/session/device/replica/checkpoint_steps.h"
+#include "client_lib/session/device/replica/copies.h"
 #include "client_lib/session/device/replica/replica.h"
 #include "client_lib/session/device/replica/replica_state.h"
 #include "client_lib/session/model/debug_flags.h"
