@@ -262,6 +262,10 @@ class Supervisor {
   absl::Duration last_measured_;
   absl::Duration next_lease_check_;
 
+  // One lock guards the executors and what is kept of those that are gone: an
+  // executor's end moves its leases, use and metrics from one to the other, and
+  // a report must have them once. Nothing waits under it. Sockets are written
+  // without blocking; processes are started, measured and reaped without it.
   mutable Mutex mu_;
   Executors executors_ ABSL_GUARDED_BY(mu_);
   uint64_t last_number_ ABSL_GUARDED_BY(mu_) = 0;

@@ -9,7 +9,7 @@
 // checkpoint_memory may be on its way at a time, so that nothing waits for
 // small states.
 //
-// The connection's lock guards it.
+// The connection's lock guards it; ConnectionState says why.
 #ifndef CLIENT_LIB_SESSION_DEVICE_REPLICA_CHECKPOINT_H_
 #define CLIENT_LIB_SESSION_DEVICE_REPLICA_CHECKPOINT_H_
 

@@ -65,6 +65,11 @@
 namespace djinn::replica {
 
 // The connection to the worker. `mu` guards all fields but `moves`.
+//
+// One lock guards them because the loss of a worker, a message of the worker
+// and a step of the sender each change several of them together. A thread that
+// sees the new stream must also see the lease, the log, the lineage and the
+// recovery that belong to it.
 struct ConnectionState {
   mutable Mutex mu;
   DeviceEnd end ABSL_GUARDED_BY(mu);
