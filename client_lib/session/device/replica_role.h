@@ -11,7 +11,7 @@
 #include "absl/status/status.h"
 #include "client_lib/session/device/work_encoder.h"
 #include "client_lib/session/recording/virtual_device.h"
-#include "djinn/v1/execution.pb.h"
+#include "djinn/v1/placement.pb.h"
 
 namespace djinn {
 

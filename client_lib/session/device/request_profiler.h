@@ -15,7 +15,7 @@
 #include "client_lib/session/transfer/work.h"
 #include "common/base/stage_times.h"
 #include "common/transport/arrival.h"
-#include "djinn/v1/execution.pb.h"
+#include "djinn/v1/profile.pb.h"
 
 namespace djinn {
 
