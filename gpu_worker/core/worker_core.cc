@@ -12,6 +12,8 @@
 namespace djinn::worker {
 namespace {
 
+constexpr size_t kMaxContents = 16384;
+
 absl::Status Draining() {
   return MakeError(absl::StatusCode::kUnavailable, "DRAINING",
                    "the worker stops");
@@ -28,7 +30,7 @@ WorkerCore::WorkerCore(WorkerCoreOptions options, Device* device, Clock* clock,
                                              : random->NonZero64()),
       ledger_(device->memory_bytes()),
       memory_(device, &ledger_),
-      contents_(options_.max_contents, clock),
+      contents_(kMaxContents, clock),
       relief_(
           &memory_, &contents_, [this] { NotifyChange(); },
           [this](uint64_t missing) { return streams_.EndLost(missing); }),

@@ -27,6 +27,11 @@ constexpr double kBytesPerSecond = 4 << 20;
 constexpr double kBytesPerLease = 1 << 10;
 // Spans of one executor in a burst and per second: an honest one sends no more.
 constexpr double kSpansPerSecond = 1'024;
+// An executor is ended when it says nothing for longer.
+constexpr absl::Duration kSilenceLimit = absl::Seconds(30);
+// An executor is ended when it still has a lease so long after the supervisor
+// told it to drop the lease, or after the lease's end.
+constexpr absl::Duration kLeaseGrace = absl::Seconds(10);
 // Threads of an honest executor. Each of its sessions has at most one that
 // fetches a value; at most 64 serve connections over shared memory. The others
 // are those of gRPC and of computing libraries, which go by the processors and
@@ -82,9 +87,8 @@ absl::Status CheckThreads(const ExecutorRecord& executor,
                                 " are allowed"));
 }
 
-void NoteDrops(const v1::DesiredState& orders, absl::Duration lease_grace,
-               ExecutorRecord* executor) {
-  const absl::Duration latest = executor->lived + lease_grace;
+void NoteDrops(const v1::DesiredState& orders, ExecutorRecord* executor) {
+  const absl::Duration latest = executor->lived + kLeaseGrace;
   for (const std::string& id : orders.drop_lease_ids()) {
     executor->leaving.try_emplace(id, latest);
   }
@@ -96,7 +100,7 @@ void NoteDrops(const v1::DesiredState& orders, absl::Duration lease_grace,
   }
 }
 
-void CheckLeases(absl::Duration lease_grace, ExecutorRecord* executor) {
+void CheckLeases(ExecutorRecord* executor) {
   std::erase_if(executor->leaving, [&](const auto& one) {
     return !executor->leases.contains(one.first);
   });
@@ -108,7 +112,7 @@ void CheckLeases(absl::Duration lease_grace, ExecutorRecord* executor) {
                          : lease.given;
     absl::Duration latest = lease.valid == absl::ZeroDuration()
                                 ? absl::InfiniteDuration()
-                                : renewed + lease.valid + lease_grace;
+                                : renewed + lease.valid + kLeaseGrace;
     const auto dropped = executor->leaving.find(id);
     if (dropped != executor->leaving.end()) {
       latest = std::min(latest, dropped->second);
@@ -138,10 +142,9 @@ absl::Status Overdue(const ExecutorRecord& executor,
                      absl::StrCat("a node took longer than ",
                                   absl::FormatDuration(options.node_limit)));
   }
-  if (executor.ready && executor.silent > options.silence_limit) {
-    return absl::DeadlineExceededError(
-        absl::StrCat("it has said nothing for ",
-                     absl::FormatDuration(options.silence_limit)));
+  if (executor.ready && executor.silent > kSilenceLimit) {
+    return absl::DeadlineExceededError(absl::StrCat(
+        "it has said nothing for ", absl::FormatDuration(kSilenceLimit)));
   }
   if (!executor.ready && now - executor.start > options.start_timeout) {
     return absl::DeadlineExceededError(

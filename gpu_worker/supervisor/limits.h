@@ -33,11 +33,10 @@ bool TakeSpan(ExecutorRecord* executor);
 absl::Status CheckThreads(const ExecutorRecord& executor,
                           const SupervisorOptions& options, uint64_t threads);
 // Notes that the executor was told to drop leases.
-void NoteDrops(const v1::DesiredState& orders, absl::Duration lease_grace,
-               ExecutorRecord* executor);
+void NoteDrops(const v1::DesiredState& orders, ExecutorRecord* executor);
 // Notes that the executor must end when it has a lease that it had to end
 // (LEASE_KEPT).
-void CheckLeases(absl::Duration lease_grace, ExecutorRecord* executor);
+void CheckLeases(ExecutorRecord* executor);
 
 // Returns why the executor must end at the monotonic time `now`, or OK.
 absl::Status Overdue(const ExecutorRecord& executor,

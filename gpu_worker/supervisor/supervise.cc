@@ -285,7 +285,7 @@ void Supervisor::Measure() {
     const bool leases_due = now >= next_lease_check_;
     if (leases_due) next_lease_check_ = now + kLeaseInterval;
     for (const auto& [number, executor] : executors_) {
-      if (leases_due) CheckLeases(options_.lease_grace, executor.get());
+      if (leases_due) CheckLeases(executor.get());
       if (executor->pid != 0) readings.emplace_back(executor, std::nullopt);
     }
   }
@@ -355,7 +355,7 @@ void Supervisor::Destroy(const std::shared_ptr<Executor>& executor,
       Tenant& history =
           executor->tenant.empty() ? spare_ : tenants_[executor->tenant];
       const absl::Duration now = clock_->Monotonic();
-      if (now - history.last_death > options_.forgive_after) history.deaths = 0;
+      if (now - history.last_death > kForgiveAfter) history.deaths = 0;
       ++history.deaths;
       ++history.all_deaths;
       ++ends_[reason.empty() ? "EXECUTOR_LOST" : reason];

@@ -217,7 +217,7 @@ void Supervisor::Apply(const v1::DesiredState& desired) {
         *part.mutable_runs_questions() = rest.runs_questions();
       }
       // Before new leases: these may be of the same sessions.
-      NoteDrops(part, options_.lease_grace, executor.get());
+      NoteDrops(part, executor.get());
       const auto given = by_executor.extract(number);
       const auto none = std::vector<v1::SignedLease>();
       for (const v1::SignedLease& lease : given ? given.mapped() : none) {

@@ -71,18 +71,11 @@ struct SupervisorOptions {
   v1::ExecutorSetup setup;
   // An executor that is not ready after this time is ended.
   absl::Duration start_timeout = absl::Seconds(60);
-  // The pause after a tenant's second death in succession, and its maximum. A
-  // tenant's deaths are forgotten after `forgive_after`.
+  // The pause after a tenant's second death in succession, and its maximum.
   absl::Duration min_backoff = absl::Seconds(1);
   absl::Duration max_backoff = absl::Seconds(30);
-  absl::Duration forgive_after = absl::Minutes(10);
-  // An executor is ended when one node takes longer, and when it says nothing
-  // for longer than `silence_limit`.
+  // An executor is ended when one node takes longer.
   absl::Duration node_limit = absl::Minutes(5);
-  absl::Duration silence_limit = absl::Seconds(30);
-  // An executor is ended when it still has a lease so long after the supervisor
-  // told it to drop the lease, or after the lease's end.
-  absl::Duration lease_grace = absl::Seconds(10);
   // Processors that executors share, and threads with which each computes
   // (device.threads). An executor may have so many threads, and some more.
   size_t processors = std::max(1u, std::thread::hardware_concurrency());
@@ -109,6 +102,9 @@ struct ExecutorRecord;
 
 class Supervisor {
  public:
+  // The time after which a tenant's deaths are forgotten.
+  static constexpr absl::Duration kForgiveAfter = absl::Minutes(10);
+
   // All pointers must outlive the supervisor, and so must `changed`, which is
   // called without locks when the coordinator should learn something soon.
   Supervisor(SupervisorOptions options, Launcher* launcher, Arbiter* arbiter,
