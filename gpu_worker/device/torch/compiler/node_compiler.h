@@ -1,6 +1,6 @@
 // Resolves a graph's nodes against PyTorch's dispatcher.
-#ifndef GPU_WORKER_DEVICE_TORCH_NODE_COMPILER_H_
-#define GPU_WORKER_DEVICE_TORCH_NODE_COMPILER_H_
+#ifndef GPU_WORKER_DEVICE_TORCH_COMPILER_NODE_COMPILER_H_
+#define GPU_WORKER_DEVICE_TORCH_COMPILER_NODE_COMPILER_H_
 
 #include <vector>
 
@@ -23,4 +23,4 @@ absl::StatusOr<std::vector<TorchCall>> CompileNodes(
 
 }  // namespace djinn::worker
 
-#endif  // GPU_WORKER_DEVICE_TORCH_NODE_COMPILER_H_
+#endif  // GPU_WORKER_DEVICE_TORCH_COMPILER_NODE_COMPILER_H_

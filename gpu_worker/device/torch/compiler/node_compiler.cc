@@ -1,4 +1,4 @@
-#include "gpu_worker/device/torch/node_compiler.h"
+#include "gpu_worker/device/torch/compiler/node_compiler.h"
 
 #include <cstdint>
 #include <string>
