@@ -5,7 +5,7 @@
 
 #include "absl/base/optimization.h"
 #include "absl/strings/str_cat.h"
-#include "client_lib/session/device/message_lines.h"
+#include "client_lib/session/device/outgoing/message_lines.h"
 #include "client_lib/session/device/replica/checkpoint_steps.h"
 #include "client_lib/session/device/replica/copies.h"
 #include "client_lib/session/device/replica/replica.h"

@@ -1,7 +1,7 @@
 // Defines what a replica of a virtual device gets when it is created, and what
 // its worker says of itself.
-#ifndef CLIENT_LIB_SESSION_DEVICE_REPLICA_ROLE_H_
-#define CLIENT_LIB_SESSION_DEVICE_REPLICA_ROLE_H_
+#ifndef CLIENT_LIB_SESSION_DEVICE_OUTGOING_REPLICA_ROLE_H_
+#define CLIENT_LIB_SESSION_DEVICE_OUTGOING_REPLICA_ROLE_H_
 
 #include <atomic>
 #include <cstdint>
@@ -9,7 +9,7 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "client_lib/session/device/work_encoder.h"
+#include "client_lib/session/device/outgoing/work_encoder.h"
 #include "client_lib/session/recording/virtual_device.h"
 #include "djinn/v1/placement.pb.h"
 
@@ -51,4 +51,4 @@ struct WorkerDescription {
 
 }  // namespace djinn
 
-#endif  // CLIENT_LIB_SESSION_DEVICE_REPLICA_ROLE_H_
+#endif  // CLIENT_LIB_SESSION_DEVICE_OUTGOING_REPLICA_ROLE_H_

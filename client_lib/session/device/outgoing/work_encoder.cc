@@ -1,4 +1,4 @@
-#include "client_lib/session/device/work_encoder.h"
+#include "client_lib/session/device/outgoing/work_encoder.h"
 
 #include <algorithm>
 #include <limits>

@@ -1,4 +1,4 @@
-#include "client_lib/session/device/call_recorder.h"
+#include "client_lib/session/device/outgoing/call_recorder.h"
 
 #include "absl/base/optimization.h"
 #include "client_lib/session/model/debug_flags.h"

@@ -1,4 +1,4 @@
-#include "client_lib/session/device/uploader.h"
+#include "client_lib/session/device/answers/uploader.h"
 
 #include <memory>
 #include <string>

@@ -3,8 +3,8 @@
 // (client_lib/session/transfer/kept_copy.h).
 //
 // Thread-safe.
-#ifndef CLIENT_LIB_SESSION_DEVICE_SOURCE_LOSSES_H_
-#define CLIENT_LIB_SESSION_DEVICE_SOURCE_LOSSES_H_
+#ifndef CLIENT_LIB_SESSION_DEVICE_OUTGOING_SOURCE_LOSSES_H_
+#define CLIENT_LIB_SESSION_DEVICE_OUTGOING_SOURCE_LOSSES_H_
 
 #include <atomic>
 #include <cstdint>
@@ -54,4 +54,4 @@ class SourceLosses {
 
 }  // namespace djinn
 
-#endif  // CLIENT_LIB_SESSION_DEVICE_SOURCE_LOSSES_H_
+#endif  // CLIENT_LIB_SESSION_DEVICE_OUTGOING_SOURCE_LOSSES_H_

@@ -1,4 +1,4 @@
-#include "client_lib/session/device/segment_queue.h"
+#include "client_lib/session/device/outgoing/segment_queue.h"
 
 #include <utility>
 

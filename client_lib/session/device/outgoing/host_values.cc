@@ -1,4 +1,4 @@
-#include "client_lib/session/device/host_values.h"
+#include "client_lib/session/device/outgoing/host_values.h"
 
 #include <algorithm>
 #include <iterator>

@@ -1,4 +1,4 @@
-#include "client_lib/session/device/value_reader.h"
+#include "client_lib/session/device/answers/value_reader.h"
 
 #include <sys/syscall.h>
 #include <unistd.h>

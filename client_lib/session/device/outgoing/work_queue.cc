@@ -1,4 +1,4 @@
-#include "client_lib/session/device/work_queue.h"
+#include "client_lib/session/device/outgoing/work_queue.h"
 
 #include <variant>
 

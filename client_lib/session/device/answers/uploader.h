@@ -4,8 +4,8 @@
 //
 // Thread-safe. The state of uploads is among the answers (answers.h); the
 // uploader itself has only the worker's limits, in atomics.
-#ifndef CLIENT_LIB_SESSION_DEVICE_UPLOADER_H_
-#define CLIENT_LIB_SESSION_DEVICE_UPLOADER_H_
+#ifndef CLIENT_LIB_SESSION_DEVICE_ANSWERS_UPLOADER_H_
+#define CLIENT_LIB_SESSION_DEVICE_ANSWERS_UPLOADER_H_
 
 #include <atomic>
 #include <cstdint>
@@ -16,7 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "client_lib/session/device/answers/answers.h"
-#include "client_lib/session/device/call_recorder.h"
+#include "client_lib/session/device/outgoing/call_recorder.h"
 #include "client_lib/session/model/remote_storage.h"
 #include "client_lib/session/recording/session.h"
 #include "client_lib/session/stream/worker_greeting.h"
@@ -92,4 +92,4 @@ class Uploader {
 
 }  // namespace djinn
 
-#endif  // CLIENT_LIB_SESSION_DEVICE_UPLOADER_H_
+#endif  // CLIENT_LIB_SESSION_DEVICE_ANSWERS_UPLOADER_H_

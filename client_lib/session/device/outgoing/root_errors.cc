@@ -1,4 +1,4 @@
-#include "client_lib/session/device/root_errors.h"
+#include "client_lib/session/device/outgoing/root_errors.h"
 
 #include "absl/algorithm/container.h"
 #include "common/base/error.h"

@@ -1,4 +1,4 @@
-#include "client_lib/session/device/message_lines.h"
+#include "client_lib/session/device/outgoing/message_lines.h"
 
 #include <string>
 

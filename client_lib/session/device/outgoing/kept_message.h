@@ -2,8 +2,8 @@
 // it.
 //
 // Not thread-safe: the lock of the lineage that has a message guards it.
-#ifndef CLIENT_LIB_SESSION_DEVICE_KEPT_MESSAGE_H_
-#define CLIENT_LIB_SESSION_DEVICE_KEPT_MESSAGE_H_
+#ifndef CLIENT_LIB_SESSION_DEVICE_OUTGOING_KEPT_MESSAGE_H_
+#define CLIENT_LIB_SESSION_DEVICE_OUTGOING_KEPT_MESSAGE_H_
 
 #include <cstdint>
 #include <memory>
@@ -110,4 +110,4 @@ std::shared_ptr<const v1::ControlRequest> HashFirst(const v1::Install& install,
 
 }  // namespace djinn
 
-#endif  // CLIENT_LIB_SESSION_DEVICE_KEPT_MESSAGE_H_
+#endif  // CLIENT_LIB_SESSION_DEVICE_OUTGOING_KEPT_MESSAGE_H_

@@ -1,4 +1,4 @@
-#include "client_lib/session/device/kept_message.h"
+#include "client_lib/session/device/outgoing/kept_message.h"
 
 namespace djinn {
 

@@ -7,8 +7,8 @@
 // unknown.
 //
 // Not thread-safe: the recorder's lock guards it.
-#ifndef CLIENT_LIB_SESSION_DEVICE_HOST_VALUES_H_
-#define CLIENT_LIB_SESSION_DEVICE_HOST_VALUES_H_
+#ifndef CLIENT_LIB_SESSION_DEVICE_OUTGOING_HOST_VALUES_H_
+#define CLIENT_LIB_SESSION_DEVICE_OUTGOING_HOST_VALUES_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -51,4 +51,4 @@ class HostValues {
 
 }  // namespace djinn
 
-#endif  // CLIENT_LIB_SESSION_DEVICE_HOST_VALUES_H_
+#endif  // CLIENT_LIB_SESSION_DEVICE_OUTGOING_HOST_VALUES_H_

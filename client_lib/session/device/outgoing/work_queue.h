@@ -3,8 +3,8 @@
 // more, and returns segments that the sender cleared.
 //
 // Thread-safe. No other lock is taken under its lock.
-#ifndef CLIENT_LIB_SESSION_DEVICE_WORK_QUEUE_H_
-#define CLIENT_LIB_SESSION_DEVICE_WORK_QUEUE_H_
+#ifndef CLIENT_LIB_SESSION_DEVICE_OUTGOING_WORK_QUEUE_H_
+#define CLIENT_LIB_SESSION_DEVICE_OUTGOING_WORK_QUEUE_H_
 
 #include <atomic>
 #include <cstddef>
@@ -90,4 +90,4 @@ class WorkQueue {
 
 }  // namespace djinn
 
-#endif  // CLIENT_LIB_SESSION_DEVICE_WORK_QUEUE_H_
+#endif  // CLIENT_LIB_SESSION_DEVICE_OUTGOING_WORK_QUEUE_H_

@@ -1,4 +1,4 @@
-#include "client_lib/session/device/request_profiler.h"
+#include "client_lib/session/device/outgoing/request_profiler.h"
 
 #include <utility>
 

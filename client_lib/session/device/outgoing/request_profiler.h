@@ -2,8 +2,8 @@
 // process is profiled.
 //
 // Not thread-safe: the lock of the answers (answers.h) guards it.
-#ifndef CLIENT_LIB_SESSION_DEVICE_REQUEST_PROFILER_H_
-#define CLIENT_LIB_SESSION_DEVICE_REQUEST_PROFILER_H_
+#ifndef CLIENT_LIB_SESSION_DEVICE_OUTGOING_REQUEST_PROFILER_H_
+#define CLIENT_LIB_SESSION_DEVICE_OUTGOING_REQUEST_PROFILER_H_
 
 #include <cstdint>
 #include <memory>
@@ -65,4 +65,4 @@ class RequestProfiler {
 
 }  // namespace djinn
 
-#endif  // CLIENT_LIB_SESSION_DEVICE_REQUEST_PROFILER_H_
+#endif  // CLIENT_LIB_SESSION_DEVICE_OUTGOING_REQUEST_PROFILER_H_

@@ -9,8 +9,8 @@
 // recorder takes nothing more.
 //
 // Thread-safe.
-#ifndef CLIENT_LIB_SESSION_DEVICE_CALL_RECORDER_H_
-#define CLIENT_LIB_SESSION_DEVICE_CALL_RECORDER_H_
+#ifndef CLIENT_LIB_SESSION_DEVICE_OUTGOING_CALL_RECORDER_H_
+#define CLIENT_LIB_SESSION_DEVICE_OUTGOING_CALL_RECORDER_H_
 
 #include <atomic>
 #include <cstddef>
@@ -23,9 +23,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "client_lib/session/device/host_values.h"
-#include "client_lib/session/device/segment_queue.h"
-#include "client_lib/session/device/work_queue.h"
+#include "client_lib/session/device/outgoing/host_values.h"
+#include "client_lib/session/device/outgoing/segment_queue.h"
+#include "client_lib/session/device/outgoing/work_queue.h"
 #include "client_lib/session/model/call.h"
 #include "client_lib/session/model/remote_storage.h"
 #include "client_lib/session/recording/read_predictor.h"
@@ -199,4 +199,4 @@ class CallRecorder {
 
 }  // namespace djinn
 
-#endif  // CLIENT_LIB_SESSION_DEVICE_CALL_RECORDER_H_
+#endif  // CLIENT_LIB_SESSION_DEVICE_OUTGOING_CALL_RECORDER_H_

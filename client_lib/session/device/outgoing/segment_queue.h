@@ -4,8 +4,8 @@
 //
 // Not thread-safe: the recorder's lock guards it and the fields of its
 // storages.
-#ifndef CLIENT_LIB_SESSION_DEVICE_SEGMENT_QUEUE_H_
-#define CLIENT_LIB_SESSION_DEVICE_SEGMENT_QUEUE_H_
+#ifndef CLIENT_LIB_SESSION_DEVICE_OUTGOING_SEGMENT_QUEUE_H_
+#define CLIENT_LIB_SESSION_DEVICE_OUTGOING_SEGMENT_QUEUE_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/types/span.h"
-#include "client_lib/session/device/work_queue.h"
+#include "client_lib/session/device/outgoing/work_queue.h"
 #include "client_lib/session/model/call.h"
 #include "client_lib/session/model/execution_flag.h"
 #include "client_lib/session/model/remote_storage.h"
@@ -67,4 +67,4 @@ class SegmentQueue {
 
 }  // namespace djinn
 
-#endif  // CLIENT_LIB_SESSION_DEVICE_SEGMENT_QUEUE_H_
+#endif  // CLIENT_LIB_SESSION_DEVICE_OUTGOING_SEGMENT_QUEUE_H_

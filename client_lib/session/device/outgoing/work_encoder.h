@@ -2,8 +2,8 @@
 // and the frees that go with them. The sender alone uses it, so it needs no
 // lock. An encoded message carries what other threads must know of it; Append()
 // registers that.
-#ifndef CLIENT_LIB_SESSION_DEVICE_WORK_ENCODER_H_
-#define CLIENT_LIB_SESSION_DEVICE_WORK_ENCODER_H_
+#ifndef CLIENT_LIB_SESSION_DEVICE_OUTGOING_WORK_ENCODER_H_
+#define CLIENT_LIB_SESSION_DEVICE_OUTGOING_WORK_ENCODER_H_
 
 #include <atomic>
 #include <cstddef>
@@ -17,10 +17,10 @@
 
 #include "absl/container/inlined_vector.h"
 #include "absl/types/span.h"
-#include "client_lib/session/device/kept_message.h"
-#include "client_lib/session/device/request_profiler.h"
-#include "client_lib/session/device/session_context.h"
-#include "client_lib/session/device/work_queue.h"
+#include "client_lib/session/device/outgoing/kept_message.h"
+#include "client_lib/session/device/outgoing/request_profiler.h"
+#include "client_lib/session/device/outgoing/session_context.h"
+#include "client_lib/session/device/outgoing/work_queue.h"
 #include "client_lib/session/lineage/lineage.h"
 #include "client_lib/session/stream/dead_list.h"
 #include "client_lib/session/stream/graph_history.h"
@@ -188,4 +188,4 @@ class WorkEncoder {
 
 }  // namespace djinn
 
-#endif  // CLIENT_LIB_SESSION_DEVICE_WORK_ENCODER_H_
+#endif  // CLIENT_LIB_SESSION_DEVICE_OUTGOING_WORK_ENCODER_H_

@@ -2,8 +2,8 @@
 //
 // Thread-safe. It has no state of its own: a read is in the recorder until it
 // is queued, and among the answers (answers.h) from then on.
-#ifndef CLIENT_LIB_SESSION_DEVICE_VALUE_READER_H_
-#define CLIENT_LIB_SESSION_DEVICE_VALUE_READER_H_
+#ifndef CLIENT_LIB_SESSION_DEVICE_ANSWERS_VALUE_READER_H_
+#define CLIENT_LIB_SESSION_DEVICE_ANSWERS_VALUE_READER_H_
 
 #include <cstdint>
 #include <memory>
@@ -11,8 +11,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client_lib/session/device/answers/answers.h"
-#include "client_lib/session/device/call_recorder.h"
-#include "client_lib/session/device/session_context.h"
+#include "client_lib/session/device/outgoing/call_recorder.h"
+#include "client_lib/session/device/outgoing/session_context.h"
 #include "client_lib/session/model/remote_storage.h"
 #include "client_lib/session/recording/virtual_device.h"
 #include "client_lib/session/transfer/work.h"
@@ -74,4 +74,4 @@ class ValueReader {
 
 }  // namespace djinn
 
-#endif  // CLIENT_LIB_SESSION_DEVICE_VALUE_READER_H_
+#endif  // CLIENT_LIB_SESSION_DEVICE_ANSWERS_VALUE_READER_H_

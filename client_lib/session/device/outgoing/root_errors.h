@@ -2,8 +2,8 @@
 // call has returned, so that the end of the session reports the others.
 //
 // Thread-safe.
-#ifndef CLIENT_LIB_SESSION_DEVICE_ROOT_ERRORS_H_
-#define CLIENT_LIB_SESSION_DEVICE_ROOT_ERRORS_H_
+#ifndef CLIENT_LIB_SESSION_DEVICE_OUTGOING_ROOT_ERRORS_H_
+#define CLIENT_LIB_SESSION_DEVICE_OUTGOING_ROOT_ERRORS_H_
 
 #include <cstdint>
 #include <string>
@@ -52,4 +52,4 @@ class RootErrors {
 
 }  // namespace djinn
 
-#endif  // CLIENT_LIB_SESSION_DEVICE_ROOT_ERRORS_H_
+#endif  // CLIENT_LIB_SESSION_DEVICE_OUTGOING_ROOT_ERRORS_H_

@@ -1,7 +1,7 @@
 // Holds what the devices of one session share. It lives as long as any of them,
 // which may be longer than the session itself.
-#ifndef CLIENT_LIB_SESSION_DEVICE_SESSION_CONTEXT_H_
-#define CLIENT_LIB_SESSION_DEVICE_SESSION_CONTEXT_H_
+#ifndef CLIENT_LIB_SESSION_DEVICE_OUTGOING_SESSION_CONTEXT_H_
+#define CLIENT_LIB_SESSION_DEVICE_OUTGOING_SESSION_CONTEXT_H_
 
 #include <atomic>
 #include <cstdint>
@@ -9,8 +9,8 @@
 #include <string>
 
 #include "absl/container/flat_hash_set.h"
-#include "client_lib/session/device/root_errors.h"
-#include "client_lib/session/device/source_losses.h"
+#include "client_lib/session/device/outgoing/root_errors.h"
+#include "client_lib/session/device/outgoing/source_losses.h"
 #include "client_lib/session/model/links.h"
 #include "client_lib/session/recording/session.h"
 #include "client_lib/session/transfer/spill_file.h"
@@ -61,4 +61,4 @@ struct SessionContext {
 
 }  // namespace djinn
 
-#endif  // CLIENT_LIB_SESSION_DEVICE_SESSION_CONTEXT_H_
+#endif  // CLIENT_LIB_SESSION_DEVICE_OUTGOING_SESSION_CONTEXT_H_
