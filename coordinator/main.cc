@@ -13,7 +13,7 @@
 #include "common/base/random.h"
 #include "common/base/status_macros.h"
 #include "common/daemon/daemon.h"
-#include "common/net/tls.h"
+#include "common/net/tls/tls.h"
 #include "coordinator/config/config.h"
 #include "coordinator/persistence/etcd_store.h"
 #include "coordinator/server/coordinator.h"

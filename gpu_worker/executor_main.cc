@@ -15,7 +15,7 @@
 #include "common/base/random.h"
 #include "common/base/status_macros.h"
 #include "common/log/log.h"
-#include "common/net/tls_from_memory.h"
+#include "common/net/tls/tls_from_memory.h"
 #include "gpu_worker/device/memory_gauge.h"
 #include "gpu_worker/nvml/context_meter.h"
 #include "gpu_worker/sandbox/file_broker.h"

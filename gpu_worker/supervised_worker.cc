@@ -19,7 +19,7 @@
 #include "common/metrics/process_metrics.h"
 #include "common/net/grpc_status.h"
 #include "common/net/monitoring/certificate_metrics.h"
-#include "common/net/tls.h"
+#include "common/net/tls/tls.h"
 #include "common/net/tracing/tracing.h"
 #include "djinn/v1/execution.grpc.pb.h"
 #include "gpu_worker/gpu_list.h"

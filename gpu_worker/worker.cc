@@ -8,7 +8,7 @@
 #include "common/log/log.h"
 #include "common/metrics/process_metrics.h"
 #include "common/net/monitoring/certificate_metrics.h"
-#include "common/net/tls.h"
+#include "common/net/tls/tls.h"
 #include "common/net/tracing/tracing.h"
 #include "common/transport/shared_memory/shared_memory_stream.h"
 #include "common/transport/stream.h"

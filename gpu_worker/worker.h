@@ -16,7 +16,7 @@
 #include "common/net/monitoring/monitoring_port.h"
 #include "common/net/monitoring/readiness.h"
 #include "common/net/server.h"
-#include "common/net/tls_from_memory.h"
+#include "common/net/tls/tls_from_memory.h"
 #include "common/trace/span_exporter.h"
 #include "djinn/v1/worker_departure.pb.h"
 #include "gpu_worker/config.h"

@@ -12,7 +12,7 @@
 #include "common/net/channel_pool.h"
 #include "common/net/grpc_status.h"
 #include "common/net/protocol_version.h"
-#include "common/net/tls.h"
+#include "common/net/tls/tls.h"
 #include "djinn/v1/execution.grpc.pb.h"
 #include "gpu_worker/device/fake/fake_device.h"
 #include "gpu_worker/device/fake/fake_graph.h"

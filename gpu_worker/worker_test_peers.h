@@ -48,12 +48,12 @@ class FakeCoordinator : public v1::WorkerRegistry::Service {
       if (has_run_deadline) {
         claims.mutable_urgency()->mutable_run_deadline()->set_seconds(600);
       }
-      const v1::SignedLease issue =
+      const v1::SignedLease signed_lease =
           authority_.Issue(claims, state.worker_id(), state.incarnation());
-      authority_.List(issue, &desired);
+      authority_.List(signed_lease, &desired);
       {
         MutexLock lock(&mu);
-        lease_token = issue.SerializeAsString();
+        lease_token = signed_lease.SerializeAsString();
       }
       stream->Write(desired);
     }

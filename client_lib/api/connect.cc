@@ -31,7 +31,7 @@
 #include "common/io/secret_file.h"
 #include "common/lease/priority_class.h"
 #include "common/net/channel_pool.h"
-#include "common/net/tls.h"
+#include "common/net/tls/tls.h"
 #include "common/net/tls_config.h"
 #include "djinn/execution_mode.h"
 

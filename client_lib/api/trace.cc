@@ -15,7 +15,7 @@
 #include "common/base/mutex.h"
 #include "common/base/random.h"
 #include "common/base/status_macros.h"
-#include "common/net/tls.h"
+#include "common/net/tls/tls.h"
 #include "common/net/tracing/grpc_span_transport.h"
 #include "common/trace/span_exporter.h"
 #include "djinn/trace.h"

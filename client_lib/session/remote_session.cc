@@ -9,8 +9,9 @@
 #include "absl/base/optimization.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "client_lib/session/device/outgoing/session_context.h"
+#include "client_lib/session/device/replica/checkpoint_steps.h"
 #include "client_lib/session/device/replica/replica.h"
-#include "client_lib/session/device/session_context.h"
 #include "client_lib/session/model/fork_guard.h"
 #include "client_lib/session/model/wait.h"
 #include "client_lib/session/multi_worker/device_router.h"
@@ -242,7 +243,7 @@ class RemoteSession final : public Session, private CoordinatorEvents {
       replica::Disconnect(state);
     }
     // The coordinator receives the program's graphs again, for the new worker.
-    context_->TellAgain();
+    context_->SendGraphsAgain();
     MutexLock lock(&mu_);
     ending_.erase(failed->index());
     ended_.SignalAll();
@@ -363,7 +364,7 @@ class RemoteSession final : public Session, private CoordinatorEvents {
     context_->link->Report(std::move(report));
   }
 
-  void OnAttachedAgain() override { context_->TellAgain(); }
+  void OnAttachedAgain() override { context_->SendGraphsAgain(); }
 
   const std::shared_ptr<SessionContext> context_;
   mutable Mutex mu_;

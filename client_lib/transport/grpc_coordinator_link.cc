@@ -22,7 +22,7 @@
 #include "common/net/coordinator_channels.h"
 #include "common/net/grpc_status.h"
 #include "common/net/protocol_version.h"
-#include "common/net/tls_probe.h"
+#include "common/net/tls/tls_probe.h"
 #include "djinn/v1/session.pb.h"
 #include "grpcpp/channel.h"
 

@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "client_lib/session/model/links.h"
 #include "client_lib/transport/session_urgency.h"
-#include "common/net/tls.h"
+#include "common/net/tls/tls.h"
 
 namespace djinn {
 

@@ -8,7 +8,7 @@
 #include "common/base/clock.h"
 #include "common/base/status_macros.h"
 #include "common/net/channel_options.h"
-#include "common/net/tls_probe.h"
+#include "common/net/tls/tls_probe.h"
 
 namespace djinn {
 namespace {

@@ -8,7 +8,7 @@
 #include "client_lib/session/model/links.h"
 #include "common/net/channel_options.h"
 #include "common/net/channel_pool.h"
-#include "common/net/tls.h"
+#include "common/net/tls/tls.h"
 
 namespace djinn {
 

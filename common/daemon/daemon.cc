@@ -38,7 +38,7 @@ ABSL_FLAG(std::string, address_file, "",
           "Write the address in use here once it serves: the way to learn a "
           "port that the system chose.");
 ABSL_FLAG(std::string, monitoring_address_file, "",
-          "Write the address of the monitoring port here, likewise.");
+          "Write the address of the monitoring port here once it serves.");
 ABSL_FLAG(
     int, lifeline_fd, -1,
     "Stop when this inherited descriptor reaches end of file: the writing "

@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "common/net/tls.h"
+#include "common/net/tls/tls.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/server_builder.h"
 #include "grpcpp/support/channel_arguments.h"

@@ -93,8 +93,7 @@ void ChannelPool::State::CloseIdle(const std::string& address, Entries* gone) {
     const auto entry = --next;
     if (entry->users > 0) continue;
     const bool there = entry->address == address;
-    if (now - entry->idle_since < options.idle_timeout &&
-        idle < options.max_idle &&
+    if (now - entry->idle_since < kIdleTimeout && idle < options.max_idle &&
         !(there && idle_there == options.max_idle_per_address)) {
       ++idle;
       idle_there += there;

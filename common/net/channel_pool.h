@@ -34,8 +34,9 @@ class ChannelPool {
     // Number of channels that may wait.
     size_t max_idle_per_address = 5;
     size_t max_idle = 256;
-    absl::Duration idle_timeout = kMaxConnectionIdle / 2;
   };
+  // The time after which a waiting channel closes: half of kMaxConnectionIdle.
+  static constexpr absl::Duration kIdleTimeout = absl::Minutes(5);
 
   // Counts since the pool was made. Every channel that was created and is not
   // open any more has either been closed or failed.

@@ -166,7 +166,7 @@ TEST_F(ChannelPoolTest, OfTooManyTheOneThatWaitsLongestCloses) {
 }
 
 TEST_F(ChannelPoolTest, WhatWaitedForTooLongCloses) {
-  const absl::Duration timeout = ChannelPool::Options().idle_timeout;
+  const absl::Duration timeout = ChannelPool::kIdleTimeout;
   Take(&pool_);
   clock_.Advance(timeout - absl::Seconds(1));
   ChannelPointer channel = Take(&pool_);

@@ -17,7 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/base/mutex.h"
-#include "common/net/tls.h"
+#include "common/net/tls/tls.h"
 #include "grpcpp/channel.h"
 
 namespace djinn {

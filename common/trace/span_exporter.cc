@@ -9,6 +9,9 @@
 namespace djinn {
 namespace {
 
+// Limit of one call.
+constexpr absl::Duration kExportTimeout = absl::Seconds(10);
+
 // Returns whether a later call may succeed, as OTLP's specification lists.
 // RESOURCE_EXHAUSTED is not among them: it is the answer to a call that is too
 // large, and a collector that means anything else would add RetryInfo.
@@ -151,7 +154,7 @@ void SpanExporter::Run() {
         batch.resource_spans(0).scope_spans(0).spans_size());
     const absl::Duration began = clock_->Monotonic();
     for (bool settled = false; !settled;) {
-      absl::Duration timeout = options_.export_timeout;
+      absl::Duration timeout = kExportTimeout;
       if (stopping_) {
         timeout = std::min(timeout, stop_at_ - clock_->Monotonic());
       }

@@ -52,8 +52,6 @@ struct SpanExporterOptions {
   size_t batch_bytes = size_t{1} << 20;
   // The longest time that a span waits for others to join its batch.
   absl::Duration interval = absl::Seconds(1);
-  // Limit of one call.
-  absl::Duration export_timeout = absl::Seconds(10);
   absl::Duration min_backoff = absl::Seconds(1);
   absl::Duration max_backoff = absl::Seconds(60);
   // The time after which a batch that fails is dropped.

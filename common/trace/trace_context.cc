@@ -4,7 +4,6 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "common/base/error.h"
 
 namespace djinn {
@@ -52,12 +51,6 @@ absl::StatusOr<Traceparent> ParseTraceparent(absl::string_view text) {
   if (!context.valid()) return Bad(text, "an id is zero");
   parent.sampled = (flags & 1) != 0;
   return parent;
-}
-
-std::string FormatTraceparent(const Traceparent& parent) {
-  return absl::StrFormat("00-%016x%016x-%016x-%02x", parent.context.trace_high,
-                         parent.context.trace_low, parent.context.span_id,
-                         parent.sampled ? 1 : 0);
 }
 
 bool IsSampled(const TraceContext& context, double ratio) {

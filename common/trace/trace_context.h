@@ -40,8 +40,6 @@ struct Traceparent {
 // texts of later versions. InvalidArgument (BAD_TRACEPARENT) says what is
 // wrong.
 absl::StatusOr<Traceparent> ParseTraceparent(absl::string_view text);
-// Returns the header of version 00.
-std::string FormatTraceparent(const Traceparent& parent);
 
 // Returns whether a ratio between 0 and 1 includes the trace.
 bool IsSampled(const TraceContext& context, double ratio);

@@ -14,14 +14,13 @@ namespace {
 constexpr char kHeader[] =
     "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
-TEST(TraceparentTest, TheStandardsExampleIsReadAndWritten) {
+TEST(TraceparentTest, TheStandardsExampleIsRead) {
   const absl::StatusOr<Traceparent> parent = ParseTraceparent(kHeader);
   ASSERT_TRUE(parent.ok()) << parent.status();
   EXPECT_EQ(parent->context.trace_high, 0x4bf92f3577b34da6u);
   EXPECT_EQ(parent->context.trace_low, 0xa3ce929d0e0e4736u);
   EXPECT_EQ(parent->context.span_id, 0x00f067aa0ba902b7u);
   EXPECT_TRUE(parent->sampled);
-  EXPECT_EQ(FormatTraceparent(*parent), kHeader);
   std::string unsampled = kHeader;
   unsampled.back() = '0';
   EXPECT_FALSE(ParseTraceparent(unsampled)->sampled);

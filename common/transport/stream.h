@@ -63,9 +63,9 @@ class StreamReceiver {
 // Lets a thread that waits for a message of this stream alone receive it by
 // itself, which saves a switch from the stream's thread. Streams that do not
 // support this return false.
-class Attendable {
+class LeadableStream {
  public:
-  virtual ~Attendable() = default;
+  virtual ~LeadableStream() = default;
 
   // Calls the receiver's callbacks in this thread, or waits for the thread that
   // does so. Returns true when `done`, which is called without the stream's
@@ -97,7 +97,7 @@ class WorkerStreamReceiver : public StreamReceiver<v1::ControlRequest> {
   virtual void OnBulkRoom() {}
 };
 
-class ClientStream : public Attendable {
+class ClientStream : public LeadableStream {
  public:
   // Returns the name of the transport, human-readable: "gRPC", "shared memory".
   virtual absl::string_view transport() const = 0;
@@ -138,7 +138,7 @@ class ClientStream : public Attendable {
   virtual void Close(absl::Status status) = 0;
 };
 
-class WorkerStream : public Attendable {
+class WorkerStream : public LeadableStream {
  public:
   // `receiver` must outlive the stream.
   virtual void Start(WorkerStreamReceiver* receiver) = 0;

@@ -10,7 +10,7 @@
 #include "common/base/proto_duration.h"
 #include "common/base/status_macros.h"
 #include "common/log/log.h"
-#include "coordinator/cluster/leases/notices.h"
+#include "coordinator/cluster/leases/notifications.h"
 #include "coordinator/tables/errors.h"
 #include "coordinator/tables/waker.h"
 #include "djinn/v1/session.pb.h"
@@ -67,7 +67,8 @@ absl::Status Ask(ClusterState& state, const v1::GetLineageRequest& request,
   v1::SessionResponse question;
   question.mutable_lineage()->set_number(number);
   question.mutable_lineage()->set_storage(request.storage());
-  notices::Send(std::move(question), state.sessions.Find(found->id), &wakes);
+  notifications::Send(std::move(question), state.sessions.Find(found->id),
+                      &wakes);
   return absl::OkStatus();
 }
 

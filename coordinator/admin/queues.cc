@@ -15,7 +15,6 @@
 #include "coordinator/admin/views.h"
 #include "coordinator/cluster/leases/leases.h"
 #include "coordinator/cluster/leases/line.h"
-#include "coordinator/cluster/leases/notices.h"
 #include "coordinator/cluster/placement/placement.h"
 #include "coordinator/cluster/quota/quota.h"
 #include "coordinator/cluster/tenants.h"

@@ -91,12 +91,11 @@ Held HeldBy(v1::RunGate gate, const RunSurroundings& around) {
 bool DescribeRunGate(const v1::RunRecord& run, const RunSurroundings& around,
                      v1::PlacementGate* gate) {
   if (run.state() == v1::RunRecord::IN_SERVICE && run.has_preempted_by()) {
-    const v1::RunPreemption& first = run.preempted_by();
-    gate->set_reason("GAVE_WAY");
-    gate->set_message(
-        absl::StrCat("it has stood still for ", Text(first.time()),
-                     ": session ", first.session_id(), " of tenant ",
-                     first.tenant(), " goes first, by ", first.reason()));
+    const v1::RunPreemption& by = run.preempted_by();
+    gate->set_reason("YIELDED");
+    gate->set_message(absl::StrCat(
+        "it has been preempted for ", Text(by.time()), " by session ",
+        by.session_id(), " of tenant ", by.tenant(), " (", by.reason(), ")"));
     gate->set_unblocked_by("the end of that turn, after a second as a rule");
     return true;
   }

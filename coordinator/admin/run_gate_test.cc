@@ -108,10 +108,10 @@ TEST_F(RunGateTest, PreemptedRunIsHeldByItsPreemptor) {
       ToProtoDuration(absl::Milliseconds(300));
   const v1::PlacementGate gate = Describe();
   EXPECT_TRUE(held_);
-  EXPECT_EQ(gate.reason(), "GAVE_WAY");
+  EXPECT_EQ(gate.reason(), "YIELDED");
   EXPECT_EQ(gate.message(),
-            "it has stood still for 300ms: session 5e6f7a8b of tenant blue "
-            "goes first, by deadline");
+            "it has been preempted for 300ms by session 5e6f7a8b of tenant "
+            "blue (deadline)");
 }
 
 TEST_F(RunGateTest, WhatIsOverIsHeldByNothing) {

@@ -17,7 +17,7 @@
 #include "coordinator/admin/run_gate.h"
 #include "coordinator/admin/run_name.h"
 #include "coordinator/cluster/leases/line.h"
-#include "coordinator/cluster/leases/notices.h"
+#include "coordinator/cluster/leases/notifications.h"
 #include "coordinator/tables/errors.h"
 #include "coordinator/tables/lease_table.h"
 #include "coordinator/tables/run_inquiries.h"
@@ -63,7 +63,7 @@ absl::Status Ask(ClusterState& state, const std::string& id,
   DJINN_RETURN_IF_ERROR(state.inquiries.Ask(
       session->id, asked, state.clock->Monotonic(), std::move(done), &wakes));
   for (const auto& [worker_id, worker] : workers) {
-    notices::Touch(worker, &wakes);
+    notifications::Touch(worker, &wakes);
   }
   return absl::OkStatus();
 }

@@ -11,7 +11,7 @@
 #include "common/log/log.h"
 #include "coordinator/cluster/leases/leases.h"
 #include "coordinator/cluster/leases/line.h"
-#include "coordinator/cluster/leases/notices.h"
+#include "coordinator/cluster/leases/notifications.h"
 #include "coordinator/cluster/leases/restored.h"
 #include "coordinator/config/credit_ledger.h"
 #include "coordinator/config/tenants.h"
@@ -64,7 +64,7 @@ void EndOlder(ClusterState& state, const Lease& newest, Wakes* wakes)
     if (Session* const session = state.sessions.Find(newest.session_id)) {
       session->devices.lost.erase(newest.device);
     }
-    notices::LeaveWorker(state, newest.session_id, worker_id, wakes);
+    notifications::LeaveWorker(state, newest.session_id, worker_id, wakes);
   }
 }
 
@@ -254,7 +254,7 @@ Lease LeaseFrom(ClusterState& state, const v1::LeaseClaims& claims,
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
   Lease lease;
   lease.id = claims.lease_id();
-  lease.issue_number = claims.issue();
+  lease.revision = claims.revision();
   lease.session_id = claims.session_id();
   lease.tenant = claims.tenant();
   lease.epoch = claims.session_epoch();
@@ -300,9 +300,9 @@ void Apply(ClusterState& state, Judged judged, Worker* worker, Wakes* wakes)
   state.billing.ledger.Open(adopted->id, adopted->tenant, worker->id);
   state.billing.ledger.Adopt(adopted->id, claims.credits());
   EndOlder(state, *adopted, wakes);
-  leases::Issue(state, adopted);
-  notices::List(adopted, worker, wakes);
-  notices::ListPeers(state, *adopted, wakes);
+  leases::SignRevision(state, adopted);
+  notifications::List(adopted, worker, wakes);
+  notifications::ListPeers(state, *adopted, wakes);
   // The client may have requested a lease before this one was known.
   if (session->devices.pending.contains(device) && !adopted->migrating()) {
     line::Leave(state, &session->devices.pending.at(device));
@@ -323,7 +323,7 @@ void Adopt(ClusterState& state, const v1::SignedLease& reported, Worker* worker,
       passed->insert(judged.claims.session_id());
       return;
     case Verdict::kDropSession:
-      notices::Drop(judged.claims.session_id(), worker, wakes);
+      notifications::Drop(judged.claims.session_id(), worker, wakes);
       return;
     case Verdict::kAdopt:
       return Apply(state, std::move(judged), worker, wakes);

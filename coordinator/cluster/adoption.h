@@ -19,8 +19,8 @@ namespace djinn::coordinator::adoption {
 // newer one stays. Has the worker end a lease that has ended, and drop a
 // session that has ended or whose tenant is not configured. Adds to `passed`
 // the sessions whose lease the worker must end; the caller calls
-// notices::LeaveWorker() for them. Ignores a lease that is malformed or not
-// signed for this worker.
+// notifications::LeaveWorker() for them. Ignores a lease that is malformed or
+// not signed for this worker.
 void Adopt(ClusterState& state, const v1::SignedLease& reported, Worker* worker,
            std::set<std::string>* passed, Wakes* wakes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);

@@ -46,7 +46,7 @@ TEST_F(ClusterAdoptionTest, RestartedCoordinatorAdoptsAndRenews) {
   const v1::LeaseClaims claims = UncheckedClaims(desired.leases(0));
   EXPECT_EQ(claims.lease_id(), lease.lease_id());
   EXPECT_EQ(claims.session_id(), session.owner);
-  EXPECT_EQ(claims.issue(), 2u);
+  EXPECT_EQ(claims.revision(), 2u);
 
   EXPECT_EQ(ErrorReason(Attach("blue", session.owner).status()),
             "SESSION_OF_OTHER_TENANT");

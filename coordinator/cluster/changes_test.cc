@@ -106,7 +106,7 @@ TEST_F(ClusterChangesTest, HeartbeatOfIdleSessionsListsNoLease) {
   EXPECT_THAT(desired->leases(), IsEmpty());
 }
 
-TEST_F(ClusterChangesTest, LeaseIsIssuedAgainBeforeItExpires) {
+TEST_F(ClusterChangesTest, LeaseIsSignedAgainBeforeItExpires) {
   OpenAll(kSessions);
   // Workers report in time, so that none is lost.
   const absl::Duration due =

@@ -164,7 +164,7 @@ TEST_F(ClusterTest, WorkerKnowsTheLeaseBeforeTheClient) {
   const v1::LeaseClaims record = UncheckedClaims(desired.leases(0));
   EXPECT_EQ(record.worker_id(), "w0");
   EXPECT_EQ(record.worker_incarnation(), w0_.incarnation());
-  EXPECT_EQ(record.issue(), 1u);
+  EXPECT_EQ(record.revision(), 1u);
   EXPECT_EQ(record.session_id(), session.owner);
   EXPECT_EQ(record.tenant(), "red");
   EXPECT_EQ(record.limits().max_graphs(), 16u);

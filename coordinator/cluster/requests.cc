@@ -13,7 +13,7 @@
 #include "common/base/status_macros.h"
 #include "common/log/log.h"
 #include "coordinator/cluster/leases/leases.h"
-#include "coordinator/cluster/leases/notices.h"
+#include "coordinator/cluster/leases/notifications.h"
 #include "coordinator/cluster/leases/restored.h"
 #include "coordinator/cluster/placement/placement.h"
 #include "coordinator/tables/cluster_limits.h"
@@ -118,7 +118,7 @@ absl::Status Request(ClusterState& state, const StreamId& id,
   }
   if (const absl::Status policy = placement::CheckPolicy(asked.policy);
       !policy.ok()) {
-    notices::Refuse(state, policy, device, session, &wakes);
+    notifications::Refuse(state, policy, device, session, &wakes);
     return absl::OkStatus();
   }
   const Lease* const lease = state.leases.FindDevice(session->id, device);
@@ -126,7 +126,7 @@ absl::Status Request(ClusterState& state, const StreamId& id,
     v1::SessionResponse response;
     *response.mutable_granted() =
         leases::GrantOf(*state.workers.Find(lease->worker_id), *lease);
-    notices::Send(std::move(response), session, &wakes);
+    notifications::Send(std::move(response), session, &wakes);
     return absl::OkStatus();
   }
   if (session->devices.pending.contains(device)) return absl::OkStatus();
@@ -221,7 +221,7 @@ void Expire(ClusterState& state, Session* session, absl::Duration now,
       if (wait.has_value()) why = WithRetryAfter(std::move(why), *wait);
     }
     line::Leave(state, &pending);
-    notices::Refuse(state, why, device, session, wakes);
+    notifications::Refuse(state, why, device, session, wakes);
     it = session->devices.pending.erase(it);
   }
 }

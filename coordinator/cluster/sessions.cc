@@ -19,7 +19,7 @@
 #include "common/net/protocol_version.h"
 #include "coordinator/cluster/leases/leases.h"
 #include "coordinator/cluster/leases/line.h"
-#include "coordinator/cluster/leases/notices.h"
+#include "coordinator/cluster/leases/notifications.h"
 #include "coordinator/cluster/leases/restored.h"
 #include "coordinator/cluster/placement/moves.h"
 #include "coordinator/cluster/placement/phases.h"
@@ -43,7 +43,7 @@ namespace {
 // definition of another graph counts as a new one.
 constexpr size_t kMaxCountedGraphs = 1 << 16;
 // Most bytes of OpenSession.program, as session.proto says. The name is kept
-// with the session, in the store and in the tuning cache.
+// with the session, in the store and in the program memory.
 constexpr size_t kMaxProgram = 256;
 // Time after which a client may ask again for a session when it is not known
 // when one of its tenant ends.
@@ -251,7 +251,7 @@ void TellUrgency(ClusterState& state, Session* session, Wakes* wakes) {
   }
   session->urgency_untold = false;
   for (Lease* lease : state.leases.OfSession(session->id)) {
-    notices::IssueAgain(state, lease, wakes);
+    notifications::SignAgain(state, lease, wakes);
   }
 }
 
@@ -322,13 +322,14 @@ void Release(ClusterState& state, Session* session, absl::string_view why,
                               {"tenant", session->tenant},
                               {"why", why}});
   for (const Lease* lease : state.leases.OfSession(session->id)) {
-    notices::Drop(session->id, state.workers.Find(lease->worker_id), wakes);
+    notifications::Drop(session->id, state.workers.Find(lease->worker_id),
+                        wakes);
     leases::Remove(state, lease->id);
   }
   for (Worker* const worker : state.workers.WithSession(session->id)) {
     for (const std::string& lease_id : worker->LeasesOf(session->id)) {
       if (worker->leases.held.at(lease_id).tenant == session->tenant) {
-        notices::Drop(session->id, worker, wakes);
+        notifications::Drop(session->id, worker, wakes);
         break;
       }
     }

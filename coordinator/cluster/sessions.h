@@ -36,12 +36,12 @@ absl::Status SetUrgency(ClusterState& state, const StreamId& session,
     ABSL_LOCKS_EXCLUDED(state.mu);
 
 // Sets the session's priority. If it changed, reorders the session's waiting
-// requests and has its leases issued again: at once, or in a later
+// requests and has its leases signed again: at once, or in a later
 // TellUrgency() if the priority changes too often.
 void TakeUrgency(ClusterState& state, const v1::Urgency& said, Session* session,
                  Wakes* wakes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// Has the session's leases issued again if TakeUrgency() has put that off and
+// Has the session's leases signed again if TakeUrgency() has put that off and
 // enough time has passed.
 void TellUrgency(ClusterState& state, Session* session, Wakes* wakes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);

@@ -12,7 +12,7 @@
 #include "coordinator/cluster/leases/credits.h"
 #include "coordinator/cluster/leases/leases.h"
 #include "coordinator/cluster/leases/line.h"
-#include "coordinator/cluster/leases/notices.h"
+#include "coordinator/cluster/leases/notifications.h"
 #include "coordinator/cluster/placement/placement.h"
 #include "coordinator/cluster/quota/quota.h"
 #include "coordinator/cluster/sessions.h"
@@ -51,7 +51,7 @@ void Apply(ClusterState& state, const Tenant& tenant, Wakes* wakes)
       state.quotas.tree.Take(tenant.name, lease->quota);
     }
     credits::TopUp(state, id, tenant);
-    notices::IssueAgain(state, lease.get(), wakes);
+    notifications::SignAgain(state, lease.get(), wakes);
   }
   // The tenant's highest priority class may have changed.
   for (const auto& [id, session] : state.sessions.all()) {
@@ -118,7 +118,7 @@ v1::ReloadConfigResponse Replace(ClusterState& state,
     // Also wakes workers without a lease of these tenants: contents outlive
     // leases.
     for (const auto& [id, worker] : state.workers.all()) {
-      notices::Touch(worker.get(), wakes);
+      notifications::Touch(worker.get(), wakes);
     }
   }
   return changes;
@@ -161,7 +161,7 @@ void DrainStopped(ClusterState& state, Wakes* wakes) {
             ->devices.returning.insert(lease->device);
       }
       leases::End(state, lease, "QUEUE_STOPPED", wakes);
-      notices::LeaveWorker(state, session_id, worker_id, wakes);
+      notifications::LeaveWorker(state, session_id, worker_id, wakes);
     }
   }
 }

@@ -47,7 +47,7 @@ TEST_F(ClusterTenantsTest, RunningLeasesGetTheNewLimits) {
       tenants::Set(*cluster_, config_.tenants);
   EXPECT_THAT(changes.changed_tenants(), ElementsAre("red"));
   const v1::LeaseClaims claims = UncheckedClaims(Desired(worker)->leases(0));
-  EXPECT_EQ(claims.issue(), 2u);
+  EXPECT_EQ(claims.revision(), 2u);
   EXPECT_EQ(claims.limits().memory_bytes(), 12345u);
   EXPECT_EQ(claims.tenant_limits().max_outstanding(), 77u);
   EXPECT_EQ(FromProtoDuration(claims.credits().device_time()),

@@ -12,7 +12,7 @@
 #include "common/log/log.h"
 #include "coordinator/cluster/leases/credits.h"
 #include "coordinator/cluster/leases/leases.h"
-#include "coordinator/cluster/leases/notices.h"
+#include "coordinator/cluster/leases/notifications.h"
 #include "coordinator/config/credit_ledger.h"
 #include "coordinator/tables/lease_table.h"
 #include "djinn/v1/lease.pb.h"
@@ -34,7 +34,7 @@ void BillHeld(ClusterState& state, const std::string& lease_id,
   const std::shared_ptr<const Tenant> tenant =
       state.tenants->Find(lease->tenant);
   if (tenant != nullptr && credits::TopUp(state, lease_id, *tenant)) {
-    notices::IssueAgain(state, lease, wakes);
+    notifications::SignAgain(state, lease, wakes);
   }
 }
 

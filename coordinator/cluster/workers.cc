@@ -19,7 +19,7 @@
 #include "coordinator/cluster/leases/credits.h"
 #include "coordinator/cluster/leases/fleet.h"
 #include "coordinator/cluster/leases/leases.h"
-#include "coordinator/cluster/leases/notices.h"
+#include "coordinator/cluster/leases/notifications.h"
 #include "coordinator/cluster/leases/restored.h"
 #include "coordinator/cluster/placement/demand_meter.h"
 #include "coordinator/cluster/placement/migration.h"
@@ -88,12 +88,12 @@ void Absorb(ClusterState& state, const v1::WorkerState& report, Worker* worker,
   // Only after all leases are adopted is it known which of these sessions have
   // another lease at the worker.
   for (const std::string& session_id : passed) {
-    notices::LeaveWorker(state, session_id, worker->id, wakes);
+    notifications::LeaveWorker(state, session_id, worker->id, wakes);
   }
   usage::Absorb(state, report, worker, wakes);
   // The next message no longer lists the question that the worker has answered.
   if (state.inquiries.Take(worker->id, report, wakes)) {
-    notices::Touch(worker, wakes);
+    notifications::Touch(worker, wakes);
   }
   const size_t forgotten = worker->ends.drops.RemoveApplied(
       applied, [&](const std::string& session_id) {
@@ -117,8 +117,8 @@ void Absorb(ClusterState& state, const v1::WorkerState& report, Worker* worker,
 void ListEverything(ClusterState& state, Worker* worker, Wakes* wakes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
   for (Lease* lease : state.leases.OfWorker(worker->id)) {
-    notices::List(lease, worker, wakes);
-    notices::ListPeers(state, *lease, wakes);
+    notifications::List(lease, worker, wakes);
+    notifications::ListPeers(state, *lease, wakes);
   }
   for (const auto& [id, other] : state.workers.all()) {
     if (!other->link.told_peers.contains(worker->id) ||
@@ -126,19 +126,19 @@ void ListEverything(ClusterState& state, Worker* worker, Wakes* wakes)
       continue;
     }
     other->link.new_peers.insert(worker->id);
-    notices::Touch(other.get(), wakes);
+    notifications::Touch(other.get(), wakes);
   }
 }
 
 // Has the next messages list the worker's leases that are due to be signed
 // again. Checks all of its leases, and so does it once per heartbeat interval.
-void IssueDue(ClusterState& state, absl::Duration now, Worker* worker)
+void ListDue(ClusterState& state, absl::Duration now, Worker* worker)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
-  if (now < worker->link.next_reissue) return;
-  worker->link.next_reissue = now + state.config.heartbeat_interval;
+  if (now < worker->link.next_signing_check) return;
+  worker->link.next_signing_check = now + state.config.heartbeat_interval;
   const absl::Time wall = state.clock->Now();
   for (const Lease* lease : state.leases.OfWorker(worker->id)) {
-    if (lease->reissue_time <= wall) worker->link.unlisted.insert(lease->id);
+    if (lease->next_signing <= wall) worker->link.unlisted.insert(lease->id);
   }
 }
 
@@ -150,8 +150,8 @@ void AddLeases(ClusterState& state, Worker* worker, v1::DesiredState* desired)
     Lease* const lease = state.leases.Find(*worker->link.unlisted.begin());
     worker->link.unlisted.erase(worker->link.unlisted.begin());
     if (lease == nullptr) continue;
-    if (lease->reissue_time <= wall) leases::Issue(state, lease);
-    *desired->add_leases() = lease->issue;
+    if (lease->next_signing <= wall) leases::SignRevision(state, lease);
+    *desired->add_leases() = lease->signed_revision;
     if (lease->state == Lease::State::kOffered) {
       worker->link.unacknowledged.emplace_back(worker->link.revision,
                                                lease->id);
@@ -338,7 +338,7 @@ absl::StatusOr<std::optional<v1::DesiredState>> NextDesiredState(
   desired.set_revision(++worker->link.revision);
   desired.set_term(state.term);
   state.keys.List(&desired);
-  IssueDue(state, now, worker);
+  ListDue(state, now, worker);
   AddLeases(state, worker, &desired);
   AddPeers(state, worker, &desired);
   AddEnds(state, worker, &desired);

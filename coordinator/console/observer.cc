@@ -8,6 +8,11 @@
 #include "common/base/status_macros.h"
 
 namespace djinn::console {
+namespace {
+
+constexpr size_t kMemoryRows = 400'000;
+
+}  // namespace
 
 Observer::Observer(AdminReader* reader, Clock* clock, Options options)
     : reader_(reader),
@@ -15,7 +20,7 @@ Observer::Observer(AdminReader* reader, Clock* clock, Options options)
       options_(options),
       runs_(options.runs),
       leases_(options.ended_leases),
-      memory_(options.memory_rows) {}
+      memory_(kMemoryRows) {}
 
 Observer::~Observer() { Stop(); }
 

@@ -45,7 +45,6 @@ class Observer {
     size_t sessions_per_round = 32;
     size_t runs = 100'000;
     size_t ended_leases = 5'000;
-    size_t memory_rows = 400'000;
   };
   // The most tenants whose waiting devices a round explains.
   static constexpr size_t kMaxExplained = 32;

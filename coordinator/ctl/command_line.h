@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "common/net/tls_files.h"
+#include "common/net/tls/tls_files.h"
 
 namespace djinn::ctl {
 

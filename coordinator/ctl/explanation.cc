@@ -230,11 +230,11 @@ std::string Waits(const v1::RunRecord& run) {
 
 std::string Preemptions(const v1::RunRecord& run) {
   if (run.preemptions().empty()) return "";
-  std::vector<Row> rows = {{"WENT FIRST", "TENANT", "BY", "COUNT", "TIME"}};
-  for (const v1::RunPreemption& first : run.preemptions()) {
-    rows.push_back({first.session_id(), first.tenant(), first.reason(),
-                    absl::StrCat(first.count()),
-                    FormatShortDuration(first.time())});
+  std::vector<Row> rows = {
+      {"PREEMPTED BY", "TENANT", "REASON", "COUNT", "TIME"}};
+  for (const v1::RunPreemption& by : run.preemptions()) {
+    rows.push_back({by.session_id(), by.tenant(), by.reason(),
+                    absl::StrCat(by.count()), FormatShortDuration(by.time())});
   }
   return absl::StrCat("\n", FormatTable(rows));
 }

@@ -422,11 +422,11 @@ TEST(RunExplanationTest, RunsAreListed) {
   )pb");
   EXPECT_EQ(ShowRuns(runs),
             "RUN   WORKER  GRAPH             STATE      AGE   WAITED  SERVED  "
-            "DEVICE-TIME  GAVE-WAY  SHARED  HELD BY\n"
+            "DEVICE-TIME  YIELDED  SHARED  HELD BY\n"
             "0:17  w0      0123456789abcdef  COMPLETED  5.0s  12.3us  15.6us  "
-            "15us         2         4       -\n"
+            "15us         2        4       -\n"
             "0:18  w0      -                 WAITING    2.0s  2s      -       "
-            "0            0         0       WAITS_FOR_TURN\n"
+            "0            0        0       WAITS_FOR_TURN\n"
             "and 3 more that wait\n"
             "WORKER_SILENT: worker w1 has not answered\n");
 }
@@ -473,8 +473,8 @@ TEST(RunExplanationTest, ARunThatStandsStillIsExplained) {
         companions { tenant: "red" session_id: "2b3c4d5e" }
       }
       gate {
-        reason: "GAVE_WAY"
-        message: "it has stood still for 300ms: session 5e6f7a8b goes first"
+        reason: "YIELDED"
+        message: "it has been preempted for 300ms by session 5e6f7a8b"
         unblocked_by: "the end of that turn"
       }
     }
@@ -508,17 +508,17 @@ TEST(RunExplanationTest, ARunThatStandsStillIsExplained) {
             "deadline     20s after it was received\n"
             "yielded      3 times, for 2.5s in all\n"
             "shared       1 product, with 2b3c4d5e of tenant red\n"
-            "held by      GAVE_WAY\n"
-            "because      it has stood still for 300ms: session 5e6f7a8b goes "
-            "first\n"
+            "held by      YIELDED\n"
+            "because      it has been preempted for 300ms by session "
+            "5e6f7a8b\n"
             "until        the end of that turn\n"
             "\n"
             "WAITED FOR                         TIME  SHARE\n"
             "turns of other tenants             3s    75.0%\n"
             "messages of its session before it  1s    25.0%\n"
             "\n"
-            "WENT FIRST  TENANT  BY               COUNT  TIME\n"
-            "5e6f7a8b    blue    higher_priority  3      2.5s\n"
+            "PREEMPTED BY  TENANT  REASON           COUNT  TIME\n"
+            "5e6f7a8b      blue    higher_priority  3      2.5s\n"
             "\n"
             "virtual device 0: lease beef, IN_USE\n"
             "policy   minimize_cost, the tenant's\n"

@@ -155,7 +155,7 @@ absl::StatusOr<std::string> ShowSimulation(const scheduler::Trace& trace,
   if (!policy.empty()) names = {policy};
   std::vector<Row> rows = {{"POLICY", "FINISHED", "REFUSED", "LATENCY", "P99",
                             "INTERACTIVE", "MAKESPAN", "BUSY", "COST",
-                            "IMBALANCE", "MOVED", "GAVE WAY"}};
+                            "IMBALANCE", "MOVED", "YIELDED"}};
   std::vector<Row> classes = {{"POLICY", "CLASS", "JOBS", "FINISHED",
                                "UNPLACED", "LATE", "P50", "P99", "IN TIME"}};
   std::vector<Row> tenants = {kTenantTitles};

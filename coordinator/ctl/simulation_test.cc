@@ -46,7 +46,7 @@ TEST(SimulationTest, ATableHasALineForThePolicy) {
   EXPECT_EQ(
       *text,
       "POLICY        FINISHED  REFUSED  LATENCY  P99     INTERACTIVE  "
-      "MAKESPAN  BUSY    COST  IMBALANCE  MOVED  GAVE WAY\n"
+      "MAKESPAN  BUSY    COST  IMBALANCE  MOVED  YIELDED\n"
       "load_balance  2         0        3.000s   2.000s  2.000s       "
       "4.000s    4.000s  8     0.000      0B     0\n"
       "\n"

@@ -347,8 +347,8 @@ Row WideCells(const v1::QueueInfo& info) {
 }
 
 Row Header(const v1::RunInfo&) {
-  return {"RUN",    "WORKER",      "GRAPH",    "STATE",  "AGE",    "WAITED",
-          "SERVED", "DEVICE-TIME", "GAVE-WAY", "SHARED", "HELD BY"};
+  return {"RUN",    "WORKER",      "GRAPH",   "STATE",  "AGE",    "WAITED",
+          "SERVED", "DEVICE-TIME", "YIELDED", "SHARED", "HELD BY"};
 }
 Row Cells(const v1::RunInfo& info) {
   const v1::RunRecord& run = info.record();

@@ -23,7 +23,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/base/mutex.h"
-#include "common/net/tls.h"
+#include "common/net/tls/tls.h"
 #include "etcd/etcd.grpc.pb.h"
 #include "etcd/etcd.pb.h"
 #include "grpcpp/channel.h"

@@ -16,12 +16,12 @@
 #include "common/base/proto_duration.h"
 #include "common/base/status_macros.h"
 #include "coordinator/cluster/leases/credits.h"
-#include "coordinator/cluster/leases/notices.h"
+#include "coordinator/cluster/leases/notifications.h"
 #include "coordinator/cluster/placement/demand_meter.h"
 #include "coordinator/cluster/quota/quota.h"
 #include "coordinator/config/credit_ledger.h"
 #include "coordinator/config/tenants.h"
-#include "coordinator/persistence/learned_state.h"
+#include "coordinator/persistence/program_memory.h"
 #include "coordinator/tables/lease_keys.h"
 #include "coordinator/tables/queue_stops.h"
 #include "coordinator/tables/quota_overrides.h"
@@ -43,9 +43,9 @@ constexpr char kWorker[] = "worker/";
 constexpr char kQueue[] = "queue/";
 constexpr char kQuota[] = "quota/";
 constexpr char kKey[] = "key/";
-// The tuning cache is encoded rarely: every report changes it a little, and
+// The program memory is encoded rarely: every report changes it a little, and
 // nothing depends on the last change.
-constexpr absl::Duration kLearnedInterval = absl::Seconds(10);
+constexpr absl::Duration kProgramMemoryInterval = absl::Seconds(10);
 
 absl::Status Corrupt(absl::string_view key) {
   return MakeError(absl::StatusCode::kDataLoss, "STORE_CORRUPT",
@@ -88,7 +88,7 @@ absl::StatusOr<Named<Message>> ReadEach(
   return entries;
 }
 
-// Adds everything but the tuning cache to `saved`.
+// Adds everything but the program memory to `saved`.
 void SaveAllElse(ClusterState& state, std::map<std::string, std::string>* saved)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
   const auto put = [&](const char* prefix, const std::string& name,
@@ -172,15 +172,20 @@ void SaveAllElse(ClusterState& state, std::map<std::string, std::string>* saved)
   }
 }
 
-// Returns the tuning cache when it is due to be encoded again.
-std::optional<WorkTable::Learned> LearnedToSave(ClusterState& state)
+// Returns the program memory when it is due to be encoded again.
+std::optional<WorkTable::ProgramMemory> ProgramMemoryToSave(ClusterState& state)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
   const absl::Duration now = state.clock->Monotonic();
   // A cluster that stops saves for the last time.
-  if (now < state.saving.next_learned && !state.stopping) return std::nullopt;
-  std::optional<WorkTable::Learned> learned = state.known.works.TakeLearned();
-  if (learned.has_value()) state.saving.next_learned = now + kLearnedInterval;
-  return learned;
+  if (now < state.saving.next_program_memory && !state.stopping) {
+    return std::nullopt;
+  }
+  std::optional<WorkTable::ProgramMemory> memory =
+      state.known.works.TakeProgramMemory();
+  if (memory.has_value()) {
+    state.saving.next_program_memory = now + kProgramMemoryInterval;
+  }
+  return memory;
 }
 
 // Everything that an earlier process saved, decoded.
@@ -193,7 +198,7 @@ struct Saved {
   QuotaOverrides quotas;
   Named<v1::StoredLease> leases;
   Named<v1::StoredSession> sessions;
-  WorkTable::Learned learned;
+  WorkTable::ProgramMemory memory;
 };
 
 absl::StatusOr<Saved> Read(const std::map<std::string, std::string>& state) {
@@ -223,7 +228,7 @@ absl::StatusOr<Saved> Read(const std::map<std::string, std::string>& state) {
                          ReadEach<v1::StoredLease>(state, kLease));
   DJINN_ASSIGN_OR_RETURN(saved.sessions,
                          ReadEach<v1::StoredSession>(state, kSession));
-  saved.learned = DecodeLearned(state);
+  saved.memory = DecodeProgramMemory(state);
   return saved;
 }
 
@@ -329,15 +334,18 @@ void RestoreLease(ClusterState& state, const std::string& id,
 std::map<std::string, std::string> Save(ClusterState& state) {
   MutexLock saving_lock(&state.saving_mu);
   std::map<std::string, std::string> saved;
-  std::optional<WorkTable::Learned> learned;
+  std::optional<WorkTable::ProgramMemory> memory;
   {
     MutexLock lock(&state.mu);
     SaveAllElse(state, &saved);
-    learned = LearnedToSave(state);
+    memory = ProgramMemoryToSave(state);
   }
   // Encodes without the lock, so that placement does not wait.
-  if (learned.has_value()) state.saved_learned = EncodeLearned(*learned);
-  saved.insert(state.saved_learned.begin(), state.saved_learned.end());
+  if (memory.has_value()) {
+    state.saved_program_memory = EncodeProgramMemory(*memory);
+  }
+  saved.insert(state.saved_program_memory.begin(),
+               state.saved_program_memory.end());
   return saved;
 }
 
@@ -352,7 +360,7 @@ void NoteKept(ClusterState& state) {
           return entry.second.revision == 0 &&
                  entry.second.save <= state.saving.saves;
         });
-    if (may_settle) notices::Touch(worker.get(), &wakes);
+    if (may_settle) notifications::Touch(worker.get(), &wakes);
   }
   state.saving.kept = state.saving.saves;
 }
@@ -361,7 +369,7 @@ absl::Status Restore(ClusterState& state,
                      const std::map<std::string, std::string>& entries) {
   // Reads everything before it changes anything.
   DJINN_ASSIGN_OR_RETURN(Saved saved, Read(entries));
-  std::erase_if(saved.learned.programs, [&](const auto& program) {
+  std::erase_if(saved.memory.programs, [&](const auto& program) {
     return state.tenants->Find(program->tenant) == nullptr;
   });
   MutexLock lock(&state.mu);
@@ -369,7 +377,7 @@ absl::Status Restore(ClusterState& state,
   state.earlier.until = state.clock->Monotonic() +
                         state.config.lease_valid_for +
                         state.config.lease_grace_period;
-  state.known.works.Restore(std::move(saved.learned));
+  state.known.works.Restore(std::move(saved.memory));
   if (!saved.keys.empty()) state.keys.Restore(std::move(saved.keys));
   state.keys.Update(state.clock->Now(), state.saving.saves + 1);
   if (!saved.quotas.empty()) RestoreQuotas(state, std::move(saved.quotas));

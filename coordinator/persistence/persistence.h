@@ -15,7 +15,7 @@
 namespace djinn::coordinator::persistence {
 
 // Returns everything that another process needs to continue, under the keys of
-// coordinator_state.proto. The tuning cache in it may be ten seconds old,
+// coordinator_state.proto. The program memory in it may be ten seconds old,
 // unless the cluster has stopped; it is encoded without the lock.
 std::map<std::string, std::string> Save(ClusterState& state)
     ABSL_LOCKS_EXCLUDED(state.mu);
@@ -28,7 +28,7 @@ void NoteKept(ClusterState& state) ABSL_LOCKS_EXCLUDED(state.mu);
 // Applies what an earlier process saved. Call it before the first stream. From
 // then on only leases that known keys signed are believed. Returns DataLoss
 // (STORE_CORRUPT), which names the entry that cannot be read, and changes
-// nothing. Unreadable entries of the tuning cache are left out instead.
+// nothing. Unreadable entries of the program memory are left out instead.
 absl::Status Restore(ClusterState& state,
                      const std::map<std::string, std::string>& entries)
     ABSL_LOCKS_EXCLUDED(state.mu);

@@ -210,8 +210,8 @@ struct Saving {
   // The number of saves so far, and the last save that is kept.
   uint64_t saves = 0;
   uint64_t kept = 0;
-  // Monotonic time before which the tuning cache is not encoded again.
-  absl::Duration next_learned;
+  // Monotonic time before which the program memory is not encoded again.
+  absl::Duration next_program_memory;
 };
 
 struct ClusterState {
@@ -256,8 +256,9 @@ struct ClusterState {
 
   // Serialises saves; taken before mu.
   Mutex saving_mu;
-  // The tuning cache as it was encoded last.
-  std::map<std::string, std::string> saved_learned ABSL_GUARDED_BY(saving_mu);
+  // The program memory as it was encoded last.
+  std::map<std::string, std::string> saved_program_memory
+      ABSL_GUARDED_BY(saving_mu);
 
   // Guards all tables. They share one lock because one event touches most of
   // them: a granted lease takes quota, credit and room at a worker, and changes

@@ -3,7 +3,7 @@
 // A key signs for its lifetime. Then another key takes over, but only after
 // that key is saved: otherwise the next process could not verify its
 // signatures. The old key is retired when every lease that it signed has been
-// issued again or has expired. Every message to a worker lists the keys and the
+// signed again or has expired. Every message to a worker lists the keys and the
 // retired ones.
 //
 // Not thread-safe; reads no clock.

@@ -54,11 +54,11 @@ struct Lease {
   std::string id;
   // The newest signed revision, which is secret, and its number. Empty and 0
   // before the lease is first listed.
-  v1::SignedLease issue;
-  uint64_t issue_number = 0;
+  v1::SignedLease signed_revision;
+  uint64_t revision = 0;
   // When the next revision must be signed; at once when something in it has
   // changed.
-  absl::Time reissue_time = absl::InfinitePast();
+  absl::Time next_signing = absl::InfinitePast();
   std::string session_id;
   std::string tenant;
   uint64_t epoch = 0;

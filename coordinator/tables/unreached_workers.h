@@ -24,7 +24,7 @@ namespace djinn::coordinator {
 class UnreachedWorkers {
  public:
   static constexpr absl::Duration kReportLife = absl::Minutes(5);
-  // Most reports of a worker that are kept; the oldest goes first.
+  // Most reports of a worker that are kept; the oldest is dropped first.
   static constexpr size_t kMaxReports = 1024;
 
   // Describes a worker to operators.

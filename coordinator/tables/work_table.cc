@@ -89,7 +89,7 @@ void WorkTable::NoteEnded(Program program) {
       program.work->parts().size() * sizeof(scheduler::Work::Part);
   const auto noted = std::make_shared<const Program>(std::move(program));
   programs_.Put(noted->tenant, key, noted, bytes);
-  learned_ = true;
+  memory_changed_ = true;
 }
 
 SharedWork WorkTable::OfProgram(const std::string& tenant,
@@ -110,19 +110,19 @@ void WorkTable::Learn(const std::string& fingerprint, const std::string& device,
     const double share = scheduler::RooflineSeconds(part, speed);
     if (share < kMinShare * predicted) continue;
     factors_.Learn(part.op_class, part.phase, device, predicted, measured);
-    learned_ = true;
+    memory_changed_ = true;
   }
 }
 
-void WorkTable::Restore(Learned learned) {
-  for (const auto& program : learned.programs) NoteProgram(*program);
-  factors_ = std::move(learned.factors);
-  learned_ = true;
+void WorkTable::Restore(ProgramMemory memory) {
+  for (const auto& program : memory.programs) NoteProgram(*program);
+  factors_ = std::move(memory.factors);
+  memory_changed_ = true;
 }
 
-std::optional<WorkTable::Learned> WorkTable::TakeLearned() {
-  if (!std::exchange(learned_, false)) return std::nullopt;
-  return Learned{programs_.Values(), factors_};
+std::optional<WorkTable::ProgramMemory> WorkTable::TakeProgramMemory() {
+  if (!std::exchange(memory_changed_, false)) return std::nullopt;
+  return ProgramMemory{programs_.Values(), factors_};
 }
 
 }  // namespace djinn::coordinator

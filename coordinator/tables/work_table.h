@@ -141,9 +141,9 @@ class WorkTable {
     SharedWork work;
     size_t graphs = 0;
   };
-  // Everything that must be saved. Graphs need not be, because clients define
-  // them again.
-  struct Learned {
+  // The predictions for next sessions, which are saved. Graphs are not saved,
+  // because clients define them again.
+  struct ProgramMemory {
     std::vector<std::shared_ptr<const Program>> programs;
     semantics::CostFactors factors;
   };
@@ -186,20 +186,20 @@ class WorkTable {
              absl::Duration time);
   const semantics::CostFactors& factors() const { return factors_; }
 
-  // Takes over what another table had learned. Call it before anything else is
-  // learned.
-  void Restore(Learned learned);
-  // Returns what was learned; nothing if that has not changed since the last
+  // Takes over the program memory of another table. Call it before this table
+  // has learned anything.
+  void Restore(ProgramMemory memory);
+  // Returns the program memory; nothing if it has not changed since the last
   // call.
-  std::optional<Learned> TakeLearned();
+  std::optional<ProgramMemory> TakeProgramMemory();
 
  private:
   GraphWorks graphs_{kMaxGraphs};
   TenantMap<std::shared_ptr<const Program>> programs_{kMaxPrograms,
                                                       kMaxProgramBytes};
   semantics::CostFactors factors_;
-  // True when something was learned since TakeLearned().
-  bool learned_ = false;
+  // True when the program memory has changed since TakeProgramMemory().
+  bool memory_changed_ = false;
 };
 
 }  // namespace djinn::coordinator

@@ -177,23 +177,23 @@ TEST(WorkTableTest, LearnsFromWhatIsMostOfTheTime) {
 
 TEST(WorkTableTest, HandsOutWhatItLearnedWhenThatHasChanged) {
   WorkTable table;
-  EXPECT_FALSE(table.TakeLearned().has_value());
+  EXPECT_FALSE(table.TakeProgramMemory().has_value());
   table.AddGraph("red", "s", Products(1000));
-  EXPECT_FALSE(table.TakeLearned().has_value());
+  EXPECT_FALSE(table.TakeProgramMemory().has_value());
   table.NoteProgram({"red", "train", Products(1000), 1});
-  EXPECT_EQ(table.TakeLearned()->programs.size(), 1u);
-  EXPECT_FALSE(table.TakeLearned().has_value());
+  EXPECT_EQ(table.TakeProgramMemory()->programs.size(), 1u);
+  EXPECT_FALSE(table.TakeProgramMemory().has_value());
   table.Learn("s", "cpu", {1000, 1000, 0}, 1, absl::Seconds(3));
-  std::optional<WorkTable::Learned> learned = table.TakeLearned();
-  ASSERT_TRUE(learned.has_value());
-  EXPECT_FALSE(table.TakeLearned().has_value());
+  std::optional<WorkTable::ProgramMemory> memory = table.TakeProgramMemory();
+  ASSERT_TRUE(memory.has_value());
+  EXPECT_FALSE(table.TakeProgramMemory().has_value());
   WorkTable after;
-  after.Restore(*std::move(learned));
+  after.Restore(*std::move(memory));
   EXPECT_EQ(after.OfProgram("red", "train"), table.OfProgram("red", "train"));
   EXPECT_EQ(after.factors().Factor(OpClass::kMatmul, Phase::kForward, "cpu"),
             table.factors().Factor(OpClass::kMatmul, Phase::kForward, "cpu"));
   // Another store may ask for it.
-  EXPECT_TRUE(after.TakeLearned().has_value());
+  EXPECT_TRUE(after.TakeProgramMemory().has_value());
 }
 
 }  // namespace

@@ -160,7 +160,7 @@ struct WorkerLink {
   // Leases that the next messages must list, and the monotonic time at which
   // all leases are next checked for those that must be signed again.
   std::set<std::string> unlisted;
-  absl::Duration next_reissue = -absl::InfiniteDuration();
+  absl::Duration next_signing_check = -absl::InfiniteDuration();
   // Offered leases that this stream has listed, each with the revision that
   // listed it, until the worker acknowledges that. Revisions never decrease.
   std::deque<std::pair<uint64_t, std::string>> unacknowledged;

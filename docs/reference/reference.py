@@ -77,15 +77,6 @@ def constants_of(text):
         r"\b(k[A-Z]\w*)(?:\[\])?\s*=\s*((?:\"(?:[^\"\\]|\\.)*\"\s*)+);", text)}
 
 
-def shared_constants(texts):
-    """Constants of headers, by name."""
-    found = {}
-    for path, text in texts.items():
-        if path.endswith(".h"):
-            found.update(constants_of(text))
-    return found
-
-
 # --- metrics ---
 
 _CALL = re.compile(r"(?:->|\.)(Gauge|Counter|Histogram)\(")

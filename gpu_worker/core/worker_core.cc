@@ -12,6 +12,8 @@
 namespace djinn::worker {
 namespace {
 
+constexpr size_t kMaxContents = 16384;
+
 absl::Status Draining() {
   return MakeError(absl::StatusCode::kUnavailable, "DRAINING",
                    "the worker stops");
@@ -28,7 +30,7 @@ WorkerCore::WorkerCore(WorkerCoreOptions options, Device* device, Clock* clock,
                                              : random->NonZero64()),
       ledger_(device->memory_bytes()),
       memory_(device, &ledger_),
-      contents_(options_.max_contents, clock),
+      contents_(kMaxContents, clock),
       relief_(
           &memory_, &contents_, [this] { NotifyChange(); },
           [this](uint64_t missing) { return streams_.EndLost(missing); }),
@@ -132,9 +134,10 @@ void WorkerCore::Attach(std::unique_ptr<WorkerStream> stream, StreamWay way) {
 
 absl::StatusOr<std::string> WorkerCore::LeaseOf(
     const v1::BulkHello& hello) const {
-  DJINN_ASSIGN_OR_RETURN(const v1::SignedLease issue,
+  DJINN_ASSIGN_OR_RETURN(const v1::SignedLease signed_lease,
                          ParseLeaseToken(hello.lease_token()));
-  DJINN_ASSIGN_OR_RETURN(const v1::LeaseClaims claims, leases_.ClaimsOf(issue));
+  DJINN_ASSIGN_OR_RETURN(const v1::LeaseClaims claims,
+                         leases_.ClaimsOf(signed_lease));
   const std::optional<Lease> lease = leases_.Find(claims.lease_id());
   if (!lease.has_value() || claims.session_id() != hello.session_id() ||
       lease->claims.session_id() != hello.session_id()) {
@@ -187,10 +190,11 @@ void WorkerCore::Apply(const v1::DesiredState& desired) {
                     std::vector<std::string>(known.tenants().begin(),
                                              known.tenants().end()));
   }
-  for (const v1::SignedLease& issue : desired.leases()) {
-    const absl::StatusOr<v1::LeaseClaims> claims = leases_.ClaimsOf(issue);
+  for (const v1::SignedLease& signed_lease : desired.leases()) {
+    const absl::StatusOr<v1::LeaseClaims> claims =
+        leases_.ClaimsOf(signed_lease);
     const absl::StatusOr<bool> fresh =
-        claims.ok() ? leases_.Renew(issue, *claims) : claims.status();
+        claims.ok() ? leases_.Renew(signed_lease, *claims) : claims.status();
     if (!fresh.ok()) {
       log::Error("lease refused", {{"status", fresh.status()}});
       continue;

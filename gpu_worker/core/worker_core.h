@@ -60,7 +60,6 @@ struct WorkerCoreOptions {
   // Whether to serve only the tenant of the first lease.
   bool one_tenant = false;
   GraphCache::Options graph_cache;
-  size_t max_contents = 16384;
   // Keeps contents on disk; null when the worker has no disk store. The core
   // starts it.
   std::shared_ptr<ContentStore> store;

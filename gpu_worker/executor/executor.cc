@@ -121,10 +121,10 @@ void Executor::Serve(Turn turn) {
   Preemption::Step step{.key = turn.key,
                         .tenant = &turn.session->who().tenant,
                         .yielded = turn.meter->yielded()};
-  step.yielded_for = [&turn](const Preemptor& first, const char* reason,
+  step.yielded_for = [&turn](const Preemptor& preemptor, const char* reason,
                              absl::Duration away) {
-    turn.session->log().Yield({first.tenant, log::ShortId(first.session_id)},
-                              reason, away);
+    turn.session->log().Yield(
+        {preemptor.tenant, log::ShortId(preemptor.session_id)}, reason, away);
   };
   preemption_.Begin(&step);
   NoteServed({turn.meter->lease_id()});
@@ -261,11 +261,11 @@ bool Executor::ServeBatch(const Turn& leader, Preemption::Step* step) {
     if (turn.waits_since == absl::InfiniteDuration()) continue;
     metrics_.queue_wait.Observe(now - turn.waits_since);
   }
-  step->yielded_for = [&batch](const Preemptor& first, const char* reason,
+  step->yielded_for = [&batch](const Preemptor& preemptor, const char* reason,
                                absl::Duration away) {
     for (const Turn& turn : batch.turns) {
-      turn.session->log().Yield({first.tenant, log::ShortId(first.session_id)},
-                                reason, away);
+      turn.session->log().Yield(
+          {preemptor.tenant, log::ShortId(preemptor.session_id)}, reason, away);
     }
   };
   step->parts = [&batch] {

@@ -53,7 +53,7 @@ class Preemption final : public NodeEdge {
     // Records that the turn yielded.
     Yielded* yielded = nullptr;
     // Called after the turn yielded; may be null. `reason` is never freed.
-    std::function<void(const Preemptor& first, const char* reason,
+    std::function<void(const Preemptor& preemptor, const char* reason,
                        absl::Duration away)>
         yielded_for;
     // The time, by OwnTime(), at which the turn before it was settled.

@@ -177,19 +177,19 @@ std::optional<v1::RunPreemption> TurnQueue::PreemptorOf(
     uint64_t key, absl::Duration now) const {
   MutexLock lock(&mu_);
   uint64_t outer = serving_;
-  for (const Preempting& first : preempting_) {
-    if (std::exchange(outer, first.key) != key) continue;
+  for (const Preempting& preemptor : preempting_) {
+    if (std::exchange(outer, preemptor.key) != key) continue;
     v1::RunPreemption preemption;
-    const auto found = members_.find(first.key);
+    const auto found = members_.find(preemptor.key);
     if (found != members_.end()) {
       const Session& session = *found->second.session;
       preemption.set_tenant(session.who().tenant);
       preemption.set_session_id(session.who().peer->session_id);
     }
-    preemption.set_reason(first.reason);
+    preemption.set_reason(preemptor.reason);
     preemption.set_count(1);
     *preemption.mutable_time() =
-        ToProtoDuration(std::max(now - first.since, absl::ZeroDuration()));
+        ToProtoDuration(std::max(now - preemptor.since, absl::ZeroDuration()));
     return preemption;
   }
   return std::nullopt;

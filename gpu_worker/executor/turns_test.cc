@@ -56,7 +56,7 @@ TEST_F(TurnsTest, WeightsOfTenantsAreHonoured) {
   EXPECT_NEAR(Fills(Order().substr(0, 40)), 30, 1);
 }
 
-TEST_F(TurnsTest, AnIssueChangesTheWeight) {
+TEST_F(TurnsTest, ANewRevisionChangesTheWeight) {
   v1::LeaseClaims lease = Lease("s1", "t1");
   std::unique_ptr<TestClient> a = OpenWith(lease);
   std::unique_ptr<TestClient> b = OpenWith(Lease("s2", "t2"));

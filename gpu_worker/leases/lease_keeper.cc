@@ -35,26 +35,26 @@ void LeaseKeeper::Learn(const v1::DesiredState& desired) {
 }
 
 absl::StatusOr<v1::LeaseClaims> LeaseKeeper::ClaimsOf(
-    const v1::SignedLease& issue) const {
-  v1::LeaseClaims claims = UncheckedClaims(issue);
+    const v1::SignedLease& signed_lease) const {
+  v1::LeaseClaims claims = UncheckedClaims(signed_lease);
   {
     MutexLock lock(&mu_);
     // Clients resume with a revision whose key may be retired by now.
-    if (leases_.Has(issue, claims)) return claims;
+    if (leases_.Has(signed_lease, claims)) return claims;
   }
-  return verifier_.Verify(issue);
+  return verifier_.Verify(signed_lease);
 }
 
-absl::StatusOr<bool> LeaseKeeper::Renew(const v1::SignedLease& issue,
+absl::StatusOr<bool> LeaseKeeper::Renew(const v1::SignedLease& signed_lease,
                                         const v1::LeaseClaims& claims) {
   MutexLock lock(&mu_);
   const bool fresh = leases_.Find(claims.lease_id()) == nullptr;
-  DJINN_RETURN_IF_ERROR(leases_.Renew(issue, claims, Now()));
+  DJINN_RETURN_IF_ERROR(leases_.Renew(signed_lease, claims, Now()));
   if (tenant_.empty()) tenant_ = claims.tenant();
   return fresh;
 }
 
-absl::StatusOr<Lease> LeaseKeeper::Present(const v1::SignedLease& issue,
+absl::StatusOr<Lease> LeaseKeeper::Present(const v1::SignedLease& signed_lease,
                                            const v1::LeaseClaims& claims,
                                            const std::string& session_id,
                                            uint64_t epoch) {
@@ -65,7 +65,7 @@ absl::StatusOr<Lease> LeaseKeeper::Present(const v1::SignedLease& issue,
   }
   DJINN_ASSIGN_OR_RETURN(
       const Lease* const lease,
-      leases_.Present(issue, claims, session_id, epoch, Now()));
+      leases_.Present(signed_lease, claims, session_id, epoch, Now()));
   Lease presented = *lease;
   presented.in_force = leases_.InForceUntil(*lease);
   presented.ends = leases_.EndOf(*lease);
@@ -93,7 +93,7 @@ std::vector<std::string> LeaseKeeper::End(std::vector<Lease> leases) {
   for (Lease& lease : leases) {
     ids.push_back(lease.claims.lease_id());
     ended_.push_back(
-        {ids.back(), std::move(lease.issue), std::move(lease.meter)});
+        {ids.back(), std::move(lease.newest), std::move(lease.meter)});
     if (ended_.size() <= max_ended_) continue;
     ++unbilled_;
     log::Warning("what a lease used is not billed: too many wait to be settled",
@@ -150,7 +150,7 @@ std::vector<std::string> LeaseKeeper::Report(v1::WorkerState* state) const {
   for (const auto& [lease_id, lease] : leases_.all()) {
     ids.push_back(lease_id);
     v1::HeldSession* const held = state->add_sessions();
-    *held->mutable_lease() = lease.issue;
+    *held->mutable_lease() = lease.newest;
     *held->mutable_lease_use() = lease.meter->use();
     held->set_out_of_credit(lease.meter->waiting());
     v1::Yielded yielded;
@@ -160,7 +160,7 @@ std::vector<std::string> LeaseKeeper::Report(v1::WorkerState* state) const {
   }
   for (const EndedLease& lease : ended_) {
     v1::EndedLease* const ended = state->add_ended_leases();
-    *ended->mutable_lease() = lease.issue;
+    *ended->mutable_lease() = lease.newest;
     // Read before the use, so that a settled lease reports all of it.
     ended->set_measuring(lease.measuring());
     *ended->mutable_use() = lease.meter->use();

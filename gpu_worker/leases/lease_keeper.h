@@ -45,15 +45,16 @@ class LeaseKeeper {
   void Learn(const v1::DesiredState& desired);
   // Returns the claims of the lease, verified now or when it arrived, or
   // Unauthenticated (LEASE_UNKNOWN).
-  absl::StatusOr<v1::LeaseClaims> ClaimsOf(const v1::SignedLease& issue) const;
+  absl::StatusOr<v1::LeaseClaims> ClaimsOf(
+      const v1::SignedLease& signed_lease) const;
 
   // Does what LeaseTable::Renew() does, for verified claims. Returns whether
   // the lease is new to this worker.
-  absl::StatusOr<bool> Renew(const v1::SignedLease& issue,
+  absl::StatusOr<bool> Renew(const v1::SignedLease& signed_lease,
                              const v1::LeaseClaims& claims);
   // Does what LeaseTable::Present() does. The ends of the returned lease
   // include renewals of its listing.
-  absl::StatusOr<Lease> Present(const v1::SignedLease& issue,
+  absl::StatusOr<Lease> Present(const v1::SignedLease& signed_lease,
                                 const v1::LeaseClaims& claims,
                                 const std::string& session_id, uint64_t epoch);
 
@@ -80,7 +81,7 @@ class LeaseKeeper {
  private:
   struct EndedLease {
     std::string lease_id;
-    v1::SignedLease issue;
+    v1::SignedLease newest;
     std::shared_ptr<LeaseMeter> meter;
 
     // Returns whether a session is left that may add to the lease's use.

@@ -20,13 +20,14 @@ class LeaseKeeperTest : public testing::Test {
     return authority_.Issue(LeaseAuthority::Claims(id, session, "t1"), "w0",
                             kIncarnation, valid_for);
   }
-  absl::StatusOr<bool> Renew(const v1::SignedLease& issue) {
+  absl::StatusOr<bool> Renew(const v1::SignedLease& signed_lease) {
     v1::DesiredState desired;
-    authority_.List(issue, &desired);
+    authority_.List(signed_lease, &desired);
     keeper_.Learn(desired);
-    const absl::StatusOr<v1::LeaseClaims> claims = keeper_.ClaimsOf(issue);
+    const absl::StatusOr<v1::LeaseClaims> claims =
+        keeper_.ClaimsOf(signed_lease);
     if (!claims.ok()) return claims.status();
-    return keeper_.Renew(issue, *claims);
+    return keeper_.Renew(signed_lease, *claims);
   }
   std::shared_ptr<LeaseMeter> MeterOf(const std::string& lease_id) {
     return keeper_.Find(lease_id)->meter;
@@ -44,8 +45,8 @@ class LeaseKeeperTest : public testing::Test {
 };
 
 TEST_F(LeaseKeeperTest, RenewSaysWhetherTheLeaseIsNew) {
-  const v1::SignedLease issue = Issue("l1", "s1");
-  EXPECT_TRUE(*Renew(issue));
+  const v1::SignedLease signed_lease = Issue("l1", "s1");
+  EXPECT_TRUE(*Renew(signed_lease));
   EXPECT_FALSE(*Renew(Issue("l1", "s1")));
   EXPECT_TRUE(keeper_.HasSession("s1"));
   EXPECT_EQ(keeper_.FindSession("s1")->claims.lease_id(), "l1");
@@ -76,21 +77,22 @@ TEST_F(LeaseKeeperTest, KeeperOfOneTenantRefusesTheLeasesOfOthers) {
 }
 
 TEST_F(LeaseKeeperTest, UnknownKeyIsRefused) {
-  const v1::SignedLease issue = Issue("l1", "s1");
-  EXPECT_EQ(ErrorReason(keeper_.ClaimsOf(issue).status()), "LEASE_UNKNOWN");
-  EXPECT_TRUE(Renew(issue).ok());
-  EXPECT_TRUE(keeper_.ClaimsOf(issue).ok());
+  const v1::SignedLease signed_lease = Issue("l1", "s1");
+  EXPECT_EQ(ErrorReason(keeper_.ClaimsOf(signed_lease).status()),
+            "LEASE_UNKNOWN");
+  EXPECT_TRUE(Renew(signed_lease).ok());
+  EXPECT_TRUE(keeper_.ClaimsOf(signed_lease).ok());
 }
 
 TEST_F(LeaseKeeperTest, ExpiredLeaseEndsOnceAndNeverComesBack) {
-  const v1::SignedLease issue = Issue("l1", "s1", absl::Seconds(10));
-  EXPECT_TRUE(Renew(issue).ok());
+  const v1::SignedLease signed_lease = Issue("l1", "s1", absl::Seconds(10));
+  EXPECT_TRUE(Renew(signed_lease).ok());
   EXPECT_TRUE(keeper_.EndExpired().empty());
   clock_.Advance(absl::Hours(1));
   EXPECT_EQ(keeper_.EndExpired(), std::vector<std::string>{"l1"});
   EXPECT_TRUE(keeper_.EndExpired().empty());
   EXPECT_FALSE(keeper_.HasSession("s1"));
-  EXPECT_FALSE(Renew(issue).ok());
+  EXPECT_FALSE(Renew(signed_lease).ok());
 }
 
 TEST_F(LeaseKeeperTest, EndedLeaseIsReportedUntilItIsSettled) {
@@ -124,13 +126,14 @@ TEST_F(LeaseKeeperTest, OldestOfTooManyEndedLeasesIsNotBilled) {
 }
 
 TEST_F(LeaseKeeperTest, PresentingAnEndedLeaseFails) {
-  const v1::SignedLease issue = Issue("l1", "s1");
-  EXPECT_TRUE(Renew(issue).ok());
-  const v1::LeaseClaims claims = *keeper_.ClaimsOf(issue);
-  EXPECT_TRUE(keeper_.Present(issue, claims, "s1", 1).ok());
+  const v1::SignedLease signed_lease = Issue("l1", "s1");
+  EXPECT_TRUE(Renew(signed_lease).ok());
+  const v1::LeaseClaims claims = *keeper_.ClaimsOf(signed_lease);
+  EXPECT_TRUE(keeper_.Present(signed_lease, claims, "s1", 1).ok());
   EXPECT_EQ(keeper_.EndLease("l1").size(), 1u);
-  EXPECT_EQ(ErrorReason(keeper_.Present(issue, claims, "s1", 1).status()),
-            "LEASE_UNKNOWN");
+  EXPECT_EQ(
+      ErrorReason(keeper_.Present(signed_lease, claims, "s1", 1).status()),
+      "LEASE_UNKNOWN");
 }
 
 }  // namespace

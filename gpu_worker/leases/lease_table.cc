@@ -74,13 +74,13 @@ bool LeaseTable::Ended(const v1::LeaseClaims& claims) const {
          FromProtoTimestamp(claims.issue_time()) < forgotten_before_;
 }
 
-void LeaseTable::Add(const v1::SignedLease& issue,
+void LeaseTable::Add(const v1::SignedLease& signed_lease,
                      const v1::LeaseClaims& claims, const LeaseTime& now) {
   Lease& lease = leases_[claims.lease_id()];
   if (lease.meter == nullptr) {
     lease.meter = std::make_shared<LeaseMeter>(total_, claims.lease_id());
   }
-  lease.issue = issue;
+  lease.newest = signed_lease;
   lease.claims = claims;
   of_session_[claims.session_id()].insert(claims.lease_id());
   lease.meter->SetCredits(claims);
@@ -92,39 +92,37 @@ void LeaseTable::Add(const v1::SignedLease& issue,
   lease.ends = now.monotonic + std::min(valid_for + grace, most);
 }
 
-bool LeaseTable::Has(const v1::SignedLease& issue,
+bool LeaseTable::Has(const v1::SignedLease& signed_lease,
                      const v1::LeaseClaims& claims) const {
   const Lease* const lease = Find(claims.lease_id());
   const auto same = [&](const v1::SignedLease& known) {
-    return TokensEqual(issue.signature(), known.signature()) &&
-           issue.claims() == known.claims();
+    return TokensEqual(signed_lease.signature(), known.signature()) &&
+           signed_lease.claims() == known.claims();
   };
-  return lease != nullptr && (same(lease->issue) || same(lease->presented));
+  return lease != nullptr && (same(lease->newest) || same(lease->presented));
 }
 
-absl::Status LeaseTable::Renew(const v1::SignedLease& issue,
+absl::Status LeaseTable::Renew(const v1::SignedLease& signed_lease,
                                const v1::LeaseClaims& claims,
                                const LeaseTime& now) {
   DJINN_RETURN_IF_ERROR(Check(claims, now));
   const Lease* const held = Find(claims.lease_id());
-  if (held != nullptr && (claims.issue() < held->claims.issue() ||
+  if (held != nullptr && (claims.revision() < held->claims.revision() ||
                           !SameRight(claims, held->claims))) {
-    return MakeError(
-        absl::StatusCode::kFailedPrecondition, "OLD_ISSUE",
-        absl::StrCat("issue ", claims.issue(), " of lease '", claims.lease_id(),
-                     "', where issue ", held->claims.issue(),
-                     " is known, or another session's"));
+    return MakeError(absl::StatusCode::kFailedPrecondition, "OLD_REVISION",
+                     absl::StrCat("revision ", claims.revision(), " of lease '",
+                                  claims.lease_id(), "', where revision ",
+                                  held->claims.revision(),
+                                  " is known, or another session's"));
   }
-  Add(issue, claims, now);
+  Add(signed_lease, claims, now);
   leases_.at(claims.lease_id()).listing = listing_;
   return absl::OkStatus();
 }
 
-absl::StatusOr<const Lease*> LeaseTable::Present(const v1::SignedLease& issue,
-                                                 const v1::LeaseClaims& claims,
-                                                 const std::string& session_id,
-                                                 uint64_t epoch,
-                                                 const LeaseTime& now) {
+absl::StatusOr<const Lease*> LeaseTable::Present(
+    const v1::SignedLease& signed_lease, const v1::LeaseClaims& claims,
+    const std::string& session_id, uint64_t epoch, const LeaseTime& now) {
   if (claims.session_id() != session_id) {
     return Unknown("the lease is another session's");
   }
@@ -150,9 +148,9 @@ absl::StatusOr<const Lease*> LeaseTable::Present(const v1::SignedLease& issue,
                                   ", the lease is for ", claims.session_epoch(),
                                   ", the worker knows ", newest_epoch));
   }
-  if (held == nullptr) Add(issue, claims, now);
+  if (held == nullptr) Add(signed_lease, claims, now);
   Lease& lease = leases_.at(claims.lease_id());
-  lease.presented = issue;
+  lease.presented = signed_lease;
   return &lease;
 }
 
@@ -235,8 +233,8 @@ void LeaseTable::ForgetFirst() {
   const auto forgotten = ended_.find(first->second);
   // The client has this revision or an older one. The revision's expiry would
   // keep the client away as well, unless a clock is set back.
-  forgotten_before_ = std::max(forgotten_before_,
-                               forgotten->second.issue + absl::Nanoseconds(1));
+  forgotten_before_ = std::max(
+      forgotten_before_, forgotten->second.issue_time + absl::Nanoseconds(1));
   ended_.erase(forgotten);
   ended_by_expiry_.erase(first);
 }

@@ -38,7 +38,7 @@ struct LeaseTime {
 
 struct Lease {
   // The newest revision.
-  v1::SignedLease issue;
+  v1::SignedLease newest;
   v1::LeaseClaims claims;
   // The revision that a client presented last.
   v1::SignedLease presented;
@@ -68,15 +68,16 @@ class LeaseTable {
   // Returns whether the table has this very revision, as the newest one or as
   // the one that a client presented last. If so, the revision was verified
   // before.
-  bool Has(const v1::SignedLease& issue, const v1::LeaseClaims& claims) const;
+  bool Has(const v1::SignedLease& signed_lease,
+           const v1::LeaseClaims& claims) const;
 
   // Puts a lease that the coordinator lists in force. Errors: InvalidArgument
   // (MALFORMED_LEASE) without id, session or usable limits; FailedPrecondition
   // (WRONG_WORKER, WRONG_INCARNATION) when it is for another process;
   // Unauthenticated (LEASE_EXPIRED, LEASE_UNKNOWN) when it has expired or
-  // ended; FailedPrecondition (OLD_ISSUE) when the table has a newer revision,
-  // or another lease under the same id.
-  absl::Status Renew(const v1::SignedLease& issue,
+  // ended; FailedPrecondition (OLD_REVISION) when the table has a newer
+  // revision, or another lease under the same id.
+  absl::Status Renew(const v1::SignedLease& signed_lease,
                      const v1::LeaseClaims& claims, const LeaseTime& now);
 
   // Checks a lease that a client presents in a Hello. An older revision than
@@ -86,7 +87,7 @@ class LeaseTable {
   // a newer lease here for the same virtual device, or presents an epoch that
   // its lease is not for; and Renew()'s MALFORMED_LEASE. The pointer is valid
   // until the table changes.
-  absl::StatusOr<const Lease*> Present(const v1::SignedLease& issue,
+  absl::StatusOr<const Lease*> Present(const v1::SignedLease& signed_lease,
                                        const v1::LeaseClaims& claims,
                                        const std::string& session_id,
                                        uint64_t epoch, const LeaseTime& now);
@@ -119,7 +120,7 @@ class LeaseTable {
  private:
   absl::Status Check(const v1::LeaseClaims& claims, const LeaseTime& now) const;
   bool Ended(const v1::LeaseClaims& claims) const;
-  void Add(const v1::SignedLease& issue, const v1::LeaseClaims& claims,
+  void Add(const v1::SignedLease& signed_lease, const v1::LeaseClaims& claims,
            const LeaseTime& now);
   // If the lease is part of the current listing, returns when the listing's
   // last renewal ends: `valid_for` after that renewal, within what the newest
@@ -140,7 +141,7 @@ class LeaseTable {
   LeaseTime renewed_ = {-absl::InfiniteDuration(), absl::InfinitePast()};
   struct End {
     // When the newest revision was issued.
-    absl::Time issue;
+    absl::Time issue_time;
     absl::Time expiry;
   };
   // Ended leases by id.

@@ -20,14 +20,15 @@ class LeaseTableTest : public testing::Test {
   v1::SignedLease Issue(const v1::LeaseClaims& claims) {
     return authority_.Issue(claims, "w0", kIncarnation, absl::Minutes(1));
   }
-  absl::Status Renew(const v1::SignedLease& issue) {
-    return table_.Renew(issue, UncheckedClaims(issue), now_);
+  absl::Status Renew(const v1::SignedLease& signed_lease) {
+    return table_.Renew(signed_lease, UncheckedClaims(signed_lease), now_);
   }
-  std::string Refusal(const v1::SignedLease& issue,
+  std::string Refusal(const v1::SignedLease& signed_lease,
                       const std::string& session = "s1", uint64_t epoch = 1) {
-    return ErrorReason(
-        table_.Present(issue, UncheckedClaims(issue), session, epoch, now_)
-            .status());
+    return ErrorReason(table_
+                           .Present(signed_lease, UncheckedClaims(signed_lease),
+                                    session, epoch, now_)
+                           .status());
   }
   void Advance(absl::Duration by) {
     now_.monotonic += by;
@@ -40,7 +41,7 @@ class LeaseTableTest : public testing::Test {
   LeaseTime now_ = {absl::Seconds(5), absl::FromUnixSeconds(1'800'000'000)};
 };
 
-TEST_F(LeaseTableTest, AListedLeaseMayBePresentedInAnyIssue) {
+TEST_F(LeaseTableTest, ListedLeaseMayBePresentedInAnyRevision) {
   const v1::SignedLease first = Issue(Claims());
   const v1::SignedLease second = Issue(Claims());
   EXPECT_TRUE(Renew(first).ok());
@@ -51,7 +52,7 @@ TEST_F(LeaseTableTest, AListedLeaseMayBePresentedInAnyIssue) {
   // The client presented this revision before the last one.
   EXPECT_FALSE(table_.Has(first, UncheckedClaims(first)));
   // The coordinator's stream cannot go back to it either.
-  EXPECT_EQ(ErrorReason(Renew(first)), "OLD_ISSUE");
+  EXPECT_EQ(ErrorReason(Renew(first)), "OLD_REVISION");
   EXPECT_EQ(table_.all().size(), 1u);
 }
 
@@ -88,7 +89,7 @@ TEST_F(LeaseTableTest, ReplayedElsewhereItIsRefused) {
   v1::LeaseClaims other = Claims();
   other.set_tenant("t2");
   EXPECT_EQ(Refusal(Issue(other)), "LEASE_UNKNOWN");
-  EXPECT_EQ(ErrorReason(Renew(Issue(other))), "OLD_ISSUE");
+  EXPECT_EQ(ErrorReason(Renew(Issue(other))), "OLD_REVISION");
   other = Claims();
   other.set_virtual_device(1);
   EXPECT_EQ(Refusal(Issue(other)), "LEASE_UNKNOWN");
@@ -103,7 +104,7 @@ TEST_F(LeaseTableTest, AnOlderEpochIsStaleOnceANewerOneIsHere) {
   EXPECT_EQ(Refusal(old), "STALE_EPOCH");
 }
 
-TEST_F(LeaseTableTest, ListingRenewsUpToTheTimeThatTheIssueNames) {
+TEST_F(LeaseTableTest, ListingRenewsUpToTheTimeThatTheRevisionNames) {
   v1::LeaseClaims claims = Claims();
   claims.mutable_grace()->set_seconds(30);
   claims.mutable_expire_time()->set_seconds(absl::ToUnixSeconds(now_.wall) +
@@ -154,13 +155,13 @@ TEST_F(LeaseTableTest, MoreEndedLeasesThanItRemembersEndOlderOnes) {
     return claims;
   };
   const int most = static_cast<int>(LeaseTable::kMaxEnded);
-  v1::SignedLease issue;
+  v1::SignedLease signed_lease;
   for (int i = 0; i <= most; ++i) {
     v1::LeaseClaims claim = claims(i);
     claim.set_worker_id("w0");
     claim.set_worker_incarnation(kIncarnation);
-    issue.set_claims(claim.SerializeAsString());
-    ASSERT_TRUE(table_.Renew(issue, claim, now_).ok());
+    signed_lease.set_claims(claim.SerializeAsString());
+    ASSERT_TRUE(table_.Renew(signed_lease, claim, now_).ok());
     ASSERT_EQ(table_.TakeSession(absl::StrCat("s", i)).size(), 1u);
   }
   // The table does not remember the first lease by id any more.

@@ -7,7 +7,7 @@
 #include "common/base/status_macros.h"
 #include "common/net/bounded_call.h"
 #include "common/net/grpc_status.h"
-#include "common/net/tls_probe.h"
+#include "common/net/tls/tls_probe.h"
 
 namespace djinn::worker {
 namespace {

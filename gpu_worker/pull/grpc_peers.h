@@ -9,7 +9,7 @@
 #include "common/metrics/exposition.h"
 #include "common/net/channel_options.h"
 #include "common/net/channel_pool.h"
-#include "common/net/tls.h"
+#include "common/net/tls/tls.h"
 #include "djinn/v1/worker_registry.pb.h"
 #include "gpu_worker/pull/peer_call.h"
 

@@ -8,7 +8,7 @@
 #include "common/net/bounded_call.h"
 #include "common/net/coordinator_channels.h"
 #include "common/net/grpc_status.h"
-#include "common/net/tls_probe.h"
+#include "common/net/tls/tls_probe.h"
 #include "djinn/v1/worker_registry.pb.h"
 
 namespace djinn::worker {

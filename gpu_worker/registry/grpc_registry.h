@@ -8,7 +8,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "common/net/tls.h"
+#include "common/net/tls/tls.h"
 #include "gpu_worker/registry/synchronizer.h"
 
 namespace djinn::worker {

@@ -10,6 +10,15 @@
 #include "gpu_worker/registry/report_changes.h"
 
 namespace djinn::worker {
+namespace {
+
+// How long a change waits for others before it is reported.
+constexpr absl::Duration kDebounce = absl::Milliseconds(20);
+// The backoff limit once a coordinator was elected: another one may lead within
+// seconds of a failure, and should find its workers.
+constexpr absl::Duration kMaxElectedBackoff = absl::Milliseconds(300);
+
+}  // namespace
 
 Synchronizer::Synchronizer(SynchronizerOptions options,
                            RegistryConnector* connector, RandomSource* random,
@@ -78,9 +87,8 @@ void Synchronizer::Run() {
     const double jitter =
         0.5 + 0.5 * static_cast<double>(random_->NonZero64() % 1024) / 1024;
     Backoff(backoff * jitter);
-    backoff =
-        std::min(backoff * 1.6, term_.known() > 0 ? options_.max_elected_backoff
-                                                  : options_.max_backoff);
+    backoff = std::min(backoff * 1.6, term_.known() > 0 ? kMaxElectedBackoff
+                                                        : options_.max_backoff);
   }
 }
 
@@ -100,7 +108,7 @@ Synchronizer::Next Synchronizer::WaitForNext(absl::Time due,
     if (!reading_ || stopping_) return Next::kEnd;
     const absl::Time now = absl::Now();
     const absl::Time report =
-        std::max(earliest, std::min(due, changed_at_ + options_.debounce));
+        std::max(earliest, std::min(due, changed_at_ + kDebounce));
     if (now >= report) {
       changed_at_ = absl::InfiniteFuture();
       return Next::kReport;

@@ -57,13 +57,8 @@ class RegistryConnector {
 
 struct SynchronizerOptions {
   absl::Duration heartbeat_interval = absl::Seconds(2);
-  // How long a change waits for others before it is reported.
-  absl::Duration debounce = absl::Milliseconds(20);
   absl::Duration min_backoff = absl::Milliseconds(100);
   absl::Duration max_backoff = absl::Seconds(5);
-  // The backoff limit once a coordinator was elected: another one may lead
-  // within seconds of a failure, and should find its workers.
-  absl::Duration max_elected_backoff = absl::Milliseconds(300);
   // Adds to an acknowledgement what the coordinator must know together with it;
   // may be null. Called like the functions of the constructor.
   std::function<void(v1::WorkerState*)> describe_acknowledgement;

@@ -13,7 +13,7 @@
 #include "absl/status/status.h"
 #include "common/base/mutex.h"
 #include "common/net/call_metrics.h"
-#include "common/net/tls.h"
+#include "common/net/tls/tls.h"
 #include "djinn/v1/bulk.pb.h"
 #include "grpcpp/alarm.h"
 #include "grpcpp/server_context.h"

@@ -124,11 +124,11 @@ class FrozenClientTest : public testing::Test {
         server_(*Server::Start(
             {absl::StrCat("unix:", kSocket), false, {&service_}, {}})) {
     v1::DesiredState desired;
-    const v1::SignedLease issue =
+    const v1::SignedLease signed_lease =
         authority_.Issue(LeaseAuthority::Claims("lease", "session", "tenant"),
                          "w0", core_.incarnation());
-    authority_.List(issue, &desired);
-    token_ = issue.SerializeAsString();
+    authority_.List(signed_lease, &desired);
+    token_ = signed_lease.SerializeAsString();
     core_.Apply(desired);
   }
   ~FrozenClientTest() override {

@@ -171,8 +171,8 @@ class PullConnections::Connection
         sent_ += bytes.size();
         if (sent_ == unsent_->offered->size_bytes) {
           // The offered bytes are released before the peer can have all of
-          // them. Whoever hears from the peer that it has them may count on
-          // their memory here.
+          // them, so that their memory is free here when the peer says that it
+          // has them.
           auto copy = std::make_shared<const std::string>(bytes);
           last.bytes = *copy;
           last.owner = std::move(copy);

@@ -8,7 +8,7 @@
 #include "common/hash/crc32c.h"
 #include "common/log/log.h"
 #include "common/net/grpc_status.h"
-#include "common/net/tls.h"
+#include "common/net/tls/tls.h"
 #include "gpu_worker/pull/peer_call.h"
 
 namespace djinn::worker {
@@ -114,8 +114,8 @@ void PullReactor::Pump() {
         write = status.ok();
         finished_ = !write;
         // The chunk is a copy. The offered bytes are released before the peer
-        // can have all of them. Whoever hears from the peer that it has them
-        // may count on their memory here.
+        // can have all of them, so that their memory is free here when the
+        // peer says that it has them.
         if (sent_ == offered_->size_bytes) gone = std::move(offered_);
       } else if (std::exchange(says_waiting_, false)) {
         response_.mutable_waiting();

@@ -10,7 +10,7 @@
 #include "common/log/log.h"
 #include "common/net/grpc_status.h"
 #include "common/net/raw_message.h"
-#include "common/net/tls.h"
+#include "common/net/tls/tls.h"
 #include "common/transport/arrival.h"
 #include "djinn/v1/execution.pb.h"
 

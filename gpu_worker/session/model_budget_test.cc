@@ -157,7 +157,7 @@ TEST_F(ModelBudgetTest, ACancelledSessionHasNone) {
   EXPECT_EQ(Use().model_count(), 0u);
 }
 
-TEST_F(ModelBudgetTest, NewLimitsHoldWithTheNextIssue) {
+TEST_F(ModelBudgetTest, NewLimitsHoldWithTheNextRevision) {
   const std::unique_ptr<TestClient> client = Open();
   client->Create(1, 800);
   EXPECT_FALSE(client->RegisterModel(1, {1}).has_refused());

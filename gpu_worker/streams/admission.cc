@@ -53,9 +53,10 @@ void StreamTable::OnHello(uint64_t key, v1::ControlRequest message) {
 absl::Status StreamTable::Admit(uint64_t key, const v1::ClientHello& hello) {
   DJINN_RETURN_IF_ERROR(
       CheckProtocolVersion(hello.protocol_version(), "client"));
-  DJINN_ASSIGN_OR_RETURN(const v1::SignedLease issue,
+  DJINN_ASSIGN_OR_RETURN(const v1::SignedLease signed_lease,
                          ParseLeaseToken(hello.lease_token()));
-  DJINN_ASSIGN_OR_RETURN(const v1::LeaseClaims claims, leases_.ClaimsOf(issue));
+  DJINN_ASSIGN_OR_RETURN(const v1::LeaseClaims claims,
+                         leases_.ClaimsOf(signed_lease));
   DJINN_ASSIGN_OR_RETURN(const uint64_t generator_bytes,
                          device_.operators()->GeneratorBytes());
   std::shared_ptr<Connection> connection;
@@ -65,9 +66,10 @@ absl::Status StreamTable::Admit(uint64_t key, const v1::ClientHello& hello) {
     // Held until the session is in the table, so that the end of its lease
     // finds it there.
     MutexLock lock(&mu_);
-    DJINN_ASSIGN_OR_RETURN(const Lease lease,
-                           leases_.Present(issue, claims, hello.session_id(),
-                                           hello.session_epoch()));
+    DJINN_ASSIGN_OR_RETURN(
+        const Lease lease,
+        leases_.Present(signed_lease, claims, hello.session_id(),
+                        hello.session_epoch()));
     if (hello.worker_incarnation() != options_.incarnation) {
       return MakeError(absl::StatusCode::kFailedPrecondition,
                        "WRONG_INCARNATION",

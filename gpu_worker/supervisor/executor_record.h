@@ -1,4 +1,4 @@
-// One executor of a supervisor. Included by supervisor.h's sources alone.
+// Holds one executor of a supervisor. Included by supervisor.h's sources alone.
 #ifndef GPU_WORKER_SUPERVISOR_EXECUTOR_RECORD_H_
 #define GPU_WORKER_SUPERVISOR_EXECUTOR_RECORD_H_
 
@@ -10,20 +10,22 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "common/transport/shared_memory/shared_region.h"
+#include "djinn/v1/supervision.pb.h"
+#include "djinn/v1/worker_registry.pb.h"
 #include "gpu_worker/supervisor/executor_log.h"
 #include "gpu_worker/supervisor/frames.h"
 #include "gpu_worker/supervisor/launcher.h"
 #include "gpu_worker/supervisor/relay.h"
-#include "gpu_worker/supervisor/supervisor.h"
 
 namespace djinn::worker {
 
 // One process, or one that is due to start.
-struct Supervisor::Executor {
+struct ExecutorRecord {
   uint64_t number = 0;
   ExecutorListeners listeners;
   // Empty for the spare one.
@@ -79,12 +81,22 @@ struct Supervisor::Executor {
   absl::Status fault;
   // The lease for which it must end; empty if there is another reason.
   std::string kept_lease;
-  // Messages and bytes that it sent recently; see kMaxMessages and kMaxBytes.
+  // Messages and bytes that it sent recently (limits.h).
   double messages = 0;
   double bytes = 0;
-  // Spans that it sent recently; see kSpansPerSecond.
+  // Spans that it sent recently (limits.h).
   double spans = 0;
 
+  // Queues the message, which Step() sends.
+  void Send(const v1::ToExecutor& message) { unsent += EncodeFrame(message); }
+  // Queues orders under the next revision.
+  void SendOrders(v1::DesiredState orders) {
+    orders.set_revision(++revision);
+    renewed = lived;
+    v1::ToExecutor message;
+    *message.mutable_desired() = std::move(orders);
+    Send(message);
+  }
   bool HasSession(const std::string& session_id) const {
     return std::any_of(leases.begin(), leases.end(), [&](const auto& lease) {
       return lease.second.session_id == session_id;

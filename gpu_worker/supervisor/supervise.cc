@@ -15,32 +15,19 @@
 #include "common/base/status_macros.h"
 #include "common/log/log.h"
 #include "gpu_worker/supervisor/executor_record.h"
+#include "gpu_worker/supervisor/limits.h"
 #include "gpu_worker/supervisor/report_check.h"
 #include "gpu_worker/supervisor/supervisor.h"
 
 namespace djinn::worker {
 namespace {
 
-// Orders that wait for an executor that does not read. An honest one reads
-// within milliseconds.
-constexpr size_t kMaxUnsentBytes = 2 * kMaxFrameBytes;
 constexpr absl::Duration kReapPause = absl::Milliseconds(5);
 constexpr int kMaxReapPauses = 1000;
-// Most messages of one executor in a burst, and how many it may send per
-// second for ever. An honest one acknowledges each order, and sends some three
-// more per second.
-constexpr double kMaxMessages = 20'000;
-constexpr double kMessagesPerSecond = 2'000;
-// Bytes of one executor in a burst and per second, and what each lease adds to
-// both. More wait in the socket. An honest one with full lists of contents and
-// graphs has less in each heartbeat.
-constexpr double kMaxBytes = 32 << 20;
-constexpr double kBytesPerSecond = 4 << 20;
-constexpr double kBytesPerLease = 1 << 10;
-// Spans of one executor in a burst and per second: an honest one sends no more.
-constexpr double kSpansPerSecond = 1'024;
 // Most dropped spans that one message may add to the count.
 constexpr uint64_t kMaxDropped = 1'000'000;
+constexpr absl::Duration kMeasureInterval = absl::Milliseconds(100);
+constexpr absl::Duration kLeaseInterval = absl::Seconds(1);
 // Longest time between two rounds that counts for executors. In a longer one,
 // the machine or this process stood still, and executors were not heard.
 constexpr absl::Duration kLongestRound = absl::Seconds(1);
@@ -48,44 +35,56 @@ constexpr absl::Duration kLongestRound = absl::Seconds(1);
 // its clients have learned from the coordinator why it died.
 constexpr absl::Duration kListenAfterDeath = absl::Seconds(1);
 
-}  // namespace
-
-double Supervisor::BytesOf(const Executor& executor) {
-  return kBytesPerLease * static_cast<double>(executor.leases.size());
-}
-
-absl::Status Supervisor::CheckDivision(const v1::GpuMemory& measured) const {
-  const uint64_t each = options_.setup.process_memory();
+// Returns an error where the GPU's memory does not suffice for all executors
+// that there may be.
+absl::Status CheckDivision(const SupervisorOptions& options,
+                           const v1::GpuMemory& measured) {
+  const uint64_t each = options.setup.process_memory();
   if (each == 0 || measured.free_bytes() == 0) return absl::OkStatus();
   log::Info("memory that each tenant's process takes on the GPU",
             {{"context", measured.context_bytes()},
              {"values_and_temporaries", each},
-             {"executors", options_.max_executors},
+             {"executors", options.max_executors},
              {"free", measured.free_bytes()}});
   if ((each + measured.context_bytes()) <=
-      measured.free_bytes() / options_.max_executors) {
+      measured.free_bytes() / options.max_executors) {
     return absl::OkStatus();
   }
   return MakeError(
       absl::StatusCode::kResourceExhausted, "MEMORY_DIVIDED_TOO_FAR",
       absl::StrCat(
           "the GPU has ", measured.free_bytes(), " bytes free, and each of ",
-          options_.max_executors, " executors may take ", each,
+          options.max_executors, " executors may take ", each,
           " for values and temporaries, and takes ", measured.context_bytes(),
           " besides: lower device.memory or isolation.executors"));
 }
 
+// Returns which leases' messages may have ended the executor, once its process
+// has ended.
+std::set<std::string> CulpritsOf(const ExecutorRecord& executor,
+                                 const ProcessEnd& end,
+                                 const Arbiter& arbiter) {
+  // Something outside may have killed it, such as an operator or a lack of
+  // memory.
+  if (executor.ending || (end.killed && !executor.overdue)) return {};
+  if (!executor.kept_lease.empty()) return {executor.kept_lease};
+  std::vector<std::string> leases;
+  for (const auto& [id, lease] : executor.leases) leases.push_back(id);
+  return arbiter.ServedBy(executor.number, leases);
+}
+
+}  // namespace
+
 absl::Status Supervisor::Handle(v1::FromExecutor message, Executor* executor) {
   executor->silent = absl::ZeroDuration();
-  if (++executor->messages > kMaxMessages) {
-    return absl::ResourceExhaustedError("it sends too many messages");
-  }
+  DJINN_RETURN_IF_ERROR(CountMessage(executor));
   if (message.has_ready()) {
     if (std::exchange(executor->ready, true)) {
       return absl::InvalidArgumentError("it is ready a second time");
     }
     if (!ready_) {
-      DJINN_RETURN_IF_ERROR(CheckDivision(message.ready().gpu_memory()));
+      DJINN_RETURN_IF_ERROR(
+          CheckDivision(options_, message.ready().gpu_memory()));
       facts_ = message.ready();
     }
     ready_ = true;
@@ -118,12 +117,10 @@ absl::Status Supervisor::Handle(v1::FromExecutor message, Executor* executor) {
     uint64_t dropped = std::min(spans.dropped(), kMaxDropped);
     for (Span& span : *spans.mutable_spans()) {
       // An executor cannot be trusted to sample.
-      if (executor->spans + 1 > kSpansPerSecond ||
-          !options_.spans->Takes(ContextOf(span))) {
+      if (!options_.spans->Takes(ContextOf(span)) || !TakeSpan(executor)) {
         ++dropped;
         continue;
       }
-      ++executor->spans;
       options_.spans->Add(std::move(span));
     }
     options_.spans->CountDropped(dropped);
@@ -164,7 +161,7 @@ absl::Status Supervisor::Handle(v1::FromExecutor message, Executor* executor) {
   }
   if (orders.drop_lease_ids_size() > 0 || orders.graph_phases_size() > 0) {
     orders.MergeFrom(orders_.AllFor(executor->tenant));
-    SendOrders(std::move(orders), executor);
+    executor->SendOrders(std::move(orders));
   }
   if (!acknowledgement && !executor->restarted) {
     std::erase_if(executor->leases, [&](const auto& lease) {
@@ -205,49 +202,6 @@ absl::Status Supervisor::Receive(const Peer& peer) {
   }
 }
 
-absl::Status Supervisor::Overdue(const Executor& executor) const {
-  if (executor.ending) return absl::CancelledError("no longer needed");
-  if (executor.pid == 0) return absl::OkStatus();
-  if (!executor.fault.ok()) return executor.fault;
-  if (executor.unsent.size() > kMaxUnsentBytes) {
-    return absl::ResourceExhaustedError("it does not read its orders");
-  }
-  if (executor.mark != 0 && executor.same_mark > options_.node_limit) {
-    return MakeError(absl::StatusCode::kDeadlineExceeded, "NODE_LIMIT",
-                     absl::StrCat("a node took longer than ",
-                                  absl::FormatDuration(options_.node_limit)));
-  }
-  if (executor.ready && executor.silent > options_.silence_limit) {
-    return absl::DeadlineExceededError(
-        absl::StrCat("it has said nothing for ",
-                     absl::FormatDuration(options_.silence_limit)));
-  }
-  if (!executor.ready &&
-      clock_->Monotonic() - executor.start > options_.start_timeout) {
-    return absl::DeadlineExceededError(
-        absl::StrCat("it was not ready after ",
-                     absl::FormatDuration(options_.start_timeout)));
-  }
-  return absl::OkStatus();
-}
-
-void Supervisor::Age(absl::Duration passed) {
-  for (const auto& [number, executor] : executors_) {
-    executor->same_mark += passed;
-    executor->silent += passed;
-    if (executor->ready) executor->lived += passed;
-    const double seconds = absl::ToDoubleSeconds(passed);
-    executor->messages =
-        std::max(0.0, executor->messages - kMessagesPerSecond * seconds);
-    executor->bytes =
-        std::max(0.0, executor->bytes -
-                          (kBytesPerSecond + BytesOf(*executor)) * seconds);
-    executor->spans =
-        std::max(0.0, executor->spans - kSpansPerSecond * seconds);
-    executor->log.Age(passed);
-  }
-}
-
 void Supervisor::Exchange(absl::Duration patience) {
   std::vector<Peer> polled;
   std::vector<pollfd> fds = {{wake_.get(), POLLIN, 0}};
@@ -256,7 +210,7 @@ void Supervisor::Exchange(absl::Duration patience) {
     for (const auto& [number, executor] : executors_) {
       if (executor->pid == 0) continue;
       polled.push_back({executor, executor->tenant, executor->leases.size()});
-      const bool reads = executor->bytes < kMaxBytes + BytesOf(*executor);
+      const bool reads = MayRead(*executor);
       const bool writes = !executor->unsent.empty();
       fds.push_back(
           {executor->socket.get(),
@@ -275,7 +229,9 @@ void Supervisor::Exchange(absl::Duration patience) {
   std::vector<absl::Status> received(polled.size());
   {
     MutexLock lock(&mu_);
-    Age(passed);
+    for (const auto& [number, executor] : executors_) {
+      Age(passed, executor.get());
+    }
     while (!closing_.empty() && closing_.front().first <= now) {
       closing_.pop_front();
     }
@@ -298,7 +254,7 @@ void Supervisor::Exchange(absl::Duration patience) {
         if (!absl::IsUnavailable(written)) status = written;
       }
       if (status.ok()) {
-        status = Overdue(*executor);
+        status = Overdue(*executor, options_, now);
         executor->overdue = !status.ok() && !executor->ending;
       }
       if (!status.ok()) dead.emplace_back(polled[i].executor, status);
@@ -318,15 +274,29 @@ void Supervisor::Exchange(absl::Duration patience) {
   if (changed && dead.empty()) changed_();
 }
 
-std::set<std::string> Supervisor::CulpritsOf(const Executor& executor,
-                                             const ProcessEnd& end) const {
-  // Something outside may have killed it, such as an operator or a lack of
-  // memory.
-  if (executor.ending || (end.killed && !executor.overdue)) return {};
-  if (!executor.kept_lease.empty()) return {executor.kept_lease};
-  std::vector<std::string> leases;
-  for (const auto& [id, lease] : executor.leases) leases.push_back(id);
-  return arbiter_->ServedBy(executor.number, leases);
+void Supervisor::Measure() {
+  const absl::Duration now = clock_->Monotonic();
+  if (now - last_measured_ < kMeasureInterval) return;
+  last_measured_ = now;
+  std::vector<std::pair<std::shared_ptr<Executor>, std::optional<uint64_t>>>
+      readings;
+  {
+    MutexLock lock(&mu_);
+    const bool leases_due = now >= next_lease_check_;
+    if (leases_due) next_lease_check_ = now + kLeaseInterval;
+    for (const auto& [number, executor] : executors_) {
+      if (leases_due) CheckLeases(executor.get());
+      if (executor->pid != 0) readings.emplace_back(executor, std::nullopt);
+    }
+  }
+  for (auto& [executor, threads] : readings) {
+    threads = launcher_->ThreadsOf(executor->pid);
+  }
+  MutexLock lock(&mu_);
+  for (const auto& [executor, threads] : readings) {
+    if (!executor->fault.ok()) continue;
+    executor->fault = CheckThreads(*executor, options_, threads.value_or(0));
+  }
 }
 
 void Supervisor::Destroy(const std::shared_ptr<Executor>& executor,
@@ -347,7 +317,7 @@ void Supervisor::Destroy(const std::shared_ptr<Executor>& executor,
   std::string tenant;
   {
     MutexLock lock(&mu_);
-    culprits = CulpritsOf(*executor, end);
+    culprits = CulpritsOf(*executor, end, *arbiter_);
     tenant = executor->tenant;
   }
   LogForExecutor(tenant, executor->number, executor->log.TakeLast());
@@ -385,7 +355,7 @@ void Supervisor::Destroy(const std::shared_ptr<Executor>& executor,
       Tenant& history =
           executor->tenant.empty() ? spare_ : tenants_[executor->tenant];
       const absl::Duration now = clock_->Monotonic();
-      if (now - history.last_death > options_.forgive_after) history.deaths = 0;
+      if (now - history.last_death > kForgiveAfter) history.deaths = 0;
       ++history.deaths;
       ++history.all_deaths;
       ++ends_[reason.empty() ? "EXECUTOR_LOST" : reason];
@@ -468,7 +438,7 @@ void Supervisor::LaunchDue() {
     if (serving_) {
       v1::ToExecutor health;
       health.set_serving(true);
-      Send(health, executor.get());
+      executor->Send(health);
     }
     // This socket closes with the executor. The other one stays open for a
     // while.

@@ -43,7 +43,7 @@ class SupervisionLink : public RegistryConnector {
   std::unique_ptr<RegistryStream> Open() override;
 
   // Waits until orders of the supervisor were applied here. Returns false when
-  // the supervisor is gone first.
+  // the supervisor ends before that.
   bool AwaitOrders();
   // Waits until the supervisor is gone, for `patience` at most, or until it
   // says otherwise than `serving` whether the worker is ready, which replaces

@@ -12,6 +12,7 @@
 #include "common/log/log.h"
 #include "common/net/protocol_version.h"
 #include "gpu_worker/supervisor/executor_record.h"
+#include "gpu_worker/supervisor/limits.h"
 
 namespace djinn::worker {
 namespace {
@@ -49,7 +50,7 @@ Supervisor::Supervisor(SupervisorOptions options, Launcher* launcher,
 
 Supervisor::~Supervisor() { Stop(); }
 
-std::shared_ptr<Supervisor::Executor> Supervisor::FindLocked(
+std::shared_ptr<ExecutorRecord> Supervisor::FindLocked(
     const std::string& tenant) const {
   for (const auto& [number, executor] : executors_) {
     if (executor->tenant == tenant && !executor->ending) return executor;
@@ -65,7 +66,7 @@ absl::Duration Supervisor::StartOf(const std::string& tenant) const {
   return history.last_death + BackoffOf(options_, history.deaths);
 }
 
-absl::StatusOr<std::shared_ptr<Supervisor::Executor>> Supervisor::Make(
+absl::StatusOr<std::shared_ptr<ExecutorRecord>> Supervisor::Make(
     absl::Duration start) {
   auto executor = std::make_shared<Executor>();
   {
@@ -108,7 +109,7 @@ bool Supervisor::EndIdleLocked(const LeasesByTenant& kept) {
   return false;
 }
 
-absl::StatusOr<std::shared_ptr<Supervisor::Executor>> Supervisor::ExecutorFor(
+absl::StatusOr<std::shared_ptr<ExecutorRecord>> Supervisor::ExecutorFor(
     const std::string& tenant, const LeasesByTenant& kept) {
   absl::Duration start;
   {
@@ -168,22 +169,10 @@ void Supervisor::RefuseLeases(const std::vector<v1::SignedLease>& leases,
   }
 }
 
-void Supervisor::Send(const v1::ToExecutor& message, Executor* executor) {
-  executor->unsent += EncodeFrame(message);
-}
-
 void Supervisor::SendToAll(const v1::ToExecutor& message) {
   for (const auto& [number, executor] : executors_) {
-    if (executor->pid != 0) Send(message, executor.get());
+    if (executor->pid != 0) executor->Send(message);
   }
-}
-
-void Supervisor::SendOrders(v1::DesiredState orders, Executor* executor) {
-  orders.set_revision(++executor->revision);
-  executor->renewed = executor->lived;
-  v1::ToExecutor message;
-  *message.mutable_desired() = std::move(orders);
-  Send(message, executor);
 }
 
 void Supervisor::Apply(const v1::DesiredState& desired) {
@@ -250,7 +239,7 @@ void Supervisor::Apply(const v1::DesiredState& desired) {
       for (const v1::RunsQuestion& question : part.runs_questions()) {
         executor->questions[question.question_id()] = question.session_id();
       }
-      SendOrders(std::move(part), executor.get());
+      executor->SendOrders(std::move(part));
     }
   }
   // Executors that ended since they were chosen.

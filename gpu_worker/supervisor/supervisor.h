@@ -33,7 +33,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -72,18 +71,11 @@ struct SupervisorOptions {
   v1::ExecutorSetup setup;
   // An executor that is not ready after this time is ended.
   absl::Duration start_timeout = absl::Seconds(60);
-  // The pause after a tenant's second death in succession, and its maximum. A
-  // tenant's deaths are forgotten after `forgive_after`.
+  // The pause after a tenant's second death in succession, and its maximum.
   absl::Duration min_backoff = absl::Seconds(1);
   absl::Duration max_backoff = absl::Seconds(30);
-  absl::Duration forgive_after = absl::Minutes(10);
-  // An executor is ended when one node takes longer, and when it says nothing
-  // for longer than `silence_limit`.
+  // An executor is ended when one node takes longer.
   absl::Duration node_limit = absl::Minutes(5);
-  absl::Duration silence_limit = absl::Seconds(30);
-  // An executor is ended when it still has a lease so long after the supervisor
-  // told it to drop the lease, or after the lease's end.
-  absl::Duration lease_grace = absl::Seconds(10);
   // Processors that executors share, and threads with which each computes
   // (device.threads). An executor may have so many threads, and some more.
   size_t processors = std::max(1u, std::thread::hardware_concurrency());
@@ -105,8 +97,14 @@ struct SupervisorOptions {
 // Returns the pause of a tenant after so many deaths in succession.
 absl::Duration BackoffOf(const SupervisorOptions& options, int deaths);
 
+// One process, or one that is due to start (executor_record.h).
+struct ExecutorRecord;
+
 class Supervisor {
  public:
+  // The time after which a tenant's deaths are forgotten.
+  static constexpr absl::Duration kForgiveAfter = absl::Minutes(10);
+
   // All pointers must outlive the supervisor, and so must `changed`, which is
   // called without locks when the coordinator should learn something soon.
   Supervisor(SupervisorOptions options, Launcher* launcher, Arbiter* arbiter,
@@ -166,7 +164,7 @@ class Supervisor {
   void CollectExecutors(Exposition* out) const;
 
  private:
-  struct Executor;
+  using Executor = ExecutorRecord;
   struct Tenant {
     // Deaths in succession, and the time of the last one.
     int deaths = 0;
@@ -199,12 +197,9 @@ class Supervisor {
   void RefuseLeases(const std::vector<v1::SignedLease>& leases,
                     const absl::Status& why);
 
-  static void Send(const v1::ToExecutor& message, Executor* executor);
   // Sends the message to the executors that run. The others get what it says as
   // they start.
   void SendToAll(const v1::ToExecutor& message)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void SendOrders(v1::DesiredState orders, Executor* executor)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void LaunchDue() ABSL_LOCKS_EXCLUDED(mu_);
   void KeepSpare() ABSL_LOCKS_EXCLUDED(mu_);
@@ -212,13 +207,6 @@ class Supervisor {
   // Looks at the threads and leases of executors, and has those end that have
   // too many threads, or leases beyond their end.
   void Measure() ABSL_LOCKS_EXCLUDED(mu_);
-  // Notes that the executor was told to drop leases.
-  void NoteDrops(const v1::DesiredState& orders, Executor* executor) const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Ends executors that have leases which they had to end (LEASE_KEPT).
-  void CheckLeases() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Lets `passed` count for nodes under way and for silent executors.
-  void Age(absl::Duration passed) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // An executor that is about to be heard, with facts that do not change in
   // what it said before it got its next orders.
   struct Peer {
@@ -231,19 +219,6 @@ class Supervisor {
   absl::Status Receive(const Peer& peer) ABSL_LOCKS_EXCLUDED(mu_);
   // Handles a message whose fields were checked.
   absl::Status Handle(v1::FromExecutor message, Executor* executor)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Returns what the executor's leases add to the bytes that it may send.
-  static double BytesOf(const Executor& executor);
-  // Returns an error where the GPU's memory does not suffice for all executors
-  // that there may be.
-  absl::Status CheckDivision(const v1::GpuMemory& measured) const;
-  // Returns why the executor must end, or OK.
-  absl::Status Overdue(const Executor& executor) const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Returns which leases' messages may have ended the executor, once its
-  // process has ended.
-  std::set<std::string> CulpritsOf(const Executor& executor,
-                                   const ProcessEnd& end) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Kills and reaps the process, and ends its leases.
   void Destroy(const std::shared_ptr<Executor>& executor,
@@ -262,6 +237,10 @@ class Supervisor {
   absl::Duration last_measured_;
   absl::Duration next_lease_check_;
 
+  // One lock guards the executors and what is kept of those that are gone: an
+  // executor's end moves its leases, use and metrics from one to the other, and
+  // a report must have them once. Nothing waits under it. Sockets are written
+  // without blocking; processes are started, measured and reaped without it.
   mutable Mutex mu_;
   Executors executors_ ABSL_GUARDED_BY(mu_);
   uint64_t last_number_ ABSL_GUARDED_BY(mu_) = 0;

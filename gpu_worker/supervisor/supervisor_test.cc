@@ -324,7 +324,7 @@ TEST_F(SupervisorTest, DeathsAreForgottenAfterAWhile) {
   };
   EXPECT_FALSE(waits("a1"));
   EXPECT_FALSE(waits("a2"));
-  clock_.Advance(Options().forgive_after + absl::Seconds(1));
+  clock_.Advance(Supervisor::kForgiveAfter + absl::Seconds(1));
   Step();
   // The third and the fourth are the first and the second again.
   EXPECT_FALSE(waits("a3"));

@@ -84,12 +84,12 @@ class WorkerCoreTest : public testing::Test {
   }
   void Grant(const v1::LeaseClaims& lease, const std::string& worker_id,
              absl::Duration valid_for, WorkerCore* core) {
-    const v1::SignedLease issue =
+    const v1::SignedLease signed_lease =
         authority_.Issue(lease, worker_id, core->incarnation(), valid_for);
     v1::DesiredState desired = Agreed();
-    authority_.List(issue, &desired);
+    authority_.List(signed_lease, &desired);
     core->Apply(desired);
-    tokens_[lease.session_id()] = issue.SerializeAsString();
+    tokens_[lease.session_id()] = signed_lease.SerializeAsString();
   }
 
   // Lets these tenants, and no others, share contents from now on.

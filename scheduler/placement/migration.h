@@ -24,13 +24,6 @@
 
 namespace djinn::scheduler {
 
-struct MigrationOptions {
-  double horizon_seconds = 60;
-  // Time to open streams and to define graphs again.
-  double setup_seconds = 0.5;
-  double margin = 0.25;
-};
-
 struct MigrationTerms {
   // Infinite when a filter excludes the device from its worker.
   double stay_seconds = 0;
@@ -43,8 +36,7 @@ struct MigrationTerms {
 // Compares staying with migrating; `there.missing_bytes` have to move. `fit`
 // says that no filter excludes the device from its present worker. Without
 // known work no migration pays.
-MigrationTerms WeighMigration(const Terms& here, bool fit, const Terms& there,
-                              const MigrationOptions& options = {});
+MigrationTerms WeighMigration(const Terms& here, bool fit, const Terms& there);
 
 }  // namespace djinn::scheduler
 

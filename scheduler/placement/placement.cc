@@ -223,7 +223,7 @@ Decision Place(const Request& request, const Fleet& fleet, const Policy& policy,
   const size_t worth_looking = walk.WorthLooking(options.draws);
   size_t passed = 0;
   while (decision.considered.size() < worth_looking ||
-         (passed == 0 && decision.considered.size() < options.max_looked_at)) {
+         (passed == 0 && decision.considered.size() < kMaxLookedAt)) {
     const CandidateWalk::Candidate candidate = walk.Next();
     if (candidate.member == nullptr) break;
     decision.considered.push_back(

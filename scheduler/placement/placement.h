@@ -28,9 +28,10 @@ namespace djinn::scheduler {
 struct PlacementOptions {
   // Number of workers drawn at random besides the holders of state.
   size_t draws = 8;
-  // Most candidates that one decision looks at.
-  size_t max_looked_at = 256;
 };
+
+// Most candidates that one decision looks at.
+inline constexpr size_t kMaxLookedAt = 256;
 
 // A candidate, as the decision saw it.
 struct Considered {

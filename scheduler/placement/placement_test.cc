@@ -379,7 +379,7 @@ TEST_F(PlacementTest, LooksOnWhenAllFall) {
   }
   const Decision decision = Decide(ForModel());
   EXPECT_EQ(ErrorReason(decision.obstacle), "NO_CAPACITY");
-  EXPECT_THAT(decision.considered, SizeIs(PlacementOptions().max_looked_at));
+  EXPECT_THAT(decision.considered, SizeIs(kMaxLookedAt));
 }
 
 }  // namespace

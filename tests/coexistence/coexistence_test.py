@@ -96,7 +96,7 @@ def functions(path, *options):
 def make_poison(folder):
     """Makes a library that has the functions of Djinn's third-party libraries.
 
-    Whoever calls one ends with SIGILL. Functions that libtorch has are left out, because it
+    A process that calls one ends with SIGILL. Functions that libtorch has are left out, because it
     calls them by name.
     """
     names = set()

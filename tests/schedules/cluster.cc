@@ -151,11 +151,11 @@ v1::Lease Cluster::Grant(const std::string& session_id,
 std::string Cluster::List(const v1::LeaseClaims& record,
                           const worker::WorkerCore& core,
                           v1::DesiredState* desired) {
-  MutexLock lock(&issue_mu_);
-  const v1::SignedLease issue =
+  MutexLock lock(&authority_mu_);
+  const v1::SignedLease signed_lease =
       authority_.Issue(record, "worker", core.incarnation());
-  authority_.List(issue, desired);
-  return issue.SerializeAsString();
+  authority_.List(signed_lease, desired);
+  return signed_lease.SerializeAsString();
 }
 
 void Cluster::DropSession(const std::string& session_id) {

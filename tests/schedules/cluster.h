@@ -108,8 +108,8 @@ class Cluster : public Grantor {
   std::atomic<int> grants_{0};
   worker::FakeDevice device_;
   Network network_;
-  Mutex issue_mu_;
-  LeaseAuthority authority_ ABSL_GUARDED_BY(issue_mu_);
+  Mutex authority_mu_;
+  LeaseAuthority authority_ ABSL_GUARDED_BY(authority_mu_);
   mutable Mutex mu_;
   CondVar core_changed_;
   std::shared_ptr<worker::WorkerCore> core_ ABSL_GUARDED_BY(mu_);

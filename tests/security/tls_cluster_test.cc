@@ -20,7 +20,7 @@
 #include "client_lib/transport/grpc_worker_connector.h"
 #include "common/base/error.h"
 #include "common/net/testing/authority.h"
-#include "common/net/tls.h"
+#include "common/net/tls/tls.h"
 #include "gmock/gmock.h"
 
 namespace djinn {

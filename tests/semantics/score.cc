@@ -34,9 +34,13 @@
 ABSL_FLAG(bool, verbose, false, "Print every node that differs.");
 ABSL_FLAG(double, least_pattern, 0,
           "Fail when the patterns' precision or recall is below this share.");
-ABSL_FLAG(double, least_modality, 0, "Likewise for modalities.");
-ABSL_FLAG(double, least_phase, 0, "Likewise for phases.");
-ABSL_FLAG(double, least_label, 0, "Likewise for each label with enough nodes.");
+ABSL_FLAG(double, least_modality, 0,
+          "Fail when the modalities' precision or recall is below this share.");
+ABSL_FLAG(double, least_phase, 0,
+          "Fail when the phases' precision or recall is below this share.");
+ABSL_FLAG(double, least_label, 0,
+          "Fail when the precision or recall of a label with enough nodes is "
+          "below this share.");
 ABSL_FLAG(std::vector<std::string>, least_by_label, {},
           "Other shares for single labels: \"pattern/mlp=0.8\".");
 

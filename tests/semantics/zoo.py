@@ -118,10 +118,6 @@ def _own_loss(output):
     return output.loss
 
 
-def _square(output):
-    return torch.nn.functional.mse_loss(output, torch.zeros_like(output))
-
-
 def _with_labels(inputs):
     def make():
         batch = inputs()

@@ -3,10 +3,11 @@
     common <- scheduler <- {coordinator, gpu_worker};  common <- client_lib
 
 and that the middles know neither gRPC nor torch (docs/design/architecture.md), and that
-dependencies between the subfolders of each folder form no cycle. The subpackages of the
-Python package know only what both need. Tests and what only tests use may depend on
-anything. Reads the build graph with two queries, and Python's imports, and builds nothing.
-Prints each broken rule with a path that shows it, then exits 1.
+dependencies between the subfolders of each folder form no cycle: neither between packages
+nor by #include, so that a subfolder without a BUILD file is checked, too. The subpackages
+of the Python package know only what both need. Tests and what only tests use may depend on
+anything. Reads the build graph with two queries, the #include lines and Python's imports,
+and builds nothing. Prints each broken rule with a path that shows it, then exits 1.
 
 usage: check_dependencies.py
 """
@@ -73,6 +74,8 @@ _RULES = [
 
 # Tests may use a whole worker, or a whole cluster, whatever they test.
 _TEST = re.compile(r"_test$|_fuzz")
+# Sources that only tests use.
+_TEST_SOURCE = re.compile(r"/testing/|/fuzz/|_test[._]|_fuzz|_fixture|_benchmark")
 
 
 def in_folder(label, folders):
@@ -88,6 +91,25 @@ def read_graph(text):
         if match:
             edges[match.group(1)].append(match.group(2))
     return edges
+
+
+def read_includes(root):
+    """The #include lines between sources below `root` that are no tests, as edges between
+    labels such as //common/net:tls.h."""
+    edges = collections.defaultdict(list)
+    for file in sorted(file for folder in _FOLDERS for file in (root / folder).rglob("*.*")):
+        path = file.relative_to(root).as_posix()
+        if file.suffix not in (".cc", ".cu", ".h") or _TEST_SOURCE.search(path):
+            continue
+        for included in re.findall(r'^#include "([^"]+)"', file.read_text(), re.MULTILINE):
+            if included.startswith(tuple(f + "/" for f in _FOLDERS)):
+                edges[_file_label(path)].append(_file_label(included))
+    return edges
+
+
+def _file_label(path):
+    folder, _, name = path.rpartition("/")
+    return f"//{folder}:{name}"
 
 
 def read_imports(folder):
@@ -144,7 +166,10 @@ def package_of(label):
 
 
 def package_cycles(edges, test_targets):
-    """One cycle of subfolders for each folder that has any, as text."""
+    """One cycle of subfolders for each folder that has any, as text.
+
+    The edges are between targets, or between sources.
+    """
     packages = collections.defaultdict(set)
     for start, targets in edges.items():
         for target in targets:
@@ -200,7 +225,9 @@ def main():
         return 1
     test_targets = set(run_query(_TEST_QUERY).split())
     package = pathlib.Path(_PYTHON.strip("/"))
-    broken = broken_rules({**edges, **read_imports(package)}) + package_cycles(edges, test_targets)
+    broken = (broken_rules({**edges, **read_imports(package)})
+              + package_cycles(edges, test_targets)
+              + package_cycles(read_includes(pathlib.Path()), set()))
     for line in broken:
         print(line)
     return 1 if broken else 0

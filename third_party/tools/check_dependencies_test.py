@@ -69,6 +69,28 @@ class CheckDependenciesTest(unittest.TestCase):
         self.assertEqual(
             check_dependencies.package_cycles(edges, {"//common/base:error_test"}), [])
 
+    def test_a_cycle_by_include_of_folders_without_build_files_is_found(self):
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            sources = {
+                "common/net/server.h": '#include <string>\n#include "common/net/tls/tls.h"\n',
+                "common/net/tls/tls.h": '#include "absl/time/time.h"\n',
+                "common/net/tls/tls.cc": '#include "common/net/tls/tls.h"\n',
+                "common/net/tls/tls_test.cc": '#include "common/net/server.h"\n',
+                "common/net/testing/authority.h": '#include "common/net/server.h"\n',
+            }
+            for path, text in sources.items():
+                (root / path).parent.mkdir(parents=True, exist_ok=True)
+                (root / path).write_text(text)
+            includes = check_dependencies.read_includes(root)
+            self.assertEqual(includes["//common/net:server.h"], ["//common/net/tls:tls.h"])
+            self.assertEqual(check_dependencies.package_cycles(includes, set()), [])
+            (root / "common/net/tls/tls.cc").write_text('#include "common/net/server.h"\n')
+            includes = check_dependencies.read_includes(root)
+        self.assertEqual(check_dependencies.package_cycles(includes, set()),
+                         ["subfolders of common form no cycle: //common/net -> "
+                          "//common/net/tls -> //common/net"])
+
     def test_targets_of_one_package_may_depend_on_each_other(self):
         edges = graph(("//common/base:error", "//common/base:clock"))
         self.assertEqual(check_dependencies.package_cycles(edges, set()), [])

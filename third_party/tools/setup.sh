@@ -12,7 +12,7 @@
 #   grpcurl   builds grpcurl into .deps/grpcurl, which takes a minute or two
 #   helm      builds helm into .deps/helm, which takes about eight minutes
 #   keda_client  builds a program around KEDA's own client into .deps/keda_client,
-#             likewise
+#             which takes about eight minutes
 #   kube_apiserver  builds Kubernetes' API server into .deps/kube_apiserver, which takes
 #             about eight minutes
 #   kubectl   unpacks kubectl from Debian's package into .deps/kubectl

@@ -3,8 +3,9 @@
 #include <utility>
 
 #include "absl/base/optimization.h"
+#include "client_lib/session/device/outgoing/segment_queue.h"
+#include "client_lib/session/device/replica/copies.h"
 #include "client_lib/session/device/replica/replica.h"
-#include "client_lib/session/device/segment_queue.h"
 #include "client_lib/session/model/fork_guard.h"
 #include "client_lib/session/model/repeatable.h"
 #include "common/base/error.h"

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "client_lib/session/device/session_context.h"
+#include "client_lib/session/device/outgoing/session_context.h"
 #include "client_lib/session/multi_worker/graph_router.h"
 #include "client_lib/session/multi_worker/multi_worker_device.h"
 #include "client_lib/session/multi_worker/worker_set.h"

@@ -14,7 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "client_lib/session/device/session_context.h"
+#include "client_lib/session/device/outgoing/session_context.h"
 #include "client_lib/session/multi_worker/multi_worker_device.h"
 #include "client_lib/session/multi_worker/worker_set.h"
 #include "client_lib/session/recording/recording.h"

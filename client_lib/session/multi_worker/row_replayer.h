@@ -25,7 +25,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "client_lib/session/device/session_context.h"
+#include "client_lib/session/device/outgoing/session_context.h"
 #include "client_lib/session/multi_worker/copy_table.h"
 #include "client_lib/session/multi_worker/row_shares.h"
 #include "client_lib/session/multi_worker/stage_order.h"

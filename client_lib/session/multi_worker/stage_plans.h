@@ -17,8 +17,8 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/types/span.h"
+#include "client_lib/session/device/outgoing/session_context.h"
 #include "client_lib/session/device/remote_device.h"
-#include "client_lib/session/device/session_context.h"
 #include "client_lib/session/model/call.h"
 #include "client_lib/session/multi_worker/stage_order.h"
 #include "client_lib/session/multi_worker/storage_copies.h"

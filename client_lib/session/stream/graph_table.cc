@@ -12,7 +12,7 @@ std::optional<GraphTable::Entry> GraphTable::Find(absl::string_view key) {
   by_use_.splice(by_use_.begin(), by_use_, found->second);
   Stored& stored = *found->second;
   return Entry{stored.id,          false,
-               ++stored.uses,      &stored.told,
+               ++stored.uses,      &stored.sent_epoch,
                &stored.remembered, &stored.definition};
 }
 
@@ -28,7 +28,7 @@ GraphTable::Entry GraphTable::Add(absl::string_view key) {
   by_id_.emplace(stored.id, by_use_.begin());
   bytes_ += key.size();
   return {stored.id,          true,
-          ++stored.uses,      &stored.told,
+          ++stored.uses,      &stored.sent_epoch,
           &stored.remembered, &stored.definition};
 }
 

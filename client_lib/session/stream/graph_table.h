@@ -61,8 +61,9 @@ class GraphTable {
     bool is_new = false;
     // Number of lookups and the addition, including this one.
     uint64_t uses = 0;
-    // The caller's note about the key; 0 for a new key.
-    uint64_t* told = nullptr;
+    // The epoch in which the caller last sent the graph to the coordinator; 0
+    // for a new key.
+    uint64_t* sent_epoch = nullptr;
     RememberedRuns* remembered = nullptr;
     // Null until Keep().
     const std::shared_ptr<const GraphDefinition>* definition = nullptr;
@@ -104,7 +105,7 @@ class GraphTable {
     std::string key;
     uint64_t id;
     uint64_t uses = 0;
-    uint64_t told = 0;
+    uint64_t sent_epoch = 0;
     std::shared_ptr<const GraphDefinition> definition;
     bool admitted = false;
     size_t remembered_slots = 0;

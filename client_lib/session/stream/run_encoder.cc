@@ -74,12 +74,12 @@ srg::Graph AtSizeZero(srg::Graph graph, const SizeFamilies::Member& member) {
 }  // namespace
 
 RunEncoder::Encoded RunEncoder::Encode(const Segment& segment,
-                                       uint64_t telling) {
+                                       uint64_t graph_epoch) {
   AssignSlots(segment);
   BuildGraphKey(segment, slot_of_touch_, kinds_, &key_);
   Encoded encoded;
   const GraphTable::Entry entry = FindGraph(
-      key_, telling,
+      key_, graph_epoch,
       [&] { return BuildGraph(segment, slot_of_touch_, kinds_); }, &encoded);
   encoded.run.set_reply_metadata(segment.wants_metadata);
   FillRun(segment.mode, bindings_, segment.floats(), segment.scalar_tensors(),
@@ -89,11 +89,11 @@ RunEncoder::Encoded RunEncoder::Encode(const Segment& segment,
 
 RunEncoder::Encoded RunEncoder::Encode(const CapturedPart& part, RunMode mode,
                                        absl::Span<const RunBinding> bindings,
-                                       uint64_t telling,
+                                       uint64_t graph_epoch,
                                        const PartNumbers* numbers) {
   Encoded encoded;
   const GraphTable::Entry entry =
-      FindGraph(part.key, telling, [&] { return part.graph; }, &encoded);
+      FindGraph(part.key, graph_epoch, [&] { return part.graph; }, &encoded);
   FillRun(mode, bindings, numbers == nullptr ? part.floats : numbers->floats,
           numbers == nullptr ? part.scalar_tensors : numbers->scalar_tensors,
           entry, &encoded);
@@ -103,11 +103,11 @@ RunEncoder::Encoded RunEncoder::Encode(const CapturedPart& part, RunMode mode,
 RunEncoder::Encoded RunEncoder::Encode(const CapturedPart& part, RunMode mode,
                                        const SizedGraph& sized, int64_t size,
                                        absl::Span<const RunBinding> bindings,
-                                       uint64_t telling) {
+                                       uint64_t graph_epoch) {
   Encoded encoded;
   const GraphTable::Entry entry = table_->FindOrAdd(sized.key);
   FillGraph(
-      sized.key, entry, telling,
+      sized.key, entry, graph_epoch,
       [&]() -> const srg::Graph& { return sized.graph; }, &encoded);
   encoded.run.set_size(size);
   FillRun(mode, bindings, part.floats, part.scalar_tensors, entry, &encoded);
@@ -115,8 +115,9 @@ RunEncoder::Encoded RunEncoder::Encode(const CapturedPart& part, RunMode mode,
 }
 
 template <typename Build>
-GraphTable::Entry RunEncoder::FindGraph(absl::string_view key, uint64_t telling,
-                                        Build build, Encoded* encoded) {
+GraphTable::Entry RunEncoder::FindGraph(absl::string_view key,
+                                        uint64_t graph_epoch, Build build,
+                                        Encoded* encoded) {
   std::optional<GraphTable::Entry> entry = table_->Find(key);
   const std::optional<SizeFamilies::Member> member =
       entry.has_value() ? std::nullopt : families_.Find(key);
@@ -124,28 +125,28 @@ GraphTable::Entry RunEncoder::FindGraph(absl::string_view key, uint64_t telling,
     entry = table_->FindOrAdd(member->family);
     encoded->run.set_size(member->size);
     FillGraph(
-        member->family, *entry, telling,
+        member->family, *entry, graph_epoch,
         [&] { return AtSizeZero(build(), *member); }, encoded);
   } else {
     if (!entry.has_value()) entry = table_->Add(key);
-    FillGraph(key, *entry, telling, build, encoded);
+    FillGraph(key, *entry, graph_epoch, build, encoded);
   }
   return *entry;
 }
 
 template <typename Build>
 void RunEncoder::FillGraph(absl::string_view key,
-                           const GraphTable::Entry& entry, uint64_t telling,
+                           const GraphTable::Entry& entry, uint64_t graph_epoch,
                            Build build, Encoded* encoded) {
   encoded->run.set_graph_id(entry.id);
   encoded->uses = entry.uses;
-  const bool tell = *entry.told != telling;
-  if (!entry.is_new && !tell) return;
+  const bool send = *entry.sent_epoch != graph_epoch;
+  if (!entry.is_new && !send) return;
   const srg::Graph& graph = build();
   v1::Graph message = srg::ToProto(graph);
-  if (tell) {
-    *entry.told = telling;
-    encoded->telling = {HashContent(key.data(), key.size()), message};
+  if (send) {
+    *entry.sent_epoch = graph_epoch;
+    encoded->graph_to_send = {HashContent(key.data(), key.size()), message};
   }
   if (!entry.is_new) return;
   Definition& definition = encoded->definition.emplace();

@@ -58,15 +58,15 @@ class RunEncoder {
     std::string fingerprint;  // expected from the worker
   };
   // A graph to be sent to the coordinator.
-  struct Telling {
+  struct GraphToSend {
     ContentHash key_hash;  // identifies the graph within this process
     v1::Graph graph;
   };
   struct Encoded {
     std::optional<Definition> definition;
-    // Set at the graph's first use with this value of `telling`. The value
-    // grows when the coordinator needs all graphs once more.
-    std::optional<Telling> telling;
+    // Set at the graph's first use in `graph_epoch`, which grows when the
+    // coordinator needs all graphs once more.
+    std::optional<GraphToSend> graph_to_send;
     v1::Run run;
     // Number of runs of the graph, including this one, since it entered the
     // table.
@@ -83,17 +83,19 @@ class RunEncoder {
 
   // Encodes the segment, and counts its uses of storages as sent. The run frees
   // a storage if it is released and no unsent message names it.
-  Encoded Encode(const Segment& segment, uint64_t telling = 1);
+  Encoded Encode(const Segment& segment, uint64_t graph_epoch = 1);
 
   // Encodes a part with one binding per slot. `mode` is as in Segment.
   // `numbers` replace the part's, unless null.
   Encoded Encode(const CapturedPart& part, RunMode mode,
-                 absl::Span<const RunBinding> bindings, uint64_t telling = 1,
+                 absl::Span<const RunBinding> bindings,
+                 uint64_t graph_epoch = 1,
                  const PartNumbers* numbers = nullptr);
   // Encodes `sized` at the given size, in place of the part's own graph.
   Encoded Encode(const CapturedPart& part, RunMode mode,
                  const SizedGraph& sized, int64_t size,
-                 absl::Span<const RunBinding> bindings, uint64_t telling = 1);
+                 absl::Span<const RunBinding> bindings,
+                 uint64_t graph_epoch = 1);
 
   // Returns the segment's graph without counting uses. If `storages` is not
   // null, stores there the ids to which the slots are bound.
@@ -114,13 +116,13 @@ class RunEncoder {
   // family, returns the family's entry, and names the graph at its size as
   // FillGraph() does.
   template <typename Build>
-  GraphTable::Entry FindGraph(absl::string_view key, uint64_t telling,
+  GraphTable::Entry FindGraph(absl::string_view key, uint64_t graph_epoch,
                               Build build, Encoded* encoded);
   // Names the run's graph in `encoded`. Calls `build` only if the worker or the
   // coordinator needs the graph.
   template <typename Build>
   void FillGraph(absl::string_view key, const GraphTable::Entry& entry,
-                 uint64_t telling, Build build, Encoded* encoded);
+                 uint64_t graph_epoch, Build build, Encoded* encoded);
   void FillRun(RunMode mode, absl::Span<const RunBinding> bindings,
                absl::Span<const double> floats,
                absl::Span<const ScalarValue> scalar_tensors,

@@ -56,8 +56,8 @@ struct FakeScript {
   uint64_t fail_next_run = 0;
   uint64_t fail_next_pull = 0;
   bool fails_every_pull = false;
-  std::string pull_failure;  // the reason of those errors
-  std::string run_failure;   // likewise of runs
+  std::string pull_failure;  // the reason of a pull's error
+  std::string run_failure;   // the reason of a run's error
   v1::RunMetadata metadata;
   // Sent with each read while it is profiled, and when a report is asked for.
   v1::ReplyTiming timing;

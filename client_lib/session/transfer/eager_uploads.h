@@ -17,7 +17,8 @@
 // eager content belongs to its own tenant alone, so it reveals nothing about
 // others.
 //
-// Not thread-safe: the lock of the answers (device/answers.h) guards it.
+// Not thread-safe: the lock of the answers (device/answers/answers.h) guards
+// it.
 #ifndef CLIENT_LIB_SESSION_TRANSFER_EAGER_UPLOADS_H_
 #define CLIENT_LIB_SESSION_TRANSFER_EAGER_UPLOADS_H_
 

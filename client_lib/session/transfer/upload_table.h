@@ -9,8 +9,8 @@
 // answer is a v1::TransferDecision. The thread that uploads waits for every
 // change, and sends the bytes in kSend (Uploader::Finish()).
 //
-// Not thread-safe: the lock of the answers (device/answers.h) guards the table
-// and the fields of UploadWait.
+// Not thread-safe: the lock of the answers (device/answers/answers.h) guards
+// the table and the fields of UploadWait.
 #ifndef CLIENT_LIB_SESSION_TRANSFER_UPLOAD_TABLE_H_
 #define CLIENT_LIB_SESSION_TRANSFER_UPLOAD_TABLE_H_
 

@@ -42,7 +42,7 @@ class LeaseAuthority {
                         absl::Duration valid_for = absl::Hours(1)) {
     claims.set_worker_id(worker_id);
     claims.set_worker_incarnation(incarnation);
-    claims.set_issue(++issues_);
+    claims.set_revision(++revisions_);
     if (!claims.has_expire_time()) {
       claims.mutable_expire_time()->set_seconds(4'102'444'800);
     }
@@ -63,7 +63,7 @@ class LeaseAuthority {
  private:
   const LeaseSigner signer_ =
       LeaseSigner::FromSeed(std::string(LeaseSigner::kSeedBytes, 't')).value();
-  uint64_t issues_ = 0;
+  uint64_t revisions_ = 0;
 };
 
 }  // namespace djinn

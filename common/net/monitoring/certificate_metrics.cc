@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/error.h"
 #include "common/io/read_file.h"
-#include "common/net/tls_files.h"
+#include "common/net/tls/tls_files.h"
 #include "openssl/bio.h"
 #include "openssl/err.h"
 #include "openssl/pem.h"

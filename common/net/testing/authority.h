@@ -6,7 +6,7 @@
 #include <string>
 
 #include "absl/time/time.h"
-#include "common/net/tls_files.h"
+#include "common/net/tls/tls_files.h"
 #include "openssl/evp.h"
 #include "openssl/x509.h"
 

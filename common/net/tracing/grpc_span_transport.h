@@ -6,7 +6,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "common/net/tls.h"
+#include "common/net/tls/tls.h"
 #include "common/trace/span_exporter.h"
 
 namespace djinn {

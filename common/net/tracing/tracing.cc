@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "common/base/status_macros.h"
-#include "common/net/tls.h"
+#include "common/net/tls/tls.h"
 #include "common/net/tracing/grpc_span_transport.h"
 
 namespace djinn {

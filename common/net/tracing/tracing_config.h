@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "common/config/config_reader.h"
-#include "common/net/tls_files.h"
+#include "common/net/tls/tls_files.h"
 
 namespace djinn {
 

@@ -247,7 +247,7 @@ TEST_F(LeaderTest, BothEndsMayHaveLeaders) {
   executor.join();
 }
 
-TEST(AttendanceOfTheDeadTest, APeerThatIsGoneIsNoticed) {
+TEST(LeaderOfAGonePeerTest, SeesThatThePeerIsGone) {
   Reader client;
   Sockets sockets = MakeSockets();
   const auto stream = MakeSharedMemoryClientStream(

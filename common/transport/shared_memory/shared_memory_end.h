@@ -103,7 +103,7 @@ class SharedMemoryEnd {
   // See ClientStream::Close().
   void Close(absl::Status status);
 
-  // See Attendable.
+  // As LeadableStream says.
   bool Lead(absl::FunctionRef<bool()> done, absl::Duration patience);
   void Reclaim();
   void Wake();

@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "coordinator/cluster/leases/notices.h"
+#include "coordinator/cluster/leases/notifications.h"
 #include "coordinator/tables/worker_registry.h"
 #include "scheduler/quota/rate_budget.h"
 
@@ -22,7 +22,7 @@ void Open(ClusterState& state, const Lease& lease) {
 void Close(ClusterState& state, const Lease& lease) {
   state.billing.ledger.Close(lease.id, RatesOfLease(state, lease.id));
   Worker* const worker = state.workers.Find(lease.worker_id);
-  if (lease.issue_number == 0 || worker == nullptr) {
+  if (lease.revision == 0 || worker == nullptr) {
     // The worker never heard of it.
     state.billing.ledger.Settle(lease.id, RatesOfLease(state, lease.id));
   } else {
@@ -125,7 +125,7 @@ void AdvanceRates(ClusterState& state, Wakes* wakes) {
         !TopUp(state, lease->id, *tenant)) {
       continue;
     }
-    notices::IssueAgain(state, lease, wakes);
+    notifications::SignAgain(state, lease, wakes);
   }
 }
 

@@ -60,12 +60,12 @@ void RetireWorker(ClusterState& state, const std::string& worker_id)
 
 // Grants the lease another slice of device time and bytes if it has used most
 // of its last one, as far as its tenant's credit and rates allow. Returns
-// whether it granted more; the caller has the lease issued again then.
+// whether it granted more; the caller has the lease signed again then.
 bool TopUp(ClusterState& state, const std::string& lease_id,
            const Tenant& tenant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
 // Grants more to leases that have used up their credit and whose tenants have
-// rates, by the time that passed, and has those leases issued again.
+// rates, by the time that passed, and has those leases signed again.
 void AdvanceRates(ClusterState& state, Wakes* wakes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 

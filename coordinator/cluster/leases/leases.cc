@@ -11,7 +11,7 @@
 #include "coordinator/cluster/leases/credits.h"
 #include "coordinator/cluster/leases/fleet.h"
 #include "coordinator/cluster/leases/line.h"
-#include "coordinator/cluster/leases/notices.h"
+#include "coordinator/cluster/leases/notifications.h"
 #include "coordinator/config/tenants.h"
 #include "djinn/v1/admin.pb.h"
 
@@ -54,12 +54,12 @@ const Lease* Offer(ClusterState& state, Lease lease, Worker* worker,
   Lease* const added = Add(state, std::move(lease));
   credits::Open(state, *added);
   fleet::Refresh(state, *worker);
-  notices::List(added, worker, wakes);
-  notices::ListPeers(state, *added, wakes);
+  notifications::List(added, worker, wakes);
+  notifications::ListPeers(state, *added, wakes);
   return added;
 }
 
-void Issue(ClusterState& state, Lease* lease) {
+void SignRevision(ClusterState& state, Lease* lease) {
   const absl::Time now = state.clock->Now();
   // Workers' clocks may differ from ours by as long as a lease is valid.
   const absl::Duration life =
@@ -73,7 +73,7 @@ void Issue(ClusterState& state, Lease* lease) {
   claims.set_member(lease->device.member);
   claims.set_worker_id(lease->worker_id);
   claims.set_worker_incarnation(lease->incarnation);
-  claims.set_issue(++lease->issue_number);
+  claims.set_revision(++lease->revision);
   *claims.mutable_issue_time() = ToProtoTimestamp(now);
   *claims.mutable_expire_time() = ToProtoTimestamp(now + 2 * life);
   *claims.mutable_valid_for() = ToProtoDuration(state.config.lease_valid_for);
@@ -87,8 +87,8 @@ void Issue(ClusterState& state, Lease* lease) {
     *claims.mutable_urgency() = AllowedUrgency(
         *tenant, state.sessions.Find(lease->session_id)->urgency);
   }
-  lease->issue = state.keys.current().Sign(claims);
-  lease->reissue_time = now + life / 2;
+  lease->signed_revision = state.keys.current().Sign(claims);
+  lease->next_signing = now + life / 2;
 }
 
 absl::StatusOr<v1::LeaseClaims> ReportedClaims(const ClusterState& state,
@@ -104,14 +104,14 @@ absl::StatusOr<v1::LeaseClaims> ReportedClaims(const ClusterState& state,
 void Grant(ClusterState& state, Lease* lease, Wakes* wakes) {
   lease->state = Lease::State::kGranted;
   // A lease that was not listed to its worker yet has no signed revision.
-  if (lease->issue_number == 0) Issue(state, lease);
+  if (lease->revision == 0) SignRevision(state, lease);
   Session* const session = state.sessions.Find(lease->session_id);
   session->devices.pending.erase(lease->device);
   session->devices.returning.erase(lease->device);
   v1::SessionResponse response;
   *response.mutable_granted() =
       GrantOf(*state.workers.Find(lease->worker_id), *lease);
-  notices::Send(std::move(response), session, wakes);
+  notifications::Send(std::move(response), session, wakes);
   if (!session->MayLog(state.clock->Monotonic())) return;
   log::Info("lease granted", {{"lease", lease->id},
                               {"session", log::ShortId(session->id)},
@@ -125,7 +125,7 @@ v1::LeaseGranted GrantOf(const Worker& worker, const Lease& lease) {
   granted.set_placement_reason(lease.placement_reason);
   v1::Lease* const out = granted.mutable_lease();
   out->set_lease_id(lease.id);
-  out->set_token(lease.issue.SerializeAsString());
+  out->set_token(lease.signed_revision.SerializeAsString());
   out->set_session_epoch(lease.epoch);
   out->set_worker_id(lease.worker_id);
   out->set_worker_incarnation(lease.incarnation);
@@ -157,7 +157,7 @@ void Withdraw(ClusterState& state, const Lease& lease, Wakes* wakes) {
   const std::string session_id = lease.session_id;
   const std::string worker_id = lease.worker_id;
   Remove(state, lease.id);
-  notices::LeaveWorker(state, session_id, worker_id, wakes);
+  notifications::LeaveWorker(state, session_id, worker_id, wakes);
 }
 
 void End(ClusterState& state, Lease* lease, absl::string_view reason,
@@ -182,7 +182,7 @@ void End(ClusterState& state, Lease* lease, absl::string_view reason,
     v1::SessionResponse response;
     response.mutable_ended()->set_lease_id(lease->id);
     response.mutable_ended()->set_reason(std::string(reason));
-    notices::Send(std::move(response), session, wakes);
+    notifications::Send(std::move(response), session, wakes);
     session->devices.lost[lease->device] = {
         lease->id,
         lease->worker_id,
@@ -219,7 +219,7 @@ void DropMigration(ClusterState& state, Lease* to, const absl::Status& why,
     v1::SessionResponse response;
     response.mutable_ended()->set_lease_id(to->id);
     response.mutable_ended()->set_reason(ErrorReason(why));
-    notices::Send(std::move(response), session, wakes);
+    notifications::Send(std::move(response), session, wakes);
   }
   Withdraw(state, *to, wakes);
 }

@@ -51,7 +51,7 @@ const Lease* Offer(ClusterState& state, Lease lease, Worker* worker,
 // Signs the next revision of the lease, with its present limits, credits and
 // priority, and sets when the revision after that is due. Requires that the
 // lease's session is in the tables.
-void Issue(ClusterState& state, Lease* lease)
+void SignRevision(ClusterState& state, Lease* lease)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
 // Checks the signature of a lease that a worker reports, and returns the
@@ -89,8 +89,9 @@ void Withdraw(ClusterState& state, const Lease& lease, Wakes* wakes)
 // returns to the wait queue. A lease that a virtual device migrates to ends as
 // DropMigration() describes. `for_tenant` is the tenant for which the quota was
 // taken back, or empty. Does not wake the worker's stream, except for a lease
-// that a virtual device migrates to: callers wake it by notices::LeaveWorker()
-// or Drop(), unless the worker itself is lost or has ended the lease.
+// that a virtual device migrates to: callers wake it by
+// notifications::LeaveWorker() or Drop(), unless the worker itself is lost or
+// has ended the lease.
 void End(ClusterState& state, Lease* lease, absl::string_view reason,
          Wakes* wakes, absl::string_view for_tenant = "")
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);

@@ -48,7 +48,7 @@ TEST_F(ClusterLeasesTest, TheWorkerCanCheckWhatItIsTold) {
   EXPECT_EQ(claims->virtual_device(), 3u);
 }
 
-TEST_F(ClusterLeasesTest, IsIssuedAgainLongBeforeItExpires) {
+TEST_F(ClusterLeasesTest, IsSignedAgainLongBeforeItExpires) {
   const StreamId worker = Join(w0_);
   Grant(Open("red"), 0, worker, &w0_);
   const absl::Duration life =
@@ -58,7 +58,7 @@ TEST_F(ClusterLeasesTest, IsIssuedAgainLongBeforeItExpires) {
   clock_.Advance(life / 2);
   Report(worker);
   const v1::LeaseClaims claims = *Listed(worker);
-  EXPECT_EQ(claims.issue(), 2u);
+  EXPECT_EQ(claims.revision(), 2u);
   EXPECT_EQ(claims.expire_time().seconds() - claims.issue_time().seconds(),
             absl::ToInt64Seconds(2 * life));
 }
@@ -191,7 +191,7 @@ TEST_F(ClusterLeasesTest, CreditIsGrantedInSlicesAndReserved) {
   Report(worker);
   // The revision is sent at once, not with the next heartbeat.
   const v1::LeaseClaims claims = *Listed(worker);
-  EXPECT_EQ(claims.issue(), 2u);
+  EXPECT_EQ(claims.revision(), 2u);
   EXPECT_EQ(FromProtoDuration(claims.credits().device_time()),
             absl::Seconds(3.5));
   EXPECT_FALSE(claims.credits().has_bytes());

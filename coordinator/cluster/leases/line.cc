@@ -5,7 +5,7 @@
 
 #include "common/base/proto_duration.h"
 #include "common/lease/priority_class.h"
-#include "coordinator/cluster/leases/notices.h"
+#include "coordinator/cluster/leases/notifications.h"
 #include "coordinator/config/tenants.h"
 #include "coordinator/tables/queue_stops.h"
 #include "djinn/v1/lease.pb.h"
@@ -61,7 +61,7 @@ void LeaveUnplaced(ClusterState& state, MemberId device,
   }
   Leave(state, &pending);
   session->devices.pending.erase(device);
-  notices::Refuse(state, obstacle, device, session, wakes);
+  notifications::Refuse(state, obstacle, device, session, wakes);
 }
 
 int ClassOf(const Session& session, const Tenant* tenant) {

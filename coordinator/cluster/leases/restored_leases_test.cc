@@ -50,7 +50,7 @@ TEST_F(RestoredClusterTest, KnowsSessionsAndLeases) {
   ASSERT_THAT(views::Leases(*cluster_, {}).items, SizeIs(1));
   EXPECT_EQ(views::Leases(*cluster_, {}).items[0].placement_reason(), why);
   // The client continues with its token, because the key is the same.
-  EXPECT_EQ(UncheckedClaims(Desired(worker)->leases(0)).issue(), 2u);
+  EXPECT_EQ(UncheckedClaims(Desired(worker)->leases(0)).revision(), 2u);
   const StreamId back = Open("red", session.owner);
   ASSERT_TRUE(requests::Request(*cluster_, back, TestLeaseRequest(0)).ok());
   EXPECT_EQ(Next(back)->granted().lease().lease_id(), lease.lease_id());

@@ -17,7 +17,7 @@
 #include "common/base/status_macros.h"
 #include "common/log/log.h"
 #include "coordinator/cluster/leases/leases.h"
-#include "coordinator/cluster/leases/notices.h"
+#include "coordinator/cluster/leases/notifications.h"
 #include "coordinator/cluster/placement/placement.h"
 #include "coordinator/config/tenants.h"
 #include "coordinator/tables/cluster_limits.h"
@@ -195,7 +195,7 @@ absl::StatusOr<KeptDecision> Place(ClusterState& state, const Lease& from,
 void Settle(ClusterState& state, Lease* to, Lease* from, Session* session,
             Wakes* wakes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
   to->migrates_from.clear();
-  notices::IssueAgain(state, to, wakes);
+  notifications::SignAgain(state, to, wakes);
   log::Info("migration done", {{"session", log::ShortId(session->id)},
                                {"device", to->device.virtual_device},
                                {"to", to->worker_id},
@@ -287,7 +287,7 @@ void AskClient(ClusterState& state, Lease* to, Wakes* wakes) {
   response.mutable_migrate()->set_from_lease_id(to->migrates_from);
   *response.mutable_migrate()->mutable_to() =
       leases::GrantOf(*state.workers.Find(to->worker_id), *to);
-  notices::Send(std::move(response), session, wakes);
+  notifications::Send(std::move(response), session, wakes);
   for (Migration& migration : session->devices.migrations) {
     if (migration.lease_id == to->id) {
       migration.state = v1::MigrationInfo::UNDER_WAY;
@@ -365,7 +365,7 @@ absl::Status NoteOutcome(ClusterState& state, const StreamId& id,
     v1::SessionResponse response;
     response.mutable_ended()->set_lease_id(outcome.to_lease_id());
     response.mutable_ended()->set_reason("WORKER_LOST");
-    notices::Send(std::move(response), session, &wakes);
+    notifications::Send(std::move(response), session, &wakes);
     leases::Withdraw(state, *from, &wakes);
   }
   return absl::OkStatus();

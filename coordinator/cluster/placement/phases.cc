@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
-#include "coordinator/cluster/leases/notices.h"
+#include "coordinator/cluster/leases/notifications.h"
 #include "coordinator/tables/work_table.h"
 #include "djinn/v1/notes.pb.h"
 #include "scheduler/placement/work.h"
@@ -67,7 +67,7 @@ void NoteUntold(ClusterState& state, Worker* worker, Wakes* wakes) {
                      ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
                        return PhasesOfGraph(state, fingerprint).empty();
                      });
-  if (!worker->load.untold.empty()) notices::Touch(worker, wakes);
+  if (!worker->load.untold.empty()) notifications::Touch(worker, wakes);
 }
 
 void List(ClusterState& state, Worker* worker, v1::DesiredState* desired) {
@@ -90,7 +90,7 @@ void Tell(ClusterState& state, const std::string& fingerprint, Wakes* wakes) {
   // A worker that has not reported the graph yet learns its phase when it does.
   for (Worker* const worker : state.workers.WithGraph(fingerprint)) {
     worker->load.untold.insert(fingerprint);
-    notices::Touch(worker, wakes);
+    notifications::Touch(worker, wakes);
   }
 }
 

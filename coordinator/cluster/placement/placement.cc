@@ -18,7 +18,7 @@
 #include "coordinator/cluster/leases/fleet.h"
 #include "coordinator/cluster/leases/leases.h"
 #include "coordinator/cluster/leases/line.h"
-#include "coordinator/cluster/leases/notices.h"
+#include "coordinator/cluster/leases/notifications.h"
 #include "coordinator/cluster/quota/quota.h"
 #include "coordinator/cluster/quota/reclaim.h"
 #include "coordinator/tables/queue_stops.h"
@@ -262,7 +262,7 @@ void TryPlace(ClusterState& state, MemberId device, Session* session,
     line::Leave(state, &pending);
     const absl::Status why = decision->obstacle;
     session->devices.pending.erase(device);
-    notices::Refuse(state, why, device, session, wakes);
+    notifications::Refuse(state, why, device, session, wakes);
     return;
   }
   if (!placed) {

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "coordinator/cluster/leases/fleet.h"
-#include "coordinator/cluster/leases/notices.h"
+#include "coordinator/cluster/leases/notifications.h"
 #include "coordinator/tables/cluster_limits.h"
 #include "coordinator/tables/lease_table.h"
 #include "coordinator/tables/session_table.h"
@@ -110,7 +110,7 @@ void Answer(ClusterState& state, const StreamId& id, v1::StageAnswer answer) {
   }
   v1::SessionResponse response;
   *response.mutable_stages() = std::move(answer);
-  notices::Send(std::move(response), session, &wakes);
+  notifications::Send(std::move(response), session, &wakes);
 }
 
 }  // namespace djinn::coordinator::stages

@@ -8,7 +8,7 @@
 
 #include "common/log/log.h"
 #include "coordinator/cluster/leases/leases.h"
-#include "coordinator/cluster/leases/notices.h"
+#include "coordinator/cluster/leases/notifications.h"
 #include "coordinator/tables/worker_registry.h"
 #include "scheduler/quota/quota_tree.h"
 
@@ -94,7 +94,7 @@ void EndLeases(ClusterState& state, Session* session, Wakes* wakes)
     leases::End(state, lease, "SESSION_LOST", wakes, session->tenant);
   }
   for (const std::string& worker_id : worker_ids) {
-    notices::Drop(session->id, state.workers.Find(worker_id), wakes);
+    notifications::Drop(session->id, state.workers.Find(worker_id), wakes);
   }
 }
 

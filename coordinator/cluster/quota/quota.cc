@@ -12,7 +12,7 @@
 #include "common/base/retry_after.h"
 #include "common/base/status_macros.h"
 #include "coordinator/cluster/leases/line.h"
-#include "coordinator/cluster/leases/notices.h"
+#include "coordinator/cluster/leases/notifications.h"
 #include "coordinator/cluster/quota/away.h"
 #include "coordinator/config/quota_trial.h"
 #include "coordinator/config/tenants.h"
@@ -109,7 +109,7 @@ bool AdmitOrRefuse(ClusterState& state, MemberId device, const Tenant& tenant,
   }
   line::Leave(state, &pending);
   session->devices.pending.erase(device);
-  notices::Refuse(state, why, device, session, wakes);
+  notifications::Refuse(state, why, device, session, wakes);
   return false;
 }
 

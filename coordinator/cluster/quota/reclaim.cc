@@ -20,7 +20,7 @@
 #include "coordinator/cluster/leases/credits.h"
 #include "coordinator/cluster/leases/fleet.h"
 #include "coordinator/cluster/leases/leases.h"
-#include "coordinator/cluster/leases/notices.h"
+#include "coordinator/cluster/leases/notifications.h"
 #include "coordinator/cluster/quota/quota.h"
 #include "coordinator/config/tenants.h"
 #include "coordinator/tables/worker_registry.h"
@@ -147,7 +147,8 @@ bool Evict(ClusterState& state, const Victim& victim, const Tenant& preemptor,
     }
     leases::End(state, lease, "QUOTA_RECLAIMED", wakes, preemptor.name);
   }
-  notices::Drop(victim.session_id, state.workers.Find(victim.worker_id), wakes);
+  notifications::Drop(victim.session_id, state.workers.Find(victim.worker_id),
+                      wakes);
   return lost_device;
 }
 

@@ -16,6 +16,7 @@ namespace {
 
 constexpr uint64_t kGiB = uint64_t{1} << 30;
 constexpr int kGraphs = 5;
+constexpr int kGraphNodes = 200;
 constexpr v1::Phase kPhases[] = {v1::PHASE_FORWARD, v1::PHASE_LLM_PREFILL,
                                  v1::PHASE_LLM_DECODE,
                                  v1::PHASE_VISION_ENCODING, v1::PHASE_TRAINING};
@@ -266,7 +267,7 @@ absl::StatusOr<v1::ListGraphsResponse> SimulatedCluster::Graphs() {
   DJINN_RETURN_IF_ERROR(failure_);
   v1::ListGraphsResponse all;
   for (int i = 0; i < kGraphs; ++i) {
-    *all.add_graphs() = MakeGraph(i, options_.graph_nodes);
+    *all.add_graphs() = MakeGraph(i, kGraphNodes);
   }
   return all;
 }
@@ -277,8 +278,8 @@ absl::StatusOr<v1::GraphInfo> SimulatedCluster::Graph(
   DJINN_RETURN_IF_ERROR(failure_);
   for (int i = 0; i < kGraphs; ++i) {
     if (Fingerprint(i) != fingerprint) continue;
-    v1::GraphInfo graph = MakeGraph(i, options_.graph_nodes);
-    AddNodes(options_.graph_nodes, kPhases[i], &graph);
+    v1::GraphInfo graph = MakeGraph(i, kGraphNodes);
+    AddNodes(kGraphNodes, kPhases[i], &graph);
     return graph;
   }
   return MakeError(absl::StatusCode::kNotFound, "GRAPH_UNKNOWN",

@@ -29,7 +29,6 @@ class SimulatedCluster : public AdminReader {
     // so-many-th migrated. 0: none.
     int lost_every = 3;
     int migrated_every = 5;
-    int graph_nodes = 200;
     // Ages grow by this clock, which outlives the cluster. Null: they are those
     // of the first look for ever.
     Clock* clock = nullptr;

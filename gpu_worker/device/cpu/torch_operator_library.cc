@@ -10,7 +10,7 @@
 #include "gpu_worker/device/cpu/memory_limit.h"
 #include "gpu_worker/device/cpu/torch_program.h"
 #include "gpu_worker/device/torch/attention_pass.h"
-#include "gpu_worker/device/torch/node_compiler.h"
+#include "gpu_worker/device/torch/compiler/node_compiler.h"
 #include "gpu_worker/device/torch/row_products.h"
 #include "gpu_worker/device/torch/torch_error.h"
 

@@ -58,15 +58,8 @@ class GraphStore {
     // With 0, no runs are recorded.
     size_t max_graphs = 64;
     uint64_t max_bytes = uint64_t{1} << 30;
-    // Equal runs of a program before one is recorded.
-    int runs_before = 3;
-    // Successive runs that a graph did not fit, after which it is dropped.
-    int max_misses = 3;
-    // Limits on the operands that one replay copies, and on the sets of
-    // operands of one program.
+    // Limit on the operands that one replay copies.
     uint64_t max_copied_bytes = uint64_t{8} << 20;
-    size_t max_copied_operands = 64;
-    size_t max_variants = 8;
   };
 
   explicit GraphStore(Options options) : options_(options) {}

@@ -16,6 +16,14 @@ namespace djinn::worker {
 namespace {
 
 constexpr absl::string_view kFailed = "GRAPH_FAILED";
+// Equal runs of a program before one is recorded.
+constexpr int kRunsBefore = 3;
+// Successive runs that a graph did not fit, after which it is dropped.
+constexpr int kMaxMisses = 3;
+// Limits on the operands that one replay copies, and on the sets of operands of
+// one program.
+constexpr size_t kMaxCopiedOperands = 64;
+constexpr size_t kMaxVariants = 8;
 
 bool SameBits(const std::vector<double>& a, const std::vector<double>& b) {
   return a.size() == b.size() &&
@@ -170,14 +178,14 @@ std::shared_ptr<HeldGraph> RunGraph::FindFitting(const Shape& shape,
 std::optional<uint64_t> RunGraph::CopiedBytes(
     const Variant& variant, const Shape& shape,
     const Addresses& addresses) const {
-  const GraphStore::Options& options = environment_.store->options();
+  const uint64_t max_bytes = environment_.store->options().max_copied_bytes;
   uint64_t bytes = 0;
   size_t operands = 0;
   for (size_t i = 0; i < addresses.size(); ++i) {
     if (!variant.moves[i] && addresses[i] == variant.addresses[i]) continue;
-    if (shape.bytes[i] > options.max_copied_bytes - bytes) return std::nullopt;
+    if (shape.bytes[i] > max_bytes - bytes) return std::nullopt;
     bytes += shape.bytes[i];
-    if (++operands > options.max_copied_operands) return std::nullopt;
+    if (++operands > kMaxCopiedOperands) return std::nullopt;
   }
   return bytes;
 }
@@ -200,7 +208,7 @@ RunGraph::Variant& RunGraph::VariantOf(const Shape& shape,
     variants_.splice(variants_.begin(), variants_, best);
     return variants_.front();
   }
-  if (variants_.size() >= environment_.store->options().max_variants) {
+  if (variants_.size() >= kMaxVariants) {
     // Prefers a variant without a graph, so that sets of operands that never
     // recur do not evict those that have graphs.
     auto gone = std::prev(variants_.end());
@@ -254,8 +262,7 @@ void RunGraph::NoteRefusal(Variant* variant, const absl::Status& why) {
   // Each refusal doubles the number of runs before the next attempt.
   constexpr int kMaxDoublings = 8;
   variant->refusals = std::min(variant->refusals + 1, kMaxDoublings);
-  variant->alike =
-      -(environment_.store->options().runs_before << variant->refusals);
+  variant->alike = -(kRunsBefore << variant->refusals);
 }
 
 std::shared_ptr<HeldGraph> RunGraph::Execute(
@@ -278,7 +285,7 @@ std::shared_ptr<HeldGraph> RunGraph::Execute(
       const std::shared_ptr<HeldGraph> other = variant.graph.lock();
       if (other != nullptr) {
         environment_.store->Count("graphs_missed");
-        if (++variant.misses >= environment_.store->options().max_misses) {
+        if (++variant.misses >= kMaxMisses) {
           environment_.store->Drop(other.get());
           variant.graph.reset();
           variant.misses = 0;
@@ -286,8 +293,7 @@ std::shared_ptr<HeldGraph> RunGraph::Execute(
         }
       }
       NoteRun(&variant, shape, std::move(addresses));
-      record = other == nullptr &&
-               variant.alike >= environment_.store->options().runs_before;
+      record = other == nullptr && variant.alike >= kRunsBefore;
       if (!record) return nullptr;
       moves = variant.moves;
     }

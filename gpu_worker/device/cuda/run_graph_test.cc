@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "gpu_worker/device/cuda/testing/run_tester.h"
-#include "gpu_worker/device/torch/node_compiler.h"
+#include "gpu_worker/device/torch/compiler/node_compiler.h"
 #include "gtest/gtest.h"
 
 namespace djinn::worker {

@@ -17,9 +17,9 @@
 #include "gpu_worker/device/cuda/stream_target.h"
 #include "gpu_worker/device/cuda/transfers.h"
 #include "gpu_worker/device/memory_gauge.h"
+#include "gpu_worker/device/torch/compiler/node_compiler.h"
 #include "gpu_worker/device/torch/guards/gpu_allow_list.h"
 #include "gpu_worker/device/torch/guards/operand_guards.h"
-#include "gpu_worker/device/torch/node_compiler.h"
 #include "gpu_worker/device/torch/torch_buffer.h"
 #include "gpu_worker/device/torch/torch_error.h"
 

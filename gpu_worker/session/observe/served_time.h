@@ -51,9 +51,8 @@ class ServedTime {
   void EndAwaiting(absl::Duration now) { Change(nullptr, now); }
 
   // --- Any thread.
-  Reading ReadFor(const Tenant* tenant, absl::Duration now) const {
-    return ReadAt(tenant, absl::ToInt64Nanoseconds(now));
-  }
+
+  // Returns the times until the moment `nanoseconds`.
   Reading ReadAt(const Tenant* tenant, int64_t nanoseconds) const {
     Reading reading;
     const Tenant* current = nullptr;

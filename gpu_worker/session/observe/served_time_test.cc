@@ -19,7 +19,7 @@ class ServedTimeTest : public testing::Test {
  protected:
   void Expect(int64_t at, const ServedTime::Tenant& tenant, int64_t own,
               int64_t others, int64_t batch = 0) {
-    const ServedTime::Reading reading = served_.ReadFor(&tenant, At(at));
+    const ServedTime::Reading reading = served_.ReadAt(&tenant, at);
     EXPECT_EQ(reading.own, own) << at;
     EXPECT_EQ(reading.others, others) << at;
     EXPECT_EQ(reading.batch, batch) << at;
@@ -88,8 +88,7 @@ TEST_F(ServedTimeTest, ReadingsAreOfOneMoment) {
   int64_t before = 0;
   for (int i = 0; i < 200'000; ++i) {
     // The reading has all time until the last change, and none after it.
-    const ServedTime::Reading reading =
-        served_.ReadFor(&red_, absl::ZeroDuration());
+    const ServedTime::Reading reading = served_.ReadAt(&red_, 0);
     const int64_t sum = reading.own + reading.others;
     EXPECT_GE(sum, before);
     EXPECT_LE(std::abs(reading.own - reading.others), 1);

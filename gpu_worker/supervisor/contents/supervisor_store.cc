@@ -15,6 +15,13 @@
 #include "gpu_worker/supervisor/contents/packets.h"
 
 namespace djinn::worker {
+namespace {
+
+// The time within which the supervisor has written a content, other tenants'
+// before it included. The store ends when it has passed.
+constexpr absl::Duration kWriteTimeout = absl::Minutes(10);
+
+}  // namespace
 
 // State that the threads of a store and its users share.
 struct SupervisorStore::Outbox {
@@ -373,7 +380,7 @@ bool SupervisorStore::OfferOne(const Waiting& waiting) {
     if (!SendPieces(id, bytes->bytes)) return false;
   }
   // The bytes may be written to again.
-  return AwaitAnswer(id, options_.write_timeout, &answer);
+  return AwaitAnswer(id, kWriteTimeout, &answer);
 }
 
 bool SupervisorStore::SendPieces(uint64_t id, absl::string_view bytes) {

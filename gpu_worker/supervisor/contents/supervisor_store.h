@@ -46,10 +46,8 @@ class SupervisorStore final : public ContentStore {
     // Most contents that wait to be offered; more are dropped.
     size_t max_waiting = 16384;
     // The time within which the supervisor takes a message and answers an
-    // offer, and the time within which it has written a content, other tenants'
-    // before it included. The store ends when one has passed.
+    // offer. The store ends when it has passed.
     absl::Duration answer_timeout = absl::Minutes(1);
-    absl::Duration write_timeout = absl::Minutes(10);
   };
 
   // Takes over a socket that blocks. `clock` must outlive this.

@@ -2,7 +2,7 @@
 //
 // A pattern looks at the nodes that are still free and adds regions; a node
 // belongs to the first region that takes it. To add a pattern, write its file,
-// declare it in patterns.h and put it into the table in patterns.cc, ahead of
+// declare it in patterns.h and put it into the table in pattern.cc, ahead of
 // the patterns that would otherwise take its nodes.
 #ifndef SCHEDULER_SEMANTICS_PATTERNS_PATTERN_H_
 #define SCHEDULER_SEMANTICS_PATTERNS_PATTERN_H_

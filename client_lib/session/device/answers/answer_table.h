@@ -14,7 +14,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
-#include "client_lib/session/device/work_encoder.h"
+#include "client_lib/session/device/outgoing/work_encoder.h"
 #include "client_lib/session/model/call_sites.h"
 #include "client_lib/session/transfer/read_table.h"
 #include "client_lib/session/transfer/work.h"

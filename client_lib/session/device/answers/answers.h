@@ -23,7 +23,7 @@
 #include "absl/types/span.h"
 #include "client_lib/session/device/answers/answer_receiver.h"
 #include "client_lib/session/device/answers/answer_table.h"
-#include "client_lib/session/device/request_profiler.h"
+#include "client_lib/session/device/outgoing/request_profiler.h"
 #include "client_lib/session/recording/session.h"
 #include "client_lib/session/transfer/eager_uploads.h"
 #include "client_lib/session/transfer/read_table.h"

@@ -1,7 +1,7 @@
-// Holds the state of the checkpoints of a device (checkpoint.cc, declared in
-// replica.h). A checkpoint reads values back, so
-// that a recovery installs them instead of computing them again. The client
-// keeps the bytes, as anchors in its lineage (client_lib/session/lineage).
+// Holds the state of the checkpoints of a device (checkpoint_steps.h). A
+// checkpoint reads values back, so that a recovery installs them instead of
+// computing them again. The client keeps the bytes, as anchors in its lineage
+// (client_lib/session/lineage).
 //
 // All values of a checkpoint are those of one point of the order of messages:
 // until it has asked for the last one, no further work is encoded. Values that
@@ -9,7 +9,7 @@
 // checkpoint_memory may be on its way at a time, so that nothing waits for
 // small states.
 //
-// The connection's lock guards it.
+// The connection's lock guards it; ConnectionState says why.
 #ifndef CLIENT_LIB_SESSION_DEVICE_REPLICA_CHECKPOINT_H_
 #define CLIENT_LIB_SESSION_DEVICE_REPLICA_CHECKPOINT_H_
 

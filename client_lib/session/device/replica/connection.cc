@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "client_lib/session/device/replica/replica.h"
 #include "client_lib/session/device/replica/replica_state.h"
+#include "client_lib/session/device/replica/room.h"
 #include "client_lib/session/model/remedies.h"
 #include "client_lib/session/stream/backoff.h"
 #include "client_lib/session/stream/worker_greeting.h"

@@ -7,6 +7,8 @@
 // fetch a value, or that worker says that it did not get it, the destination
 // leaves its worker, too, and recovers. So a fetch has one source from its
 // beginning to its end, and workers need not know of losses.
+#include "client_lib/session/device/replica/copies.h"
+
 #include <algorithm>
 #include <memory>
 #include <optional>
@@ -19,6 +21,7 @@
 #include "absl/strings/str_cat.h"
 #include "client_lib/session/device/replica/replica.h"
 #include "client_lib/session/device/replica/replica_state.h"
+#include "client_lib/session/device/replica/seen_values.h"
 #include "client_lib/session/model/fork_guard.h"
 #include "client_lib/session/model/links.h"
 #include "common/base/error.h"

@@ -216,7 +216,7 @@ absl::Status GoOver(State& r, const SessionEntry::Entered& entered) {
                                           {"reason", to.placement_reason()}});
   BeginEncoding(r, /*next_sequence=*/2);
   // The coordinator receives the program's graphs again, for its new worker.
-  r.context->TellAgain();
+  r.context->SendGraphsAgain();
   return absl::OkStatus();
 }
 

@@ -11,6 +11,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "client_lib/session/device/replica/copies.h"
 #include "client_lib/session/device/replica/replica.h"
 #include "client_lib/session/device/replica/replica_state.h"
 #include "client_lib/session/device/replica/suspects.h"
@@ -201,7 +202,7 @@ absl::Status SendAgain(State& r) {
                                               {"cause", cause}});
   SendReport(r);
   // The coordinator receives the program's graphs again, for its new worker.
-  r.context->TellAgain();
+  r.context->SendGraphsAgain();
   return absl::OkStatus();
 }
 

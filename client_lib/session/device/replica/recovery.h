@@ -1,10 +1,10 @@
 // Holds the state of the recovery of a device that loses its worker: another
 // worker, or the same one in a new incarnation, executes the kept messages
-// (client_lib/session/lineage), and then the device goes on. replica.h declares
-// the functions: recovery.cc decides, copies.cc asks other devices for their
-// values again, and replay.cc encodes the messages.
+// (client_lib/session/lineage), and then the device goes on. recovery.cc
+// decides, copies.cc asks other devices for their values again, and replay.cc
+// encodes the messages.
 //
-// The connection's lock guards it, unless a field says otherwise.
+// The connection's lock guards it; ConnectionState says why.
 #ifndef CLIENT_LIB_SESSION_DEVICE_REPLICA_RECOVERY_H_
 #define CLIENT_LIB_SESSION_DEVICE_REPLICA_RECOVERY_H_
 

@@ -18,6 +18,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/session/device/answers/answer_table.h"
+#include "client_lib/session/device/replica/copies.h"
 #include "client_lib/session/device/replica/replica.h"
 #include "client_lib/session/device/replica/replica_state.h"
 #include "common/base/error.h"

@@ -1,5 +1,6 @@
 // Declares the functions of a replica, which work on its state
-// (replica_state.h). Each section has a source of its own.
+// (replica_state.h). Each section has a source of its own. Further sources have
+// headers: checkpoint_steps.h, copies.h, room.h, seen_values.h.
 //
 // A function takes the locks that it needs, unless its annotation names one.
 // "The device's own thread" is the sender thread while it has the turn; only it
@@ -19,9 +20,9 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "client_lib/session/device/call_recorder.h"
+#include "client_lib/session/device/outgoing/call_recorder.h"
+#include "client_lib/session/device/outgoing/work_encoder.h"
 #include "client_lib/session/device/replica/replica_state.h"
-#include "client_lib/session/device/work_encoder.h"
 #include "client_lib/session/model/wait.h"
 #include "client_lib/session/transfer/read_table.h"
 #include "client_lib/session/transfer/work.h"
@@ -37,7 +38,7 @@ inline absl::Duration Now(const State& r) {
 
 // --- waits.cc: the program's threads wait for the connection.
 
-// See WindowWaiter.
+// Does what WindowWaiter::AwaitWindow() says.
 absl::Status AwaitWindow(State& r);
 // Waits until the worker has answered a hello.
 absl::Status AwaitWelcome(State& r)
@@ -161,45 +162,6 @@ void SendReport(State& r);
 // Returns why the device could not recover now, or an empty string.
 std::string Obstacle(State& r) ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu);
 
-// --- room.cc: finds a worker that has memory for what the session holds.
-
-// Limit on the uploads that a lease request names.
-inline constexpr int kMaxContentHints = 64;
-// Returns the bytes that the next worker must have room for. Uploads that the
-// sender has not taken yet do not count, because they may fail.
-uint64_t HeldBytes(State& r) ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu);
-// Completes the lease request of a recovery that needs `held` bytes: names
-// uploads that are sent again, the largest first, and asks for memory for the
-// rest.
-void AskForHeld(const State& r, uint64_t held, v1::LeaseRequest* request)
-    ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu);
-// Takes the worker's report that it lacks memory for a message. Leaves the
-// worker and returns true if the message is part of a replay, unless the
-// message lacked memory before, or connect_timeout has passed since the first
-// worker was left for that. Then the message fails like any other, and a large
-// upload that the program believes to be there, whose bytes the worker did not
-// even ask for, fails the device.
-bool LeaveForRoom(State& r, const v1::ControlResponse& response);
-
-// --- seen_values.cc: compares what a replay computes with what the program has
-// seen.
-
-// Gives the error to the node and to all that depends on it, and to the
-// session's root errors. The node's error then has the id of a root error.
-void TaintByRootError(State& r, Lineage::Node* node, const absl::Status& error)
-    ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu);
-
-// Takes the answer to a read first. Returns true if no thread waits for it. May
-// replace the value by an error.
-bool TakeKept(State& r, v1::ReadReply* reply)
-    ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu);
-// Notes a value that the program is about to see.
-void NoteSeen(State& r, uint64_t sequence, absl::string_view value)
-    ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu);
-// May replace the metadata by an error.
-void TakeKept(State& r, v1::RunMetadata* reply)
-    ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu);
-
 // --- describe_lineage.cc: what operators see of the kept messages.
 
 // Returns the operators of a kept run and where it was called.
@@ -209,77 +171,6 @@ v1::DeviceLineage DescribeLineage(State& r, uint64_t storage);
 // Leaves nodes, then values, then devices out until the answer fits into a
 // message.
 void ShrinkAnswer(v1::LineageAnswer* answer);
-
-// --- checkpoint.cc: reads values back, so that less must be computed again.
-
-// Has the device leave its worker for another one as soon as it has read its
-// values back, so that it need not compute them again. Returns false if the
-// device cannot read them now.
-bool LeaveWithCheckpoint(State& r)
-    ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu);
-// Returns whether StepCheckpoint() has something to do.
-bool CheckpointStepDue(const State& r)
-    ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu, r.answers.mu);
-// Returns whether further work must wait, because values of this point of the
-// order are still to be asked for.
-bool CheckpointHoldsWorkBack(const State& r)
-    ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu);
-// Begins a checkpoint, or does its next step. Called by the device's own
-// thread.
-void StepCheckpoint(State& r);
-// Returns when the sender must check again whether a checkpoint is due.
-Deadline NextCheckpoint(const State& r);
-// Makes a checkpoint of everything that was called before, and waits for it.
-// Returns OK if the device has computed nothing; the failure of the device;
-// ResourceExhausted (CHECKPOINT_MEMORY); DeadlineExceeded (CHECKPOINT_PENDING).
-absl::Status Checkpoint(State& r, const Deadline& deadline);
-
-// --- copies.cc: copies between virtual devices.
-
-// Returns an offer with a new ticket.
-OfferWork NewOffer(State& r);
-// Returns how another worker fetches what is offered now. Completes the offer.
-OfferedCopy Describe(const State& r, uint64_t size_bytes, OfferWork* offer)
-    ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu);
-// Returns the upload that made this version, if the worker has executed it and
-// its message is kept.
-UploadOfCopy UploadOf(const State& r, const StorageVersion& at)
-    ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu);
-// Frees a storage that the program released, or a kept copy. Any thread may
-// call it, with any lock held.
-void Release(State& r, RemoteStorage* storage);
-// See CopySource.
-CopySource::View LookAt(State& r, const RemoteStorage& storage);
-absl::StatusOr<std::optional<OfferedCopy>> OfferAgain(State& r,
-                                                      RemoteStorage* storage,
-                                                      bool recovers);
-// Completes the kept messages that fetch copies, so that the next worker can
-// fetch them. Waits until their sources have workers. A copy whose source finds
-// none within kSourcePatience fails with that error. Returns an error if the
-// device is not wanted any more. Called by the device's own thread.
-absl::Status FetchAgain(State& r);
-// Decides about an offer of the storage that is about to be sent. If a device
-// has asked for another ticket since, the offer gets that ticket. If the worker
-// was lost since, the offer gets a new ticket for the device that still needs
-// the copy, or is withdrawn if none does.
-void CheckOffer(State& r, uint64_t storage, OfferWork* offer)
-    ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu);
-// Notes that what was offered cannot be fetched any more, because the worker is
-// lost or was not reached, and that the next worker has everything to fetch.
-void WithdrawOffers(State& r) ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu);
-// Notes what the worker has fetched, as it executed the messages up to
-// `sequence`. The lineage still has these among the pending ones.
-void NoteFetched(State& r, uint64_t sequence)
-    ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu);
-// Looks at the sources of copies after news of them (SourceLosses). Called by
-// the device's own thread.
-void CheckSources(State& r);
-// Leaves the worker because it waits for a value that does not come. Does
-// nothing if the device cannot recover.
-void LeaveForSource(State& r) ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu);
-// Handles the worker's report that it did not get a copy. Returns false if the
-// value fails with that error.
-bool TakeLostCopy(State& r, const v1::ErrorDetail& error);
 
 // --- replay.cc: the messages for the worker that takes the session over.
 

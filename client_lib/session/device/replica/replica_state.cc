@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "client_lib/session/device/replica/copies.h"
 #include "client_lib/session/device/replica/replica.h"
 
 namespace djinn::replica {

@@ -38,17 +38,17 @@
 #include "absl/types/span.h"
 #include "client_lib/session/device/answers/answer_receiver.h"
 #include "client_lib/session/device/answers/answers.h"
-#include "client_lib/session/device/call_recorder.h"
+#include "client_lib/session/device/answers/uploader.h"
+#include "client_lib/session/device/answers/value_reader.h"
+#include "client_lib/session/device/outgoing/call_recorder.h"
+#include "client_lib/session/device/outgoing/replica_role.h"
+#include "client_lib/session/device/outgoing/session_context.h"
+#include "client_lib/session/device/outgoing/work_encoder.h"
+#include "client_lib/session/device/outgoing/work_queue.h"
 #include "client_lib/session/device/replica/checkpoint.h"
 #include "client_lib/session/device/replica/device_state.h"
 #include "client_lib/session/device/replica/migration.h"
 #include "client_lib/session/device/replica/recovery.h"
-#include "client_lib/session/device/replica_role.h"
-#include "client_lib/session/device/session_context.h"
-#include "client_lib/session/device/uploader.h"
-#include "client_lib/session/device/value_reader.h"
-#include "client_lib/session/device/work_encoder.h"
-#include "client_lib/session/device/work_queue.h"
 #include "client_lib/session/lineage/lineage.h"
 #include "client_lib/session/model/thread_factory.h"
 #include "client_lib/session/model/wait.h"
@@ -65,6 +65,11 @@
 namespace djinn::replica {
 
 // The connection to the worker. `mu` guards all fields but `moves`.
+//
+// One lock guards them because the loss of a worker, a message of the worker
+// and a step of the sender each change several of them together. A thread that
+// sees the new stream must also see the lease, the log, the lineage and the
+// recovery that belong to it.
 struct ConnectionState {
   mutable Mutex mu;
   DeviceEnd end ABSL_GUARDED_BY(mu);

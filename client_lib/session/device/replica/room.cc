@@ -1,4 +1,6 @@
 // Finds a worker that has memory for what the session holds.
+#include "client_lib/session/device/replica/room.h"
+
 #include <algorithm>
 #include <cstdint>
 #include <set>

@@ -1,5 +1,7 @@
 // Compares what a replay computes with what the program has seen. Of a large
 // value, it compares a sample (HashSample()).
+#include "client_lib/session/device/replica/seen_values.h"
+
 #include <algorithm>
 #include <string>
 #include <utility>

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "client_lib/session/device/replica/replica.h"
 #include "client_lib/session/device/replica/replica_state.h"
+#include "client_lib/session/device/replica/seen_values.h"
 #include "client_lib/session/model/remedies.h"
 #include "common/base/error.h"
 
