@@ -17,6 +17,7 @@
 #include "common/net/monitoring/readiness.h"
 #include "common/net/server.h"
 #include "common/net/tls_from_memory.h"
+#include "common/net/unproven_connections.h"
 #include "common/trace/span_exporter.h"
 #include "djinn/v1/worker_departure.pb.h"
 #include "gpu_worker/config.h"
@@ -139,6 +140,7 @@ class Worker {
   // Points to peers_ when it uses shared memory; otherwise null.
   SharedMemoryPeers* shared_memory_peers_ = nullptr;
   CallMetrics call_metrics_;
+  UnprovenConnections unproven_;
   std::unique_ptr<WorkerCore> core_;
   std::unique_ptr<ExecutionService> service_;
   std::unique_ptr<Server> server_;

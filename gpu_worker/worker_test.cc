@@ -12,6 +12,8 @@
 #include "common/net/channel_pool.h"
 #include "common/net/grpc_status.h"
 #include "common/net/protocol_version.h"
+#include "common/net/raw_connection.h"
+#include "common/net/testing/descriptor_limit.h"
 #include "common/net/tls.h"
 #include "djinn/v1/execution.grpc.pb.h"
 #include "gpu_worker/device/fake/fake_device.h"
@@ -203,6 +205,19 @@ TEST_P(WorkerTest, WhoHasNotSaidWhoItIsSaysLittle) {
   EXPECT_EQ(ErrorReason(status), "PROTOCOL_VIOLATION");
   EXPECT_NE(status.message().find("a first message of"), std::string::npos)
       << status;
+}
+
+TEST_P(WorkerTest, ClientsWithALeaseStayBesideManyConnectionsThatNameNone) {
+  if (GetParam()) return;  // A Unix socket's file says who may connect.
+  {
+    // Leaves room for 32 connections that name no lease.
+    const DescriptorLimit limit(256);
+    StartWorker(absl::Seconds(30));
+  }
+  std::unique_ptr<TestClient> client = Connect();
+  const std::vector<Socket> others = ConnectIdleClients(worker_->address(), 64);
+  AwaitHangUp(others.front());
+  EXPECT_TRUE(client->WaitCompleted(client->Create(1, 8)));
 }
 
 TEST_P(WorkerTest, TypedErrorsReachTheClient) {
