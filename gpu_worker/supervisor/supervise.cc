@@ -212,10 +212,12 @@ absl::Status Supervisor::Overdue(const Executor& executor) const {
   if (executor.unsent.size() > kMaxUnsentBytes) {
     return absl::ResourceExhaustedError("it does not read its orders");
   }
-  if (executor.mark != 0 && executor.same_mark > options_.node_limit) {
+  const absl::Duration node_limit =
+      std::min(options_.node_limit, executor.node_limit);
+  if (executor.mark != 0 && executor.same_mark > node_limit) {
     return MakeError(absl::StatusCode::kDeadlineExceeded, "NODE_LIMIT",
                      absl::StrCat("a node took longer than ",
-                                  absl::FormatDuration(options_.node_limit)));
+                                  absl::FormatDuration(node_limit)));
   }
   if (executor.ready && executor.silent > options_.silence_limit) {
     return absl::DeadlineExceededError(

@@ -242,6 +242,10 @@ void Supervisor::Apply(const v1::DesiredState& desired) {
         known->second.given = executor->lived;
         known->second.valid = FromProtoDuration(claims.valid_for()) +
                               FromProtoDuration(claims.grace());
+        const v1::TenantLimits& limits = claims.tenant_limits();
+        executor->node_limit = limits.has_node_limit()
+                                   ? FromProtoDuration(limits.node_limit())
+                                   : absl::InfiniteDuration();
         executor->leaving.erase(claims.lease_id());
         *part.add_leases() = lease;
         arbiter_->SetWeight(number, claims.weight());

@@ -77,8 +77,9 @@ struct SupervisorOptions {
   absl::Duration min_backoff = absl::Seconds(1);
   absl::Duration max_backoff = absl::Seconds(30);
   absl::Duration forgive_after = absl::Minutes(10);
-  // An executor is ended when one node takes longer, and when it says nothing
-  // for longer than `silence_limit`.
+  // An executor is ended when one node takes longer than this or than its
+  // tenant's own limit, and when it says nothing for longer than
+  // `silence_limit`.
   absl::Duration node_limit = absl::Minutes(5);
   absl::Duration silence_limit = absl::Seconds(30);
   // An executor is ended when it still has a lease so long after the supervisor

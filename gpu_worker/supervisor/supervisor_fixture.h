@@ -199,9 +199,12 @@ class SupervisorTest : public testing::Test {
     }
   }
   void Lease(const std::string& tenant, const std::string& id) {
+    Lease(LeaseOf(tenant, id));
+  }
+  void Lease(const v1::SignedLease& lease) {
     v1::DesiredState desired;
     desired.set_revision(++revision_);
-    *desired.add_leases() = LeaseOf(tenant, id);
+    *desired.add_leases() = lease;
     supervisor_.Apply(desired);
     Step();
   }
