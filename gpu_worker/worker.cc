@@ -298,6 +298,11 @@ void Worker::Collect(Exposition* out) const {
   call_metrics_.Collect(out);
 }
 
+void Worker::Declare(Exposition* out) const {
+  Collect(out);
+  CallMetrics::Declare(out);
+}
+
 absl::Status Worker::StartMonitoring(const WorkerConfig& config) {
   if (config.monitoring.listen.empty()) return absl::OkStatus();
   MonitoringOptions options;

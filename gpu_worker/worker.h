@@ -105,6 +105,9 @@ class Worker {
 
   // Adds what the worker counts to a scrape, except for what its process is.
   void Collect(Exposition* out) const;
+  // Adds every metric that Collect() will ever add, with numbers that mean
+  // nothing.
+  void Declare(Exposition* out) const;
 
   // Serves the clients of an executor from now on. Call it once.
   absl::Status AcceptClients();

@@ -475,7 +475,8 @@ void Supervisor::CollectExecutors(Exposition* out) const {
   JoinedMetrics joined = past_metrics_;
   for (const auto& [number, executor] : executors_) {
     if (!executor->tenant.empty()) {
-      joined.Add(executor->metrics, tenant_labels_.For(executor->tenant));
+      joined.Add(*families_, executor->metrics,
+                 tenant_labels_.For(executor->tenant));
     }
   }
   // The executors count their own.
@@ -484,7 +485,8 @@ void Supervisor::CollectExecutors(Exposition* out) const {
                    "Ended leases whose use was forgotten before the "
                    "coordinator had it billed: too many waited.",
                    static_cast<double>(unbilled_));
-  joined.Add(JoinedMetrics::Encode(unbilled), "");
+  const v1::ExecutorMetrics encoded = JoinedMetrics::Encode(unbilled);
+  joined.Add(FamiliesOf(encoded), encoded, "");
   joined.AddTo(out);
 }
 
