@@ -188,6 +188,11 @@ absl::Status Serve(SupervisionLink* link, const MakeDeviceFunction& make_device,
     sandbox.nvidia = true;
   }
   DJINN_RETURN_IF_ERROR(EnterSandbox(sandbox));
+  Exposition declared;
+  worker->Declare(&declared);
+  v1::FromExecutor families;
+  *families.mutable_metrics() = JoinedMetrics::Encode(declared);
+  link->Send(families);
   link->Send(ready);
   std::thread health([&] { ReportHealth(link, &spans, worker.get()); });
   absl::Status accepting;

@@ -128,7 +128,8 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(
   worker->leave_request_.set_incarnation(worker->core_->incarnation());
   worker->core_->SetPeers(worker->peers_.get());
   worker->service_ = std::make_unique<ExecutionService>(
-      worker->core_.get(), pull_socket, Clock::Real(), &worker->call_metrics_);
+      worker->core_.get(), pull_socket, Clock::Real(), &worker->call_metrics_,
+      &worker->unproven_);
   ServerOptions server_options;
   server_options.address = config.listen;
   server_options.tls = config.tls;
@@ -140,6 +141,7 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(
     return settings->IsAdminToken(token);
   };
   server_options.call_metrics = &worker->call_metrics_;
+  server_options.unproven = &worker->unproven_;
   DJINN_ASSIGN_OR_RETURN(worker->server_, Server::Start(server_options));
   DJINN_RETURN_IF_ERROR(worker->StartSharedMemory(config));
   if (!config.nvml_library.empty()) {
@@ -180,7 +182,7 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::StartExecutor(
   worker->core_->SetPeers(worker->peers_.get());
   worker->service_ = std::make_unique<ExecutionService>(
       worker->core_.get(), /*pull_socket=*/"", Clock::Real(),
-      &worker->call_metrics_);
+      &worker->call_metrics_, &worker->unproven_);
   ServerOptions server_options;
   server_options.address = config.listen;
   server_options.listener = seams.listener;
@@ -190,6 +192,7 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::StartExecutor(
   server_options.health_services = {ExecutionService::kHealthName};
   server_options.serving = false;
   server_options.call_metrics = &worker->call_metrics_;
+  server_options.unproven = &worker->unproven_;
   DJINN_ASSIGN_OR_RETURN(worker->server_, Server::Start(server_options));
   worker->shared_memory_listener_ = seams.shared_memory_listener;
   if (seams.shared_memory_listener >= 0) {
@@ -293,6 +296,11 @@ std::vector<ReadinessCheck> Worker::CheckReadiness() const {
 void Worker::Collect(Exposition* out) const {
   core_->Collect(out);
   call_metrics_.Collect(out);
+}
+
+void Worker::Declare(Exposition* out) const {
+  Collect(out);
+  CallMetrics::Declare(out);
 }
 
 absl::Status Worker::StartMonitoring(const WorkerConfig& config) {

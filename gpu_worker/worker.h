@@ -17,6 +17,7 @@
 #include "common/net/monitoring/readiness.h"
 #include "common/net/server.h"
 #include "common/net/tls/tls_from_memory.h"
+#include "common/net/unproven_connections.h"
 #include "common/trace/span_exporter.h"
 #include "djinn/v1/worker_departure.pb.h"
 #include "gpu_worker/config.h"
@@ -104,6 +105,9 @@ class Worker {
 
   // Adds what the worker counts to a scrape, except for what its process is.
   void Collect(Exposition* out) const;
+  // Adds every metric that Collect() will ever add, with numbers that mean
+  // nothing.
+  void Declare(Exposition* out) const;
 
   // Serves the clients of an executor from now on. Call it once.
   absl::Status AcceptClients();
@@ -139,6 +143,7 @@ class Worker {
   // Points to peers_ when it uses shared memory; otherwise null.
   SharedMemoryPeers* shared_memory_peers_ = nullptr;
   CallMetrics call_metrics_;
+  UnprovenConnections unproven_;
   std::unique_ptr<WorkerCore> core_;
   std::unique_ptr<ExecutionService> service_;
   std::unique_ptr<Server> server_;

@@ -2,6 +2,7 @@
 // coordinator.
 #include "gpu_worker/worker.h"
 
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
@@ -9,9 +10,12 @@
 
 #include "common/base/error.h"
 #include "common/hash/crc32c.h"
+#include "common/metrics/exposition.h"
 #include "common/net/channel_pool.h"
 #include "common/net/grpc_status.h"
 #include "common/net/protocol_version.h"
+#include "common/net/raw_connection.h"
+#include "common/net/testing/descriptor_limit.h"
 #include "common/net/tls/tls.h"
 #include "djinn/v1/execution.grpc.pb.h"
 #include "gpu_worker/device/fake/fake_device.h"
@@ -203,6 +207,49 @@ TEST_P(WorkerTest, WhoHasNotSaidWhoItIsSaysLittle) {
   EXPECT_EQ(ErrorReason(status), "PROTOCOL_VIOLATION");
   EXPECT_NE(status.message().find("a first message of"), std::string::npos)
       << status;
+}
+
+TEST_P(WorkerTest, ClientsWithALeaseStayBesideManyConnectionsThatNameNone) {
+  if (GetParam()) return;  // A Unix socket's file says who may connect.
+  {
+    // Leaves room for 32 connections that name no lease.
+    const DescriptorLimit limit(256);
+    StartWorker(absl::Seconds(30));
+  }
+  std::unique_ptr<TestClient> client = Connect();
+  const std::vector<Socket> others = ConnectIdleClients(worker_->address(), 64);
+  AwaitHangUp(others.front());
+  EXPECT_TRUE(client->WaitCompleted(client->Create(1, 8)));
+}
+
+TEST_P(WorkerTest, DeclaresAllThatItCountsLater) {
+  std::map<std::string, std::vector<std::string>> declared;
+  Exposition before;
+  worker_->Declare(&before);
+  before.Visit([&](const prometheus::MetricFamily& family,
+                   const std::vector<std::string>& labels) {
+    declared[family.name] = labels;
+  });
+  std::unique_ptr<TestClient> client = Connect();
+  FakeGraph s;
+  const uint32_t x = s.Bound();
+  s.Add(x, x, 4);
+  client->InstallInline(1, FloatBytes({1, 2, 3, 4}));
+  client->Define(1, s.get());
+  EXPECT_TRUE(client->WaitCompleted(client->Run(1, {1, 2})));
+  Exposition after;
+  worker_->Collect(&after);
+  EXPECT_TRUE(after.Has("djinn_worker_sessions"));
+  EXPECT_TRUE(after.Has("djinn_worker_tenant_memory_bytes"));
+  after.Visit([&](const prometheus::MetricFamily& family,
+                  const std::vector<std::string>& /*labels*/) {
+    ASSERT_TRUE(declared.contains(family.name)) << family.name;
+    for (const prometheus::ClientMetric& metric : family.metric) {
+      std::vector<std::string> labels;
+      for (const auto& label : metric.label) labels.push_back(label.name);
+      EXPECT_EQ(labels, declared[family.name]) << family.name;
+    }
+  });
 }
 
 TEST_P(WorkerTest, TypedErrorsReachTheClient) {

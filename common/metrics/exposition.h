@@ -27,6 +27,14 @@ class Exposition {
  public:
   using Labels = std::vector<std::pair<std::string, std::string>>;
 
+  // The values of one name, which is known although there may be none.
+  class Values;
+  // Declares a family of values with these labels.
+  Values Gauges(const std::string& name, absl::string_view help,
+                std::vector<std::string> labels);
+  Values Counters(const std::string& name, absl::string_view help,
+                  std::vector<std::string> labels);
+
   // Adds a value that goes up and down.
   void Gauge(const std::string& name, absl::string_view help, double value,
              const Labels& labels = {});
@@ -55,18 +63,24 @@ class Exposition {
                  const Buckets& histogram, const Labels& labels = {});
 
   // Returns whether a metric with this name was added.
-  bool Has(const std::string& name) const { return families_.contains(name); }
-  // Calls the function with each family, ordered by name.
-  void Visit(
-      const std::function<void(const prometheus::MetricFamily&)>& visit) const;
+  bool Has(const std::string& name) const;
+  // Calls the function with each family and the names of its labels, ordered by
+  // name. Families that were only declared have no metrics.
+  void Visit(const std::function<void(const prometheus::MetricFamily&,
+                                      const std::vector<std::string>& labels)>&
+                 visit) const;
   // Returns the text, whose content type is "text/plain; version=0.0.4".
   std::string Text() const;
 
  private:
   struct Family {
     prometheus::MetricFamily family;
+    std::vector<std::string> labels;
     std::map<Labels, size_t> positions;
   };
+  Family* Declare(const std::string& name, absl::string_view help,
+                  prometheus::MetricType type, std::vector<std::string> labels);
+  static prometheus::ClientMetric* Find(Family* family, const Labels& labels);
   prometheus::ClientMetric* Find(const std::string& name,
                                  absl::string_view help,
                                  prometheus::MetricType type,
@@ -74,6 +88,19 @@ class Exposition {
 
   // Ordered by name, so that scrapes have the same order.
   std::map<std::string, Family> families_;
+};
+
+// Must not outlive the exposition.
+class Exposition::Values {
+ public:
+  // Adds a value. `labels` has the labels' values, in the labels' order.
+  void Add(double value, const std::vector<std::string>& labels);
+
+ private:
+  friend class Exposition;
+  explicit Values(Family* family) : family_(family) {}
+
+  Family* const family_;
 };
 
 // Adds its owner's metrics. Called by any thread at any time.

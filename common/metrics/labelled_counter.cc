@@ -15,13 +15,10 @@ void LabelledCounter::Add(const std::vector<std::string>& values,
 }
 
 void LabelledCounter::Collect(Exposition* exposition) const {
+  Exposition::Values counters = exposition->Counters(name_, help_, labels_);
   MutexLock lock(&mu_);
   for (const auto& [values, count] : counts_) {
-    Exposition::Labels labels;
-    for (size_t i = 0; i < labels_.size(); ++i) {
-      labels.emplace_back(labels_[i], values[i]);
-    }
-    exposition->Counter(name_, help_, static_cast<double>(count), labels);
+    counters.Add(static_cast<double>(count), values);
   }
 }
 

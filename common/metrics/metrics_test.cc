@@ -14,6 +14,7 @@
 namespace djinn {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -54,6 +55,21 @@ TEST(ExpositionTest, WritesTextFormat) {
   EXPECT_THAT(text, HasSubstr("djinn_things_total{kind=\"a\\\"b\"} 2\n"));
   EXPECT_THAT(text, HasSubstr("# HELP djinn_level A level.\n"));
   EXPECT_THAT(text, HasSubstr("djinn_level -1.5\n"));
+}
+
+TEST(ExpositionTest, DeclaredFamiliesAppearWithTheirFirstValue) {
+  Exposition exposition;
+  Exposition::Values levels =
+      exposition.Gauges("djinn_level", "A level.", {"tenant", "kind"});
+  exposition.Counters("djinn_things_total", "Things.", {"kind"});
+  EXPECT_EQ(exposition.Text(), "");
+  levels.Add(1, {"a", "x"});
+  levels.Add(2, {"a", "x"});
+  EXPECT_TRUE(exposition.Has("djinn_level"));
+  EXPECT_EQ(exposition.Text(),
+            "# HELP djinn_level A level.\n"
+            "# TYPE djinn_level gauge\n"
+            "djinn_level{tenant=\"a\",kind=\"x\"} 3\n");
 }
 
 TEST(ExpositionTest, SumsEqualLabels) {
@@ -105,6 +121,24 @@ TEST(LabelledCounterTest, CountsByLabels) {
   EXPECT_THAT(
       exposition.Text(),
       HasSubstr("djinn_refusals_total{tenant=\"a\",reason=\"FULL\"} 3"));
+}
+
+TEST(LabelledCounterTest, IsDeclaredBeforeItCounts) {
+  const LabelledCounter counter("djinn_refusals_total", "Refusals.",
+                                {"tenant", "reason"});
+  Exposition exposition;
+  counter.Collect(&exposition);
+  EXPECT_EQ(exposition.Text(), "");
+  EXPECT_FALSE(exposition.Has("djinn_refusals_total"));
+  int families = 0;
+  exposition.Visit([&](const prometheus::MetricFamily& family,
+                       const std::vector<std::string>& labels) {
+    ++families;
+    EXPECT_EQ(family.name, "djinn_refusals_total");
+    EXPECT_EQ(family.help, "Refusals.");
+    EXPECT_THAT(labels, ElementsAre("tenant", "reason"));
+  });
+  EXPECT_EQ(families, 1);
 }
 
 TEST(ProcessMetricsTest, DescribesThisProcess) {

@@ -34,4 +34,9 @@ absl::StatusOr<std::string> ExtractBearer(
                    "the call carries no \"authorization: Bearer\" metadata");
 }
 
+void NoteProven(const grpc::ServerContextBase& context,
+                UnprovenConnections* unproven) {
+  if (unproven != nullptr) unproven->NoteProven(context.peer());
+}
+
 }  // namespace djinn

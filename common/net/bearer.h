@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "common/hash/hash.h"  // IWYU pragma: export
+#include "common/net/unproven_connections.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/server_context.h"
 
@@ -26,6 +27,11 @@ void PutBearer(absl::string_view token, grpc::ClientContext* context);
 // none.
 absl::StatusOr<std::string> ExtractBearer(
     const grpc::ServerContextBase& context);
+
+// Tells `unproven` that the call's peer has shown a token, which was accepted.
+// Null: nothing happens.
+void NoteProven(const grpc::ServerContextBase& context,
+                UnprovenConnections* unproven);
 
 }  // namespace djinn
 

@@ -158,6 +158,12 @@ void CallMetrics::Collect(Exposition* exposition) const {
   }
 }
 
+void CallMetrics::Declare(Exposition* exposition) {
+  CallMetrics calls;
+  calls.Ended("", "", absl::ZeroDuration(), CallSizes());
+  calls.Collect(exposition);
+}
+
 CountedStream::CountedStream(CallMetrics* metrics, absl::string_view method)
     : metrics_(metrics), method_(method), start_(absl::Now()) {}
 

@@ -45,6 +45,8 @@ class CallMetrics {
              const std::optional<CallSizes>& sizes = std::nullopt);
 
   void Collect(Exposition* exposition) const;
+  // Adds every metric that Collect() may add, with numbers that mean nothing.
+  static void Declare(Exposition* exposition);
 
  private:
   // Counts the calls with up to 0 bytes, 1 KiB and so on, as A66 says.

@@ -1,6 +1,5 @@
 #include "common/net/connection_gate.h"
 
-#include <netinet/in.h>
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -20,21 +19,6 @@ namespace {
 
 constexpr int kAcceptsAtOnce = 64;
 constexpr absl::Duration kPause = absl::Milliseconds(50);
-
-// Returns the host of a peer. IPv6 addresses that share 64 bits are one host,
-// because a network gives one subscriber all of them.
-std::string HostOf(const sockaddr_storage& peer) {
-  if (peer.ss_family == AF_INET) {
-    const auto& v4 = reinterpret_cast<const sockaddr_in&>(peer).sin_addr;
-    return std::string(reinterpret_cast<const char*>(&v4), sizeof(v4));
-  }
-  if (peer.ss_family == AF_INET6) {
-    const auto& v6 = reinterpret_cast<const sockaddr_in6&>(peer).sin6_addr;
-    const size_t bytes = IN6_IS_ADDR_V4MAPPED(&v6) ? sizeof(v6) : 8;
-    return std::string(reinterpret_cast<const char*>(&v6), bytes);
-  }
-  return "";
-}
 
 void Watch(int epoll, int operation, int fd, uint32_t events) {
   epoll_event event{};

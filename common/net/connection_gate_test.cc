@@ -1,6 +1,5 @@
 #include "common/net/connection_gate.h"
 
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -10,25 +9,11 @@
 
 #include "common/base/error.h"
 #include "common/net/raw_connection.h"
+#include "common/net/testing/descriptor_limit.h"
 #include "gtest/gtest.h"
 
 namespace djinn {
 namespace {
-
-// Limits the descriptors of this process while it lives.
-class DescriptorLimit {
- public:
-  explicit DescriptorLimit(rlim_t count) {
-    EXPECT_EQ(getrlimit(RLIMIT_NOFILE, &before_), 0);
-    rlimit limit = before_;
-    limit.rlim_cur = count;
-    EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
-  }
-  ~DescriptorLimit() { EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &before_), 0); }
-
- private:
-  rlimit before_{};
-};
 
 // A gate that answers "!" to what is complete: bytes that end with ".".
 class ConnectionGateTest : public testing::Test {

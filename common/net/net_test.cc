@@ -3,6 +3,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <memory>
 #include <string>
 #include <thread>
 #include <utility>
@@ -20,6 +21,7 @@
 #include "common/net/raw_message.h"
 #include "common/net/server.h"
 #include "common/net/server_address.h"
+#include "common/net/unproven_connections.h"
 #include "common/transport/message_scan.h"
 #include "djinn/v1/execution.pb.h"
 #include "djinn/v1/types.pb.h"
@@ -209,12 +211,10 @@ TEST(ServerTest, RefusesOpenAddressUnlessToldOtherwise) {
 
 // Calls with encoded messages, because the stubs of these services are not
 // packaged.
-absl::StatusOr<std::string> CallByHand(const std::string& address,
-                                       const std::string& method,
-                                       const std::string& message,
-                                       const std::string& token = "") {
-  grpc::TemplatedGenericStub<grpc::ByteBuffer, grpc::ByteBuffer> stub(
-      MakeChannel(address).value());
+absl::StatusOr<std::string> CallByHand(
+    const std::shared_ptr<grpc::Channel>& channel, const std::string& method,
+    const std::string& message, const std::string& token = "") {
+  grpc::TemplatedGenericStub<grpc::ByteBuffer, grpc::ByteBuffer> stub(channel);
   const grpc::Slice slice(message);
   const grpc::ByteBuffer request(&slice, 1);
   grpc::ByteBuffer response;
@@ -233,6 +233,13 @@ absl::StatusOr<std::string> CallByHand(const std::string& address,
   response.DumpToSingleSlice(&answer).ok();
   return std::string(reinterpret_cast<const char*>(answer.begin()),
                      answer.size());
+}
+
+absl::StatusOr<std::string> CallByHand(const std::string& address,
+                                       const std::string& method,
+                                       const std::string& message,
+                                       const std::string& token = "") {
+  return CallByHand(MakeChannel(address).value(), method, message, token);
 }
 
 absl::StatusOr<std::string> CheckHealth(const std::string& address,
@@ -353,6 +360,48 @@ TEST(ServerTest, AnswersBesideMoreSilentConnectionsThanItKeeps) {
   // The oldest was closed for a later one. It never reached gRPC, which greets
   // each connection.
   EXPECT_EQ(ReadAll(silent.front()), "");
+}
+
+TEST(ServerTest, AnswersBesideMoreConnectionsWithoutATokenThanItKeeps) {
+  UnprovenConnections unproven(64);
+  ServerOptions options;
+  options.address = "127.0.0.1:0";
+  options.unproven = &unproven;
+  // A proof that every server takes.
+  options.is_operator = [](absl::string_view token) {
+    return token == "admin";
+  };
+  auto server = Server::Start(options);
+  ASSERT_TRUE(server.ok()) << server.status();
+  const std::string& address = (*server)->address();
+  // A health watch needs no token, and never ends by itself.
+  BoundedCall watch(
+      grpc::CreateChannel(address, grpc::InsecureChannelCredentials()),
+      "/grpc.health.v1.Health/Watch");
+  const grpc::Slice everything("\x0a\x00", 2);
+  ASSERT_TRUE(watch.Write({&everything, 1}));
+  std::vector<grpc::Slice> health;
+  ASSERT_TRUE(watch.Read(&health));
+  EXPECT_EQ(unproven.size(), 1u);
+  // A call with a token, whose connection stays.
+  const std::shared_ptr<grpc::Channel> channel = MakeChannel(address).value();
+  const std::string method = "/grpc.channelz.v1.Channelz/GetServers";
+  ASSERT_TRUE(CallByHand(channel, method, "", "admin").ok());
+  EXPECT_EQ(unproven.size(), 1u);
+  const std::vector<Socket> others = ConnectIdleClients(address, 100);
+  // The health watch was the oldest, and was closed for a later one.
+  while (watch.Read(&health)) {
+  }
+  AwaitHangUp(others.front());
+  // A new connection without a token is served, too.
+  EXPECT_EQ(
+      CallByHand(MakeChannel(address, {.connection = 1}).value(),
+                 "/grpc.health.v1.Health/Check", std::string("\x0a\x00", 2))
+          .value(),
+      "\x08\x01");
+  EXPECT_TRUE(CallByHand(channel, method, "", "admin").ok());
+  EXPECT_EQ(channel->GetState(/*try_to_connect=*/false), GRPC_CHANNEL_READY);
+  EXPECT_LE(unproven.size(), 64u);
 }
 
 TEST(ServerTest, ServesChannelzToTheAdminTokenAlone) {

@@ -10,6 +10,8 @@
 #include <array>
 #include <cstdint>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "common/net/socket.h"
 
@@ -33,6 +35,20 @@ inline Socket ConnectTo(const std::string& address,
     return Socket();
   }
   return connection;
+}
+
+// Connects clients of HTTP/2 that make no call.
+inline std::vector<Socket> ConnectIdleClients(const std::string& address,
+                                              int count) {
+  const std::string preface("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+  const std::string settings("\0\0\0\4\0\0\0\0\0", 9);
+  const std::string bytes = preface + settings;
+  std::vector<Socket> clients;
+  for (int i = 0; i < count; ++i) {
+    clients.push_back(ConnectTo(address));
+    send(clients.back().fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  }
+  return clients;
 }
 
 // Waits, without reading, until the peer has closed the connection.

@@ -58,13 +58,15 @@ using TokenCheck = std::function<bool(absl::string_view)>;
 // guard replaces the answer before it is sent.
 class ChannelzGuard : public grpc::experimental::Interceptor {
  public:
-  ChannelzGuard(const TokenCheck* is_operator, ServerRpcInfo* call)
-      : is_operator_(*is_operator), call_(call) {}
+  ChannelzGuard(const TokenCheck* is_operator, UnprovenConnections* unproven,
+                ServerRpcInfo* call)
+      : is_operator_(*is_operator), unproven_(unproven), call_(call) {}
 
   void Intercept(InterceptorBatchMethods* methods) override {
     if (methods->QueryInterceptionHookPoint(
             InterceptionHookPoints::POST_RECV_INITIAL_METADATA)) {
       allowed_ = Allowed();
+      if (allowed_) NoteProven(*call_->server_context(), unproven_);
     }
     if (methods->QueryInterceptionHookPoint(
             InterceptionHookPoints::PRE_SEND_MESSAGE) &&
@@ -89,6 +91,7 @@ class ChannelzGuard : public grpc::experimental::Interceptor {
   }
 
   const TokenCheck& is_operator_;
+  UnprovenConnections* const unproven_;
   ServerRpcInfo* const call_;
   bool allowed_ = false;
 };
@@ -96,17 +99,18 @@ class ChannelzGuard : public grpc::experimental::Interceptor {
 class ChannelzGuards
     : public grpc::experimental::ServerInterceptorFactoryInterface {
  public:
-  explicit ChannelzGuards(TokenCheck is_operator)
-      : is_operator_(std::move(is_operator)) {}
+  ChannelzGuards(TokenCheck is_operator, UnprovenConnections* unproven)
+      : is_operator_(std::move(is_operator)), unproven_(unproven) {}
 
   grpc::experimental::Interceptor* CreateServerInterceptor(
       ServerRpcInfo* call) override {
     if (!absl::StartsWith(call->method(), "/grpc.channelz.")) return nullptr;
-    return new ChannelzGuard(&is_operator_, call);
+    return new ChannelzGuard(&is_operator_, unproven_, call);
   }
 
  private:
   const TokenCheck is_operator_;
+  UnprovenConnections* const unproven_;
 };
 
 // Number of connections whose first bytes are awaited at once.
@@ -121,8 +125,9 @@ ConnectionGate::Verdict JudgeFirstBytes(absl::string_view bytes) {
 
 // Passes a connection to gRPC, with the options that gRPC sets on those that it
 // accepts itself.
-void PassOn(Socket socket,
+void PassOn(Socket socket, UnprovenConnections* unproven,
             grpc::experimental::ExternalConnectionAcceptor* acceptor) {
+  if (!unproven->Enter(socket)) return;
   const int yes = 1;
   setsockopt(socket.fd(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
   const auto timeout = static_cast<int>(
@@ -153,19 +158,25 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(
                                         options.tls_from_memory != nullptr));
   EnableStandardServices();
   if (options.is_operator) EnableChannelz();
+  auto server = absl::WrapUnique(new Server);
+  server->unproven_ = options.unproven;
+  if (server->unproven_ == nullptr) {
+    server->own_unproven_ = std::make_unique<UnprovenConnections>();
+    server->unproven_ = server->own_unproven_.get();
+  }
   grpc::ServerBuilder builder;
   std::vector<
       std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>>
       interceptors;
   // Always added, because another server of this process may have enabled
   // channelz.
-  interceptors.push_back(std::make_unique<ChannelzGuards>(options.is_operator));
+  interceptors.push_back(
+      std::make_unique<ChannelzGuards>(options.is_operator, server->unproven_));
   if (options.call_metrics != nullptr) {
     interceptors.push_back(MakeCallCounter(options.call_metrics));
   }
   builder.experimental().SetInterceptorCreators(std::move(interceptors));
   ApplyServerOptions(&builder);
-  auto server = absl::WrapUnique(new Server);
   Listener listener;
   listener.address = options.address;
   if (options.listener >= 0) {
@@ -229,8 +240,9 @@ void Server::Accept() {
   gate.max_connections = kMaxSilentConnections;
   gate.first_bytes_timeout = kConnectTimeout;
   gate.judge = JudgeFirstBytes;
-  gate.take = [acceptor = acceptor_.get()](Socket socket) {
-    PassOn(std::move(socket), acceptor);
+  gate.take = [unproven = unproven_,
+               acceptor = acceptor_.get()](Socket socket) {
+    PassOn(std::move(socket), unproven, acceptor);
   };
   gate_ =
       std::make_unique<ConnectionGate>(std::move(listeners_), std::move(gate));

@@ -1,7 +1,8 @@
 // Starts a gRPC server with all that every Djinn process has: a checked
 // address, common connection options, health v1, reflection and channelz.
 // Connections over TCP reach gRPC once their first bytes have arrived, so that
-// peers that say nothing delay no other; see connection_gate.h.
+// peers that say nothing delay no other (connection_gate.h), and there are few
+// of peers that show no token (unproven_connections.h).
 #ifndef COMMON_NET_SERVER_H_
 #define COMMON_NET_SERVER_H_
 
@@ -19,6 +20,7 @@
 #include "common/net/tls/tls.h"
 #include "common/net/tls/tls_files.h"
 #include "common/net/tls/tls_from_memory.h"
+#include "common/net/unproven_connections.h"
 #include "grpcpp/generic/async_generic_service.h"
 #include "grpcpp/impl/codegen/service_type.h"
 #include "grpcpp/server.h"
@@ -52,6 +54,11 @@ struct ServerOptions {
   // Answers the calls of all methods that `services` do not have. It must
   // outlive the server. Null: those calls are UNIMPLEMENTED.
   grpc::CallbackGenericService* other_calls = nullptr;
+  // Connections of this server alone, of whose proofs the services tell
+  // (NoteProven() in bearer.h). It outlives the server. Null: the server has
+  // its own, and operators who call channelz are the only ones who prove
+  // anything.
+  UnprovenConnections* unproven = nullptr;
 };
 
 // A server that accepts calls until Shutdown(). Not thread-safe, SetServing()
@@ -89,6 +96,9 @@ class Server {
   Server();
 
   std::string address_;
+  // Null when the options had one.
+  std::unique_ptr<UnprovenConnections> own_unproven_;
+  UnprovenConnections* unproven_ = nullptr;
   std::unique_ptr<grpc::Server> server_;
   // Listening sockets before the gate takes them. Empty for a Unix socket,
   // whose file says who may connect.

@@ -77,6 +77,19 @@ Socket::~Socket() {
   if (fd_ >= 0) close(fd_);
 }
 
+std::string HostOf(const sockaddr_storage& peer) {
+  if (peer.ss_family == AF_INET) {
+    const auto& v4 = reinterpret_cast<const sockaddr_in&>(peer).sin_addr;
+    return std::string(reinterpret_cast<const char*>(&v4), sizeof(v4));
+  }
+  if (peer.ss_family == AF_INET6) {
+    const auto& v6 = reinterpret_cast<const sockaddr_in6&>(peer).sin6_addr;
+    const size_t bytes = IN6_IS_ADDR_V4MAPPED(&v6) ? sizeof(v6) : 8;
+    return std::string(reinterpret_cast<const char*>(&v6), bytes);
+  }
+  return "";
+}
+
 absl::StatusOr<Listener> Listen(const std::string& address) {
   const size_t colon = address.rfind(':');
   const std::string port = address.substr(colon + 1);

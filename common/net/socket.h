@@ -1,6 +1,9 @@
-// Owns a file descriptor of a socket, and opens listening sockets.
+// Owns a file descriptor of a socket, opens listening sockets, and says which
+// host a peer is.
 #ifndef COMMON_NET_SOCKET_H_
 #define COMMON_NET_SOCKET_H_
+
+#include <sys/socket.h>
 
 #include <string>
 #include <utility>
@@ -36,6 +39,10 @@ struct Listener {
   // Address with the port in use.
   std::string address;
 };
+
+// Returns the host of a peer. IPv6 addresses that share 64 bits are one host,
+// because a network gives one subscriber all of them.
+std::string HostOf(const sockaddr_storage& peer);
 
 // Listens on "host:port" (port 0: any free one), which CheckAddress() accepted.
 // Errors: Unavailable (CANNOT_LISTEN), which names the address.

@@ -254,6 +254,9 @@ void Describe(ClusterState& state, const Tenant& tenant, const TenantSums& sums,
   if (tenant.totals.has_model_bytes()) {
     info->set_model_bytes(tenant.totals.model_bytes());
   }
+  if (tenant.totals.has_node_limit()) {
+    *info->mutable_node_limit() = tenant.totals.node_limit();
+  }
   info->set_placement_policy(tenant.placement.policy.empty()
                                  ? state.config.placement_policy
                                  : tenant.placement.policy);

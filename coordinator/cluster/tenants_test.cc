@@ -71,6 +71,18 @@ TEST_F(ClusterTenantsTest, ABudgetOfModelsTravelsWithTheLease) {
   EXPECT_TRUE(views::GetTenant(*cluster_, "red")->has_model_bytes());
 }
 
+TEST_F(ClusterTenantsTest, ALimitOfNodesTravelsWithTheLease) {
+  const StreamId worker = Join(w0_);
+  Grant(Open("red"), 0, worker, &w0_);
+  EXPECT_FALSE(views::GetTenant(*cluster_, "red")->has_node_limit());
+  config_.tenants[0].totals.mutable_node_limit()->set_seconds(30);
+  EXPECT_THAT(tenants::Set(*cluster_, config_.tenants).changed_tenants(),
+              ElementsAre("red"));
+  const v1::LeaseClaims claims = UncheckedClaims(Desired(worker)->leases(0));
+  EXPECT_EQ(claims.tenant_limits().node_limit().seconds(), 30);
+  EXPECT_EQ(views::GetTenant(*cluster_, "red")->node_limit().seconds(), 30);
+}
+
 TEST_F(ClusterTenantsTest, EveryWorkerIsToldWhoSharesContents) {
   const StreamId worker = Join(w0_);
   EXPECT_THAT(Desired(worker)->sharing_tenants(), IsEmpty());

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/proto_duration.h"
 #include "common/base/status_macros.h"
 #include "common/lease/priority_class.h"
 #include "common/net/channel_options.h"
@@ -31,6 +32,8 @@ constexpr double kMinWeight = 0.001;
 constexpr double kMaxWeight = 1000;
 
 constexpr absl::Duration kMinCreditPeriod = absl::Minutes(1);
+// A worker looks at the progress of its executors once a second.
+constexpr absl::Duration kMinNodeLimit = absl::Seconds(5);
 // Default of worker_silence, unless the heartbeats are slower. Shorter ones do
 // not make a busy machine quicker.
 constexpr absl::Duration kLeastDefaultSilence = absl::Seconds(3);
@@ -236,6 +239,12 @@ Tenant ReadTenant(ConfigMap map) {
       static_cast<uint32_t>(map.UInt("max_sessions", 64, 1, kMaxCount));
   tenant.limits = ReadLimits(map.Map("limits"));
   tenant.totals = ReadTotals(map.Map("totals"), tenant);
+  if (map.Has("node_limit")) {
+    const absl::Duration limit =
+        map.Duration("node_limit", absl::ZeroDuration());
+    if (limit < kMinNodeLimit) map.Error("node_limit", "at least 5s");
+    *tenant.totals.mutable_node_limit() = ToProtoDuration(limit);
+  }
   tenant.credits = ReadCredits(map.Map("credits"));
   ConfigMap placement = map.Map("placement");
   tenant.placement.policy = ReadPolicy(&placement, "policy", "");

@@ -101,6 +101,9 @@
 //         cache_memory: 384GiB
 //         max_models: 20            # registered; absent: unlimited
 //         model_bytes: 8GiB         # kept by each; absent: unlimited
+//       node_limit: 30s             # ends its process on a worker when one
+//                                   # of its nodes takes longer; absent: the
+//                                   # worker's limit alone
 //       credits:                    # of all its leases together; absent:
 //         device_time: 100h         # unlimited
 //         bytes: 1TB

@@ -447,6 +447,20 @@ TEST_F(ConfigTest, ModelsAreNotLimitedUnlessTheTenantsAre) {
               HasSubstr("tenants[0].totals.model_bytes: "));
 }
 
+TEST_F(ConfigTest, ATenantMayHaveAShorterLimitOfNodesThanWorkers) {
+  EXPECT_FALSE(Read(kMinimal)->tenants[0].totals.has_node_limit());
+  const auto with = [](const std::string& limit) {
+    return "join_token_file: join\nadmin_token_file: admin\n"
+           "tenants: [{name: red, token_file: red, node_limit: " +
+           limit + "}]\n";
+  };
+  const absl::StatusOr<Config> config = Read(with("1m30s"));
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->tenants[0].totals.node_limit().seconds(), 90);
+  EXPECT_THAT(Complaint(with("4s")),
+              HasSubstr("tenants[0].node_limit: at least 5s"));
+}
+
 TEST_F(ConfigTest, OneCredentialOnePrincipal) {
   EXPECT_THAT(Complaint("join_token_file: join\n"
                         "admin_token_file: admin\n"

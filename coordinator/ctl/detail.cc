@@ -481,6 +481,9 @@ std::string Detail(const v1::TenantInfo& info) {
   rows.push_back({"model bytes limit", info.has_model_bytes()
                                            ? FormatBytes(info.model_bytes())
                                            : "none"});
+  rows.push_back({"node limit", info.has_node_limit()
+                                    ? FormatDuration(info.node_limit())
+                                    : "the worker's"});
   AddCredits(info.credits().used(), info.credits().granted(), &rows);
   rows.push_back({"cohort", OrDash(info.cohort())});
   for (const v1::ResourceQuota& quota : info.quotas()) {

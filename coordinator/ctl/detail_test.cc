@@ -439,6 +439,13 @@ TEST(DetailTest, ATenantShowsItsBudgetOfModels) {
                                     HasSubstr("model bytes limit  0B\n")));
 }
 
+TEST(DetailTest, ATenantShowsItsLimitOfNodes) {
+  auto tenant = Parse<v1::TenantInfo>("node_limit { seconds: 90 }");
+  EXPECT_THAT(Detail(tenant), HasSubstr("node limit         90.0s\n"));
+  tenant.clear_node_limit();
+  EXPECT_THAT(Detail(tenant), HasSubstr("node limit         the worker's\n"));
+}
+
 TEST(DetailTest, AWorkersDiskSaysWhatFailed) {
   v1::WorkerInfo info;
   info.mutable_memory();

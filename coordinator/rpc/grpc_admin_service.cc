@@ -61,12 +61,14 @@ absl::Status AnswerOne(absl::StatusOr<Item> item, Item* out) {
 class Service : public v1::Admin::CallbackService {
  public:
   Service(const Credentials* credentials, ClusterState* cluster,
-          GraphStore* graphs, ConfigReloader* reloader, QuotaSetter* quotas)
+          GraphStore* graphs, ConfigReloader* reloader, QuotaSetter* quotas,
+          UnprovenConnections* unproven)
       : credentials_(*credentials),
         cluster_(cluster),
         graphs_(graphs),
         reloader_(reloader),
-        quotas_(quotas) {}
+        quotas_(quotas),
+        unproven_(unproven) {}
 
   Reactor* ReloadConfig(Context* context,
                         const v1::ReloadConfigRequest* /*request*/,
@@ -459,7 +461,9 @@ class Service : public v1::Admin::CallbackService {
 
   absl::StatusOr<Operator> Caller(const Context& context, Role needed) const {
     DJINN_ASSIGN_OR_RETURN(const std::string token, ExtractBearer(context));
-    return credentials_.Admit(token, needed);
+    absl::StatusOr<Operator> caller = credentials_.Admit(token, needed);
+    if (caller.ok()) NoteProven(context, unproven_);
+    return caller;
   }
   absl::Status CheckToken(const Context& context) const {
     return Caller(context, Role::kViewer).status();
@@ -470,6 +474,7 @@ class Service : public v1::Admin::CallbackService {
   GraphStore* const graphs_;
   ConfigReloader* const reloader_;
   QuotaSetter* const quotas_;
+  UnprovenConnections* const unproven_;
 };
 
 }  // namespace
@@ -478,9 +483,10 @@ std::unique_ptr<grpc::Service> MakeAdminService(const Credentials* credentials,
                                                 ClusterState* cluster,
                                                 GraphStore* graphs,
                                                 ConfigReloader* reloader,
-                                                QuotaSetter* quotas) {
+                                                QuotaSetter* quotas,
+                                                UnprovenConnections* unproven) {
   return std::make_unique<Service>(credentials, cluster, graphs, reloader,
-                                   quotas);
+                                   quotas, unproven);
 }
 
 }  // namespace djinn::coordinator

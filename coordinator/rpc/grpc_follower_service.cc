@@ -39,8 +39,11 @@ class AnsweredCall : public RawStream {
 
 class Service : public grpc::CallbackGenericService {
  public:
-  Service(const Credentials* credentials, std::function<std::string()> leader)
-      : credentials_(*credentials), leader_(std::move(leader)) {}
+  Service(const Credentials* credentials, std::function<std::string()> leader,
+          UnprovenConnections* unproven)
+      : credentials_(*credentials),
+        leader_(std::move(leader)),
+        unproven_(unproven) {}
 
   grpc::ServerGenericBidiReactor* CreateReactor(
       grpc::GenericCallbackServerContext* context) override {
@@ -53,6 +56,7 @@ class Service : public grpc::CallbackGenericService {
         token.ok() ? credentials_.Admit(*token, Role::kViewer).status()
                    : token.status();
     if (!admitted.ok()) return new RefusedStream(admitted);
+    NoteProven(*context, unproven_);
     v1::VersionInfo info;
     info.set_version(kVersion);
     info.set_follows(true);
@@ -63,13 +67,15 @@ class Service : public grpc::CallbackGenericService {
  private:
   const Credentials& credentials_;
   const std::function<std::string()> leader_;
+  UnprovenConnections* const unproven_;
 };
 
 }  // namespace
 
 std::unique_ptr<grpc::CallbackGenericService> MakeFollowerService(
-    const Credentials* credentials, std::function<std::string()> leader) {
-  return std::make_unique<Service>(credentials, std::move(leader));
+    const Credentials* credentials, std::function<std::string()> leader,
+    UnprovenConnections* unproven) {
+  return std::make_unique<Service>(credentials, std::move(leader), unproven);
 }
 
 }  // namespace djinn::coordinator

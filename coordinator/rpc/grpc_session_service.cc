@@ -262,13 +262,15 @@ class Service
     : public v1::Session::WithRawCallbackMethod_Attach<v1::Session::Service> {
  public:
   Service(const Tenants* tenants, ClusterState* cluster, GraphStore* graphs,
-          GraphIntake* intake, SpanSink* spans, CallMetrics* calls)
+          GraphIntake* intake, SpanSink* spans, CallMetrics* calls,
+          UnprovenConnections* unproven)
       : tenants_(tenants),
         cluster_(cluster),
         graphs_(graphs),
         intake_(intake),
         spans_(spans),
-        calls_(calls) {}
+        calls_(calls),
+        unproven_(unproven) {}
 
   RawStream* Attach(grpc::CallbackServerContext* context) override {
     CountedStream call(calls_, "djinn.v1.Session/Attach");
@@ -282,6 +284,7 @@ class Service
       cluster_->metrics.CountRejection("", tenant.status());
       return new RefusedStream(tenant.status(), std::move(call));
     }
+    NoteProven(*context, unproven_);
     return StreamReactor<Request, Response>::Begin(
         std::make_shared<AttachReactor>(context, std::move(call), *tenant,
                                         cluster_, graphs_, intake_, spans_));
@@ -294,15 +297,17 @@ class Service
   GraphIntake* const intake_;
   SpanSink* const spans_;
   CallMetrics* const calls_;
+  UnprovenConnections* const unproven_;
 };
 
 }  // namespace
 
 std::unique_ptr<grpc::Service> MakeSessionService(
     const Tenants* tenants, ClusterState* cluster, GraphStore* graphs,
-    GraphIntake* intake, SpanSink* spans, CallMetrics* calls) {
+    GraphIntake* intake, SpanSink* spans, CallMetrics* calls,
+    UnprovenConnections* unproven) {
   return std::make_unique<Service>(tenants, cluster, graphs, intake, spans,
-                                   calls);
+                                   calls, unproven);
 }
 
 }  // namespace djinn::coordinator

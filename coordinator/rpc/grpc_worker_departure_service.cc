@@ -14,8 +14,9 @@ namespace {
 
 class Service : public v1::WorkerDeparture::CallbackService {
  public:
-  Service(const Credentials* credentials, ClusterState* cluster)
-      : credentials_(*credentials), cluster_(cluster) {}
+  Service(const Credentials* credentials, ClusterState* cluster,
+          UnprovenConnections* unproven)
+      : credentials_(*credentials), cluster_(cluster), unproven_(unproven) {}
 
   grpc::ServerUnaryReactor* Leave(grpc::CallbackServerContext* context,
                                   const v1::LeaveRequest* request,
@@ -35,6 +36,7 @@ class Service : public v1::WorkerDeparture::CallbackService {
       return MakeError(absl::StatusCode::kUnauthenticated, "TOKEN_UNKNOWN",
                        "not the join token");
     }
+    NoteProven(context, unproven_);
     absl::StatusOr<v1::LeaveProgress> answer =
         departure::Leave(*cluster_, request);
     if (!answer.ok()) return answer.status();
@@ -44,13 +46,15 @@ class Service : public v1::WorkerDeparture::CallbackService {
 
   const Credentials& credentials_;
   ClusterState* const cluster_;
+  UnprovenConnections* const unproven_;
 };
 
 }  // namespace
 
 std::unique_ptr<grpc::Service> MakeWorkerDepartureService(
-    const Credentials* credentials, ClusterState* cluster) {
-  return std::make_unique<Service>(credentials, cluster);
+    const Credentials* credentials, ClusterState* cluster,
+    UnprovenConnections* unproven) {
+  return std::make_unique<Service>(credentials, cluster, unproven);
 }
 
 }  // namespace djinn::coordinator

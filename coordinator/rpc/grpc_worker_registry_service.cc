@@ -73,8 +73,11 @@ class Service : public v1::WorkerRegistry::WithRawCallbackMethod_Synchronize<
                     v1::WorkerRegistry::Service> {
  public:
   Service(const Credentials* credentials, ClusterState* cluster,
-          CallMetrics* calls)
-      : credentials_(*credentials), cluster_(cluster), calls_(calls) {}
+          CallMetrics* calls, UnprovenConnections* unproven)
+      : credentials_(*credentials),
+        cluster_(cluster),
+        calls_(calls),
+        unproven_(unproven) {}
 
   RawStream* Synchronize(grpc::CallbackServerContext* context) override {
     CountedStream call(calls_, "djinn.v1.WorkerRegistry/Synchronize");
@@ -88,6 +91,7 @@ class Service : public v1::WorkerRegistry::WithRawCallbackMethod_Synchronize<
                      : token.status(),
           std::move(call));
     }
+    NoteProven(*context, unproven_);
     return StreamReactor<Request, Response>::Begin(
         std::make_shared<SynchronizeReactor>(context, std::move(call),
                                              cluster_));
@@ -97,13 +101,15 @@ class Service : public v1::WorkerRegistry::WithRawCallbackMethod_Synchronize<
   const Credentials& credentials_;
   ClusterState* const cluster_;
   CallMetrics* const calls_;
+  UnprovenConnections* const unproven_;
 };
 
 }  // namespace
 
 std::unique_ptr<grpc::Service> MakeWorkerRegistryService(
-    const Credentials* credentials, ClusterState* cluster, CallMetrics* calls) {
-  return std::make_unique<Service>(credentials, cluster, calls);
+    const Credentials* credentials, ClusterState* cluster, CallMetrics* calls,
+    UnprovenConnections* unproven) {
+  return std::make_unique<Service>(credentials, cluster, calls, unproven);
 }
 
 }  // namespace djinn::coordinator

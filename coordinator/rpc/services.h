@@ -1,7 +1,8 @@
 // Makes the coordinator's services, as adapters of gRPC without a state of
 // their own. What they are given must outlive the server at which they are
 // registered. All are thread-safe. `calls` counts the ends of streams; null:
-// they are not counted.
+// they are not counted. `unproven` hears of peers that showed a token; null:
+// nobody hears of them.
 #ifndef COORDINATOR_RPC_SERVICES_H_
 #define COORDINATOR_RPC_SERVICES_H_
 
@@ -10,6 +11,7 @@
 #include <string>
 
 #include "common/net/call_metrics.h"
+#include "common/net/unproven_connections.h"
 #include "common/trace/span.h"
 #include "coordinator/admin/config_reloader.h"
 #include "coordinator/admin/quota_setter.h"
@@ -27,15 +29,18 @@ namespace djinn::coordinator {
 // leases, migrations and recoveries; null: none are made.
 std::unique_ptr<grpc::Service> MakeSessionService(
     const Tenants* tenants, ClusterState* cluster, GraphStore* graphs,
-    GraphIntake* intake, SpanSink* spans, CallMetrics* calls);
+    GraphIntake* intake, SpanSink* spans, CallMetrics* calls,
+    UnprovenConnections* unproven);
 
 // Serves WorkerRegistry.Synchronize: one reactor per stream.
 std::unique_ptr<grpc::Service> MakeWorkerRegistryService(
-    const Credentials* credentials, ClusterState* cluster, CallMetrics* calls);
+    const Credentials* credentials, ClusterState* cluster, CallMetrics* calls,
+    UnprovenConnections* unproven);
 
 // Serves WorkerDeparture.Leave.
 std::unique_ptr<grpc::Service> MakeWorkerDepartureService(
-    const Credentials* credentials, ClusterState* cluster);
+    const Credentials* credentials, ClusterState* cluster,
+    UnprovenConnections* unproven);
 
 // Serves Admin: what operators see, and the little that they change, for each
 // as their roles allow. The log has an "audit" line for every change and every
@@ -44,14 +49,16 @@ std::unique_ptr<grpc::Service> MakeAdminService(const Credentials* credentials,
                                                 ClusterState* cluster,
                                                 GraphStore* graphs,
                                                 ConfigReloader* reloader,
-                                                QuotaSetter* quotas);
+                                                QuotaSetter* quotas,
+                                                UnprovenConnections* unproven);
 
 // Answers every call at a coordinator that does not lead. Admin.GetVersion says
 // to operators that the coordinator follows; all else is Unavailable
 // (NOT_LEADER) with the address that `leader` returns, empty when it is not
 // known. Any thread calls `leader`.
 std::unique_ptr<grpc::CallbackGenericService> MakeFollowerService(
-    const Credentials* credentials, std::function<std::string()> leader);
+    const Credentials* credentials, std::function<std::string()> leader,
+    UnprovenConnections* unproven);
 
 }  // namespace djinn::coordinator
 

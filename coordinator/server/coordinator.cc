@@ -47,10 +47,11 @@ Coordinator::Coordinator(Config config, Clock* clock, RandomSource* random,
       graphs_(config_.graph_store_bytes),
       intake_(&graphs_),
       workers_(MakeWorkerRegistryService(&credentials_, cluster_.get(),
-                                         &call_metrics_)),
-      departures_(MakeWorkerDepartureService(&credentials_, cluster_.get())),
+                                         &call_metrics_, &unproven_)),
+      departures_(MakeWorkerDepartureService(&credentials_, cluster_.get(),
+                                             &unproven_)),
       admin_(MakeAdminService(&credentials_, cluster_.get(), &graphs_,
-                              &reloader_, &quotas_)),
+                              &reloader_, &quotas_, &unproven_)),
       scaler_(Scaler(config_.scaler.target_utilisation,
                      [this] { return demand::Demand(*cluster_); })) {}
 
@@ -70,7 +71,7 @@ absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Start(
   coordinator->sessions_ = MakeSessionService(
       &coordinator->tenants_, coordinator->cluster_.get(),
       &coordinator->graphs_, &coordinator->intake_, coordinator->spans_.get(),
-      &coordinator->call_metrics_);
+      &coordinator->call_metrics_, &coordinator->unproven_);
   ServerOptions options;
   options.address = coordinator->config_.listen;
   options.tls = coordinator->config_.tls;
@@ -86,6 +87,7 @@ absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Start(
         return credentials->Admit(token, Role::kViewer).ok();
       };
   options.call_metrics = &coordinator->call_metrics_;
+  options.unproven = &coordinator->unproven_;
   DJINN_ASSIGN_OR_RETURN(coordinator->server_, Server::Start(options));
   DJINN_RETURN_IF_ERROR(coordinator->StartScaler());
   coordinator->readiness_ = std::make_unique<Readiness>(

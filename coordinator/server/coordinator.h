@@ -17,6 +17,7 @@
 #include "common/net/monitoring/monitoring_port.h"
 #include "common/net/monitoring/readiness.h"
 #include "common/net/server.h"
+#include "common/net/unproven_connections.h"
 #include "common/trace/span_exporter.h"
 #include "coordinator/admin/config_reloader.h"
 #include "coordinator/admin/quota_setter.h"
@@ -111,6 +112,7 @@ class Coordinator {
   // Null when traces are not configured.
   std::unique_ptr<SpanExporter> spans_;
   CallMetrics call_metrics_;
+  UnprovenConnections unproven_;
   // Made by Start().
   std::unique_ptr<grpc::Service> sessions_;
   const std::unique_ptr<grpc::Service> workers_;

@@ -5,9 +5,12 @@
 #include <memory>
 #include <string>
 #include <tuple>
+#include <vector>
 
 #include "common/base/error.h"
 #include "common/lease/lease_verifier.h"
+#include "common/net/raw_connection.h"
+#include "common/net/testing/descriptor_limit.h"
 #include "coordinator/admin/explain.h"
 #include "coordinator/admin/scrape.h"
 #include "coordinator/cluster/requests.h"
@@ -67,6 +70,26 @@ TEST_F(CoordinatorTest, WrongTokensAreTypedErrors) {
                             v1::ListWorkersRequest(), "red-token")
                             .status()),
             "TOKEN_UNKNOWN");
+}
+
+TEST_F(CoordinatorTest, PeersThatShowedATokenStayBesideManyThatShowNone) {
+  {
+    // Leaves room for 32 connections without a token.
+    const DescriptorLimit limit(256);
+    Restart();
+  }
+  const std::string& address = coordinator_->address();
+  workers_ = v1::WorkerRegistry::NewStub(
+      MakeChannel(address, {.connection = 1}).value());
+  auto worker = Synchronize("join-token");
+  worker->Send(TestWorker("w0"));
+  EXPECT_EQ(worker->Read().revision(), 1u);
+  std::string session_id;
+  auto session = Open("red-token", &session_id);
+  const std::vector<Socket> others = ConnectIdleClients(address, 64);
+  AwaitHangUp(others.front());
+  session->Send(AskLease(0));
+  EXPECT_THAT(worker->Read().leases(), SizeIs(1));
 }
 
 TEST_F(CoordinatorTest, WrongWindowAndWrongOrder) {

@@ -27,7 +27,8 @@ constexpr absl::Duration kMaxWait = absl::Milliseconds(100);
 Replica::Follower::Follower(const Config& config,
                             std::function<std::string()> leader)
     : credentials(OperatorsOf(config), config.join_token),
-      service(MakeFollowerService(&credentials, std::move(leader))) {}
+      service(MakeFollowerService(&credentials, std::move(leader), &unproven)) {
+}
 
 Replica::Replica(Config config, std::unique_ptr<Store> store, Clock* clock,
                  RandomSource* random,
@@ -178,6 +179,7 @@ absl::Status Replica::Follow() {
   options.tls = config_.tls;
   options.insecure = config_.insecure;
   options.other_calls = follower_->service.get();
+  options.unproven = &follower_->unproven;
   options.health_services = {"djinn.v1.Session", "djinn.v1.WorkerRegistry",
                              "djinn.v1.WorkerDeparture", "djinn.v1.Admin"};
   options.serving = false;

@@ -23,6 +23,7 @@
 #include "common/net/monitoring/monitoring_port.h"
 #include "common/net/monitoring/readiness.h"
 #include "common/net/server.h"
+#include "common/net/unproven_connections.h"
 #include "coordinator/config/config.h"
 #include "coordinator/config/operators.h"
 #include "coordinator/persistence/election.h"
@@ -68,6 +69,7 @@ class Replica {
     Follower(const Config& config, std::function<std::string()> leader);
 
     Credentials credentials;
+    UnprovenConnections unproven;
     std::unique_ptr<grpc::CallbackGenericService> service;
     std::unique_ptr<Server> server;
     std::unique_ptr<Readiness> readiness;

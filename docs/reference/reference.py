@@ -80,6 +80,7 @@ def constants_of(text):
 # --- metrics ---
 
 _CALL = re.compile(r"(?:->|\.)(Gauge|Counter|Histogram)\(")
+_DECLARED = re.compile(r"(?:->|\.)(Gauge|Counter)s\(")
 _LABELLED = re.compile(r"\bLabelledCounter\s+\w+\{|\bstarted_\(")
 _LAMBDA = re.compile(r"const auto (\w+) = \[[^\]]*\]\(const char\* name")
 
@@ -119,11 +120,13 @@ def metrics(texts):
                 if name:
                     add(path, name, inner.group(1).lower(),
                         literal(given[1], constants) or "", labels)
-        for match in _LABELLED.finditer(text):
+        declared = [("counter", match) for match in _LABELLED.finditer(text)]
+        declared += [(match.group(1).lower(), match) for match in _DECLARED.finditer(text)]
+        for kind, match in declared:
             given = arguments(text, match.end())
             name = literal(given[0], constants) if len(given) == 3 else None
             if name:
-                add(path, name, "counter", literal(given[1], constants) or "",
+                add(path, name, kind, literal(given[1], constants) or "",
                     re.findall(r'"(\w+)"', given[2]))
     return found
 

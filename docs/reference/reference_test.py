@@ -8,12 +8,6 @@ from docs.reference import reference
 
 
 _ROOT = os.path.dirname(os.path.realpath("djinn"))
-# Sources that a worker with a process per tenant runs in the supervisor alone, and
-# families that an executor lacks.
-_SUPERVISOR = ("gpu_worker/supervisor/", "gpu_worker/supervised_worker", "gpu_worker/gpus/",
-               "gpu_worker/all_gpus", "gpu_worker/nvml/")
-_NO_EXECUTOR = ("process_", "djinn_build_info", "djinn_certificate_", "djinn_config_",
-                "djinn_ready", "djinn_trace_", "djinn_worker_channel_", "djinn_content_disk_")
 
 
 class ReferenceTest(unittest.TestCase):
@@ -21,22 +15,6 @@ class ReferenceTest(unittest.TestCase):
     def test_pages_equal_the_code(self):
         found = reference.differences(_ROOT, os.path.abspath("docs/reference/config_keys"))
         self.assertEqual(found, [], "\n" + "\n".join(found))
-
-    def test_supervisors_know_the_metrics_of_executors(self):
-        texts = reference.sources(_ROOT)
-        table = texts["gpu_worker/supervisor/metrics/executor_families.cc"]
-        kinds = {"Counter": "counter", "Gauge": "gauge"}
-        known = {name: (kinds.get(kind, "histogram"), reference.literal(text))
-                 for kind, name, text in re.findall(
-                     r'(Counter|Gauge|Durations|Counts|Sizes)\(\s*"(\w+)",'
-                     r'((?:\s*"(?:[^"\\]|\\.)*")+)', table)}
-        counted = reference.metrics({
-            path: text for path, text in texts.items()
-            if path.startswith(("gpu_worker/", "common/"))
-            and not path.startswith(_SUPERVISOR)})
-        self.assertEqual(known, {
-            name: (kind, text) for name, (kind, text, *_) in counted.items()
-            if not name.startswith(_NO_EXECUTOR)})
 
     def test_finds_each_form_of_a_metric(self):
         texts = {
@@ -46,12 +24,17 @@ class ReferenceTest(unittest.TestCase):
                                'out->Histogram("djinn_c_seconds", "Sees.", d);',
             "common/d.cc": 'const auto g = [&](const char* name, const char* help, double v) {\n'
                            '  out->Gauge(name, help, v, {{"k", r}}); };\n g("djinn_d", "Dee.", 1);',
+            "coordinator/e.cc": 'Values all = out->Gauges(\n"djinn_e", "Ease.", {"x", "y"});\n'
+                                'all.Add(1, {"a", b});\n'
+                                'out->Counters("djinn_f_total", "Effs.", {"z"});',
         }
         self.assertEqual(reference.metrics(texts), {
             "djinn_a_total": ["counter", "A b.", {"x", "y"}, {"coordinator"}],
             "djinn_b": ["gauge", "Bees.", {"tenant"}, {"worker"}],
             "djinn_c_seconds": ["histogram", "Sees.", set(), {"worker"}],
             "djinn_d": ["gauge", "Dee.", {"k"}, {"coordinator", "worker"}],
+            "djinn_e": ["gauge", "Ease.", {"x", "y"}, {"coordinator"}],
+            "djinn_f_total": ["counter", "Effs.", {"z"}, {"coordinator"}],
         })
 
     def test_finds_reasons_with_their_codes(self):

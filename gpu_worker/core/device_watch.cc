@@ -88,12 +88,13 @@ std::string DeviceWatch::detail() const {
 }
 
 void DeviceWatch::Collect(const std::string& worker, Exposition* out) const {
+  Exposition::Values bytes =
+      out->Gauges("djinn_worker_device_available_bytes",
+                  "Memory that the worker could still get from the device, "
+                  "which other processes may use, too.",
+                  {"worker"});
   const absl::StatusOr<uint64_t> available = available_bytes();
-  if (!available.ok()) return;
-  out->Gauge("djinn_worker_device_available_bytes",
-             "Memory that the worker could still get from the device, which "
-             "other processes may use, too.",
-             static_cast<double>(*available), {{"worker", worker}});
+  if (available.ok()) bytes.Add(static_cast<double>(*available), {worker});
 }
 
 }  // namespace djinn::worker

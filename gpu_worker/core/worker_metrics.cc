@@ -102,15 +102,15 @@ void WorkerReport::CollectMemory(Exposition* out) const {
   memory("transfer", bytes(MemoryClass::kTransfers));
   memory("spare", bytes(MemoryClass::kSpare));
   memory("free", static_cast<double>(usage.limit - usage.used));
+  Exposition::Values tenant_memory = out->Gauges(
+      "djinn_worker_tenant_memory_bytes",
+      "The device's memory that is used for a tenant.", {"worker", "tenant"});
   std::map<std::string, uint64_t> by_tenant;
   for (const auto& [tenant, used] : ledger_.by_tenant()) {
     by_tenant[environment_.metrics->tenants.For(tenant)] += used;
   }
   for (const auto& [tenant, used] : by_tenant) {
-    out->Gauge("djinn_worker_tenant_memory_bytes",
-               "The device's memory that is used for a tenant.",
-               static_cast<double>(used),
-               {{"worker", worker}, {"tenant", tenant}});
+    tenant_memory.Add(static_cast<double>(used), {worker, tenant});
   }
   out->Gauge("djinn_worker_memory_pressure",
              "How full the device is: 1 from 80 % on, 2 from 95 %.",
@@ -118,47 +118,56 @@ void WorkerReport::CollectMemory(Exposition* out) const {
 }
 
 void WorkerReport::CollectSessions(Exposition* out) const {
+  Exposition::Values oldest =
+      out->Gauges("djinn_oldest_pending_age_seconds",
+                  "Age of the tenant's oldest pending work.", {"tenant"});
   for (const auto& [tenant, age] :
        parts_.executor.queue().OldestWaits(&environment_.metrics->tenants)) {
-    out->Gauge("djinn_oldest_pending_age_seconds",
-               "How long the tenant's work has waited that waits longest.",
-               absl::ToDoubleSeconds(age), {{"tenant", tenant}});
+    oldest.Add(absl::ToDoubleSeconds(age), {tenant});
   }
   out->Counter("djinn_worker_unbilled_leases_total",
                "Ended leases whose use was forgotten before the coordinator "
                "had it billed: too many waited.",
                static_cast<double>(parts_.leases.unbilled()));
+  Exposition::Values sessions =
+      out->Gauges("djinn_worker_sessions", "Sessions with state here.",
+                  {"tenant", "state"});
+  Exposition::Values models = out->Gauges(
+      "djinn_worker_models", "Models that are registered.", {"tenant"});
+  Exposition::Values model_bytes = out->Gauges(
+      "djinn_worker_model_bytes",
+      "Bytes that registered models had at their registration.", {"tenant"});
+  Exposition::Values refused_models =
+      out->Gauges("djinn_worker_refused_models",
+                  "Registrations of the sessions here that their tenants' "
+                  "budgets refused.",
+                  {"tenant"});
+  Exposition::Values kv_sessions =
+      out->Gauges("djinn_worker_kv_sessions",
+                  "Sessions that hold caches of keys and values.", {"tenant"});
+  Exposition::Values kv_bytes =
+      out->Gauges("djinn_worker_kv_bytes",
+                  "Bytes in caches of keys and values.", {"tenant"});
+  Exposition::Values pending =
+      out->Gauges("djinn_pending_runs", "Runs received and not completed.",
+                  {"tenant", "priority_class", "reason"});
   for (const auto& [lease_id, entry] : parts_.streams.Sessions()) {
     const std::string tenant =
         environment_.metrics->tenants.For(entry.session->who().tenant);
-    out->Gauge("djinn_worker_sessions", "Sessions with state here.", 1,
-               {{"tenant", tenant},
-                {"state", entry.attached ? "attached" : "detached"}});
+    sessions.Add(1, {tenant, entry.attached ? "attached" : "detached"});
     const v1::SessionUse use = entry.session->use();
-    out->Gauge("djinn_worker_models", "Models that are registered.",
-               use.model_count(), {{"tenant", tenant}});
-    out->Gauge("djinn_worker_model_bytes",
-               "What they had when they were registered.",
-               static_cast<double>(use.model_bytes()), {{"tenant", tenant}});
-    out->Gauge("djinn_worker_refused_models",
-               "Registrations of the sessions here that their tenants' budgets "
-               "refused.",
-               static_cast<double>(use.refused_models()), {{"tenant", tenant}});
+    models.Add(use.model_count(), {tenant});
+    model_bytes.Add(static_cast<double>(use.model_bytes()), {tenant});
+    refused_models.Add(static_cast<double>(use.refused_models()), {tenant});
     const uint64_t caches = use.caches().size_bytes();
-    out->Gauge("djinn_worker_kv_sessions",
-               "Sessions that hold caches of keys and values.", caches > 0,
-               {{"tenant", tenant}});
-    out->Gauge("djinn_worker_kv_bytes", "What those caches hold.",
-               static_cast<double>(caches), {{"tenant", tenant}});
+    kv_sessions.Add(caches > 0, {tenant});
+    kv_bytes.Add(static_cast<double>(caches), {tenant});
     const std::optional<Lease> lease = parts_.leases.Find(lease_id);
     if (!lease.has_value()) continue;
-    out->Gauge(
-        "djinn_pending_runs", "Runs received and not completed.",
+    pending.Add(
         entry.session->next().queued_runs(),
-        {{"tenant", tenant},
-         {"priority_class",
-          PriorityClassName(lease->claims.urgency().priority_class())},
-         {"reason", lease->meter->waiting() ? "out_of_credit" : "queued"}});
+        {tenant, PriorityClassName(lease->claims.urgency().priority_class()),
+         lease->meter->waiting() ? "out_of_credit" : "queued"});
   }
 }
 

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/error.h"
 #include "common/hash/hash.h"
+#include "common/net/bearer.h"
 #include "gpu_worker/service/pull_reactor.h"
 
 namespace djinn::worker {
@@ -22,7 +23,10 @@ StreamLink::ControlReactor* ExecutionService::Control(
     grpc::CallbackServerContext* context) {
   std::shared_ptr<StreamLink> link = StreamLink::Make(
       context, CountedStream(calls_, "djinn.v1.Execution/Control"),
-      [this](const std::shared_ptr<StreamLink>& accepted) {
+      // The call may have ended when the core accepts it.
+      [this,
+       peer = context->peer()](const std::shared_ptr<StreamLink>& accepted) {
+        if (unproven_ != nullptr) unproven_->NoteProven(peer);
         OnAccepted(accepted);
       });
   StreamLink::ControlReactor* const reactor = link->control();
@@ -34,8 +38,11 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>*
 ExecutionService::Bulk(grpc::CallbackServerContext* context) {
   return BulkReactor::Begin(
       context, CountedStream(calls_, "djinn.v1.Execution/Bulk"),
-      [this](BulkReactor* bulk, const v1::BulkHello& hello) {
-        OnBulkHello(bulk, hello);
+      [this, context](BulkReactor* bulk, const v1::BulkHello& hello) {
+        absl::StatusOr<std::string> lease_id = core_->LeaseOf(hello);
+        if (!lease_id.ok()) return bulk->Refuse(lease_id.status());
+        NoteProven(*context, unproven_);
+        OnBulkHello(bulk, hello, *std::move(lease_id));
       },
       [this](BulkReactor* bulk) {
         MutexLock lock(&mu_);
@@ -48,9 +55,9 @@ ExecutionService::Bulk(grpc::CallbackServerContext* context) {
 
 grpc::ServerWriteReactor<v1::PullResponse>* ExecutionService::Pull(
     grpc::CallbackServerContext* context, const v1::PullRequest* request) {
-  return PullReactor::Begin(context,
-                            CountedStream(calls_, "djinn.v1.Execution/Pull"),
-                            *request, core_, &send_order_, pull_socket_);
+  return PullReactor::Begin(
+      context, CountedStream(calls_, "djinn.v1.Execution/Pull"), *request,
+      core_, &send_order_, pull_socket_, unproven_);
 }
 
 void ExecutionService::OnAccepted(const std::shared_ptr<StreamLink>& link) {
@@ -81,9 +88,8 @@ void ExecutionService::OnAccepted(const std::shared_ptr<StreamLink>& link) {
 }
 
 void ExecutionService::OnBulkHello(BulkReactor* bulk,
-                                   const v1::BulkHello& hello) {
-  absl::StatusOr<std::string> lease_id = core_->LeaseOf(hello);
-  if (!lease_id.ok()) return bulk->Refuse(lease_id.status());
+                                   const v1::BulkHello& hello,
+                                   std::string lease_id) {
   std::shared_ptr<StreamLink> link;
   absl::Status refused;
   {
@@ -98,9 +104,9 @@ void ExecutionService::OnBulkHello(BulkReactor* bulk,
     if (link == nullptr) {
       const auto others = std::count_if(
           waiting_.begin(), waiting_.end(),
-          [&lease_id](const Waiting& w) { return w.lease_id == *lease_id; });
+          [&lease_id](const Waiting& w) { return w.lease_id == lease_id; });
       if (static_cast<size_t>(others) < StreamLink::kMaxBulkCalls) {
-        waiting_.push_back({bulk, hello, *std::move(lease_id)});
+        waiting_.push_back({bulk, hello, std::move(lease_id)});
         return;
       }
       refused =

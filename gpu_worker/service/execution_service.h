@@ -17,6 +17,7 @@
 #include "common/base/clock.h"
 #include "common/base/mutex.h"
 #include "common/net/call_metrics.h"
+#include "common/net/unproven_connections.h"
 #include "djinn/v1/execution.grpc.pb.h"
 #include "gpu_worker/core/worker_core.h"
 #include "gpu_worker/pull/send_order.h"
@@ -35,12 +36,16 @@ class ExecutionService
   // `core` and `clock` must outlive the service. `pull_socket` is where workers
   // on this machine fetch values, too; empty when there is none. `calls` counts
   // the calls, and outlives the service; null: they are not counted.
+  // `unproven` hears of peers that named a lease or an offer, and outlives the
+  // service; null: nobody hears of them.
   explicit ExecutionService(WorkerCore* core, std::string pull_socket = "",
                             Clock* clock = Clock::Real(),
-                            CallMetrics* calls = nullptr)
+                            CallMetrics* calls = nullptr,
+                            UnprovenConnections* unproven = nullptr)
       : core_(core),
         pull_socket_(std::move(pull_socket)),
         calls_(calls),
+        unproven_(unproven),
         send_order_(clock) {}
 
   StreamLink::ControlReactor* Control(
@@ -59,11 +64,14 @@ class ExecutionService
   };
 
   void OnAccepted(const std::shared_ptr<StreamLink>& link);
-  void OnBulkHello(BulkReactor* bulk, const v1::BulkHello& hello);
+  // Attaches a call whose hello named a lease of this worker, or lets it wait.
+  void OnBulkHello(BulkReactor* bulk, const v1::BulkHello& hello,
+                   std::string lease_id);
 
   WorkerCore* const core_;
   const std::string pull_socket_;
   CallMetrics* const calls_;
+  UnprovenConnections* const unproven_;
   SendOrder send_order_;
   Mutex mu_;
   // Accepted links. Links that ended are dropped when the next one is accepted.

@@ -7,6 +7,7 @@
 #include "common/base/error.h"
 #include "common/hash/crc32c.h"
 #include "common/log/log.h"
+#include "common/net/bearer.h"
 #include "common/net/grpc_status.h"
 #include "common/net/tls/tls.h"
 #include "gpu_worker/pull/peer_call.h"
@@ -27,10 +28,11 @@ absl::Status Recalled() {
 
 PullReactor::PullReactor(grpc::CallbackServerContext* context,
                          CountedStream call, WorkerCore* core, SendOrder* order,
-                         std::string session_id)
+                         std::string session_id, UnprovenConnections* unproven)
     : call_(std::move(call)),
       core_(core),
       order_(order),
+      unproven_(unproven),
       session_id_(std::move(session_id)),
       encrypted_(IsEncrypted(*context)),
       context_(context) {}
@@ -39,10 +41,11 @@ PullReactor* PullReactor::Begin(grpc::CallbackServerContext* context,
                                 CountedStream call,
                                 const v1::PullRequest& request,
                                 WorkerCore* core, SendOrder* order,
-                                const std::string& socket) {
+                                const std::string& socket,
+                                UnprovenConnections* unproven) {
   if (!socket.empty()) context->AddInitialMetadata(kPullSocketHeader, socket);
   std::shared_ptr<PullReactor> reactor(new PullReactor(
-      context, std::move(call), core, order, request.session_id()));
+      context, std::move(call), core, order, request.session_id(), unproven));
   reactor->self_ = reactor;
   {
     MutexLock lock(&reactor->mu_);
@@ -65,6 +68,7 @@ void PullReactor::Give(std::shared_ptr<const OfferedBytes> bytes) {
   {
     MutexLock lock(&mu_);
     if (context_ == nullptr || finished_) return;
+    NoteProven(*context_, unproven_);
     urgency.session_id = session_id_;
     urgency.rank = bytes->rank;
     sender_ = order_->Begin(std::move(urgency));

@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "common/base/mutex.h"
 #include "common/net/call_metrics.h"
+#include "common/net/unproven_connections.h"
 #include "djinn/v1/pull.pb.h"
 #include "gpu_worker/core/worker_core.h"
 #include "gpu_worker/pull/send_order.h"
@@ -29,11 +30,12 @@ class PullReactor : public grpc::ServerWriteReactor<v1::PullResponse>,
   // Makes a reactor, which keeps itself alive until gRPC is done with it.
   // `core` and `order` must outlive it. `socket` is where workers on this
   // machine reach the core, too; empty when there is none. `call` counts the
-  // call.
+  // call. `unproven` hears of a caller that is given what it named.
   static PullReactor* Begin(grpc::CallbackServerContext* context,
                             CountedStream call, const v1::PullRequest& request,
                             WorkerCore* core, SendOrder* order,
-                            const std::string& socket);
+                            const std::string& socket,
+                            UnprovenConnections* unproven);
 
   // Implements OfferClaimant.
   void StillWaiting() override;
@@ -47,7 +49,8 @@ class PullReactor : public grpc::ServerWriteReactor<v1::PullResponse>,
 
  private:
   PullReactor(grpc::CallbackServerContext* context, CountedStream call,
-              WorkerCore* core, SendOrder* order, std::string session_id);
+              WorkerCore* core, SendOrder* order, std::string session_id,
+              UnprovenConnections* unproven);
 
   // Starts the next write or the end of the call, unless a write is under way.
   void Pump();
@@ -66,6 +69,7 @@ class PullReactor : public grpc::ServerWriteReactor<v1::PullResponse>,
   CountedStream call_;
   WorkerCore* const core_;
   SendOrder* const order_;
+  UnprovenConnections* const unproven_;
   const std::string session_id_;
   const bool encrypted_;
   Mutex mu_;

@@ -65,6 +65,8 @@ struct ExecutorRecord {
   // see ExecutorHealth.
   uint64_t mark = 0;
   absl::Duration same_mark;
+  // The tenant's own limit of a node, as its newest lease has it.
+  absl::Duration node_limit = absl::InfiniteDuration();
   // See ExecutorHealth.
   uint64_t available_bytes = 0;
   // Time since its last message.

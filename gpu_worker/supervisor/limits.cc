@@ -137,10 +137,12 @@ absl::Status Overdue(const ExecutorRecord& executor,
   if (executor.unsent.size() > kMaxUnsentBytes) {
     return absl::ResourceExhaustedError("it does not read its orders");
   }
-  if (executor.mark != 0 && executor.same_mark > options.node_limit) {
+  const absl::Duration node_limit =
+      std::min(options.node_limit, executor.node_limit);
+  if (executor.mark != 0 && executor.same_mark > node_limit) {
     return MakeError(absl::StatusCode::kDeadlineExceeded, "NODE_LIMIT",
                      absl::StrCat("a node took longer than ",
-                                  absl::FormatDuration(options.node_limit)));
+                                  absl::FormatDuration(node_limit)));
   }
   if (executor.ready && executor.silent > kSilenceLimit) {
     return absl::DeadlineExceededError(absl::StrCat(

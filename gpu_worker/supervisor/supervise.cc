@@ -104,7 +104,12 @@ absl::Status Supervisor::Handle(v1::FromExecutor message, Executor* executor) {
     return absl::OkStatus();
   }
   if (message.has_metrics()) {
-    executor->metrics = std::move(*message.mutable_metrics());
+    if (executor->ready) {
+      executor->metrics = std::move(*message.mutable_metrics());
+    } else if (families_->empty()) {
+      families_ =
+          std::make_shared<ExecutorFamilies>(FamiliesOf(message.metrics()));
+    }
     return absl::OkStatus();
   }
   if (message.has_spans()) {
@@ -172,6 +177,11 @@ absl::Status Supervisor::Handle(v1::FromExecutor message, Executor* executor) {
   return absl::OkStatus();
 }
 
+SharedFamilies Supervisor::Families() const {
+  MutexLock lock(&mu_);
+  return families_;
+}
+
 absl::Status Supervisor::Receive(const Peer& peer) {
   FrameReader& reader = peer.executor->reader;
   const absl::Status filled = reader.Fill(peer.executor->socket.get());
@@ -191,7 +201,8 @@ absl::Status Supervisor::Receive(const Peer& peer) {
       return absl::InvalidArgumentError("the bytes are no message");
     }
     if (message.has_metrics()) {
-      DJINN_RETURN_IF_ERROR(JoinedMetrics::Check(message.metrics()));
+      DJINN_RETURN_IF_ERROR(
+          JoinedMetrics::Check(*Families(), message.metrics()));
     } else if (!message.has_spans()) {
       DJINN_RETURN_IF_ERROR(CheckFields(&message, peer.tenant));
     }
@@ -334,7 +345,7 @@ void Supervisor::Destroy(const std::shared_ptr<Executor>& executor,
     }
     AddExecution(executor->report.executed(), &executed_);
     refused_calls_ += executor->refused_calls;
-    past_metrics_.AddPast(executor->metrics,
+    past_metrics_.AddPast(*families_, executor->metrics,
                           tenant_labels_.For(executor->tenant));
     for (const auto& [id, ended] : executor->report.ended()) {
       NoteEnd(id, ended);

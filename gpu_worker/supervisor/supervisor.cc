@@ -231,6 +231,10 @@ void Supervisor::Apply(const v1::DesiredState& desired) {
         known->second.given = executor->lived;
         known->second.valid = FromProtoDuration(claims.valid_for()) +
                               FromProtoDuration(claims.grace());
+        const v1::TenantLimits& limits = claims.tenant_limits();
+        executor->node_limit = limits.has_node_limit()
+                                   ? FromProtoDuration(limits.node_limit())
+                                   : absl::InfiniteDuration();
         executor->leaving.erase(claims.lease_id());
         *part.add_leases() = lease;
         arbiter_->SetWeight(number, claims.weight());
@@ -460,7 +464,8 @@ void Supervisor::CollectExecutors(Exposition* out) const {
   JoinedMetrics joined = past_metrics_;
   for (const auto& [number, executor] : executors_) {
     if (!executor->tenant.empty()) {
-      joined.Add(executor->metrics, tenant_labels_.For(executor->tenant));
+      joined.Add(*families_, executor->metrics,
+                 tenant_labels_.For(executor->tenant));
     }
   }
   // The executors count their own.
@@ -469,7 +474,8 @@ void Supervisor::CollectExecutors(Exposition* out) const {
                    "Ended leases whose use was forgotten before the "
                    "coordinator had it billed: too many waited.",
                    static_cast<double>(unbilled_));
-  joined.Add(JoinedMetrics::Encode(unbilled), "");
+  const v1::ExecutorMetrics encoded = JoinedMetrics::Encode(unbilled);
+  joined.Add(FamiliesOf(encoded), encoded, "");
   joined.AddTo(out);
 }
 

@@ -74,7 +74,8 @@ struct SupervisorOptions {
   // The pause after a tenant's second death in succession, and its maximum.
   absl::Duration min_backoff = absl::Seconds(1);
   absl::Duration max_backoff = absl::Seconds(30);
-  // An executor is ended when one node takes longer.
+  // An executor is ended when one node takes longer than this or its tenant's
+  // own limit.
   absl::Duration node_limit = absl::Minutes(5);
   // Processors that executors share, and threads with which each computes
   // (device.threads). An executor may have so many threads, and some more.
@@ -214,6 +215,7 @@ class Supervisor {
     std::string tenant;
     size_t leases = 0;
   };
+  SharedFamilies Families() const ABSL_LOCKS_EXCLUDED(mu_);
   // Reads what has arrived, parses it without the lock, and handles it. Returns
   // an error when the executor must end.
   absl::Status Receive(const Peer& peer) ABSL_LOCKS_EXCLUDED(mu_);
@@ -259,6 +261,9 @@ class Supervisor {
   // Executors that ended and were not asked to, by reason.
   std::map<std::string, uint64_t> ends_ ABSL_GUARDED_BY(mu_);
   mutable TenantLabels tenant_labels_;
+  // Declared by the first executor before it served anybody; empty before.
+  SharedFamilies families_ ABSL_GUARDED_BY(mu_) =
+      std::make_shared<ExecutorFamilies>();
   JoinedMetrics past_metrics_ ABSL_GUARDED_BY(mu_);
   bool ready_ ABSL_GUARDED_BY(mu_) = false;
   v1::ExecutorReady facts_ ABSL_GUARDED_BY(mu_);

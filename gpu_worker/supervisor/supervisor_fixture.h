@@ -19,6 +19,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/lease/lease_verifier.h"
+#include "common/metrics/exposition.h"
+#include "gpu_worker/supervisor/metrics/joined_metrics.h"
 #include "gpu_worker/supervisor/supervisor.h"
 #include "gtest/gtest.h"
 
@@ -73,7 +75,15 @@ class FakeExecutor {
     std::memcpy(CMSG_DATA(head), &descriptor, sizeof(descriptor));
     EXPECT_GT(sendmsg(socket_.get(), &message, MSG_NOSIGNAL), 0);
   }
+  // Declares two metrics, and is ready.
   void SayReady() {
+    Exposition declared;
+    declared.Counters("djinn_worker_runs_total", "Runs executed.", {"tenant"});
+    declared.Counters("djinn_worker_unbilled_leases_total", "Ended leases.",
+                      {});
+    v1::FromExecutor families;
+    *families.mutable_metrics() = JoinedMetrics::Encode(declared);
+    Send(families);
     v1::FromExecutor message;
     message.mutable_ready()->set_device("fake");
     message.mutable_ready()->mutable_speed()->set_flops_per_second(1e9);
@@ -199,9 +209,12 @@ class SupervisorTest : public testing::Test {
     }
   }
   void Lease(const std::string& tenant, const std::string& id) {
+    Lease(LeaseOf(tenant, id));
+  }
+  void Lease(const v1::SignedLease& lease) {
     v1::DesiredState desired;
     desired.set_revision(++revision_);
-    *desired.add_leases() = LeaseOf(tenant, id);
+    *desired.add_leases() = lease;
     supervisor_.Apply(desired);
     Step();
   }

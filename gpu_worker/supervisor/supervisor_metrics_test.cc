@@ -13,11 +13,15 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
 
 TEST_F(SupervisorTest, MetricsOfExecutorsAreJoinedAndOutliveThem) {
   Step();
   Lease("a", "a1");
   Lease("b", "b1");
+  executor(0).SayReady();
+  executor(1).SayReady();
   Exposition counted;
   counted.Counter("djinn_worker_runs_total", "Runs executed.", 2,
                   {{"tenant", "somebody"}});
@@ -37,6 +41,31 @@ TEST_F(SupervisorTest, MetricsOfExecutorsAreJoinedAndOutliveThem) {
   EXPECT_THAT(text, HasSubstr("djinn_worker_runs_total{tenant=\"a\"} 2"));
   EXPECT_THAT(text, HasSubstr("djinn_worker_runs_total{tenant=\"b\"} 2"));
   EXPECT_THAT(text, HasSubstr("djinn_worker_device_handovers_total 0"));
+}
+
+TEST_F(SupervisorTest, MetricsThatNoExecutorDeclaredAreLeftOut) {
+  Step();
+  Lease("a", "a1");
+  executor(0).SayReady();
+  Step();
+  Exposition counted;
+  counted.Counter("djinn_worker_runs_total", "Runs executed.", 2,
+                  {{"tenant", "a"}, {"more", "x"}});
+  counted.Counter("djinn_worker_invented_total", "Invented.", 3);
+  v1::FromExecutor message;
+  *message.mutable_metrics() = JoinedMetrics::Encode(counted);
+  executor(0).Send(message);
+  // Whoever comes later declares nothing more.
+  Lease("b", "b1");
+  executor(1).Send(message);
+  executor(1).SayReady();
+  executor(1).Send(message);
+  Step();
+  EXPECT_THAT(Ended(), IsEmpty());
+  Exposition out;
+  supervisor_.CollectExecutors(&out);
+  EXPECT_THAT(out.Text(), Not(HasSubstr("djinn_worker_invented_total")));
+  EXPECT_THAT(out.Text(), Not(HasSubstr("djinn_worker_runs_total{")));
 }
 
 TEST_F(SupervisorTest, MetricsThatBreakScrapesEndTheExecutor) {
@@ -70,6 +99,7 @@ TEST_F(UnbilledLeasesTest, EndsThatAreForgottenAreCountedWithTheExecutors) {
   EXPECT_THAT(Metrics(), HasSubstr("djinn_worker_unbilled_leases_total 0\n"));
   Lease("a", "a1");
   Lease("b", "b1");
+  executor(1).SayReady();
   Exposition counted;
   counted.Counter("djinn_worker_unbilled_leases_total", "Ended leases.", 5);
   v1::FromExecutor message;

@@ -470,6 +470,40 @@ TEST_F(SupervisorTest, NodeThatTakesTooLongEndsItsExecutorOnly) {
   EXPECT_THAT(Ended(), ElementsAre(std::pair("a1", "NODE_LIMIT")));
 }
 
+TEST_F(SupervisorTest, ATenantsOwnLimitOfNodesHoldsIfItIsShorter) {
+  Step();
+  const auto lease = [this](const std::string& tenant, const std::string& id,
+                            int seconds) {
+    v1::SignedLease signed_lease = LeaseOf(tenant, id);
+    v1::LeaseClaims claims = UncheckedClaims(signed_lease);
+    claims.mutable_tenant_limits()->mutable_node_limit()->set_seconds(seconds);
+    signed_lease.set_claims(claims.SerializeAsString());
+    Lease(signed_lease);
+  };
+  // Of the second tenant, the worker's limit is shorter; of the first one, a
+  // later revision of its lease has another limit.
+  lease("a", "a1", 600);
+  lease("b", "b1", 600);
+  executor(0).SayReady();
+  executor(1).SayReady();
+  v1::FromExecutor health;
+  health.mutable_health()->set_mark(5);
+  const auto after_seconds = [&](int seconds) {
+    for (int i = 0; i < seconds; ++i) {
+      clock_.Advance(absl::Seconds(1));
+      executor(0).Send(health);
+      executor(1).Send(health);
+      Step();
+    }
+  };
+  after_seconds(29);
+  lease("a", "a1", 30);
+  after_seconds(1);
+  EXPECT_THAT(Ended(), IsEmpty());
+  after_seconds(2);
+  EXPECT_THAT(Ended(), ElementsAre(std::pair("a1", "NODE_LIMIT")));
+}
+
 TEST_F(SupervisorTest, IdleExecutorIsNotEnded) {
   Step();
   Lease("a", "a1");

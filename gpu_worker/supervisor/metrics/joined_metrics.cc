@@ -4,12 +4,12 @@
 #include <cmath>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/log/log.h"
-#include "gpu_worker/supervisor/metrics/executor_families.h"
 
 namespace djinn::worker {
 namespace {
@@ -114,6 +114,15 @@ void EncodeMetric(const prometheus::ClientMetric& from,
   to->set_sample_sum(from.histogram.sample_sum);
 }
 
+bool HasLabels(const v1::Metric& metric,
+               const std::vector<std::string>& names) {
+  return std::equal(metric.labels().begin(), metric.labels().end(),
+                    names.begin(), names.end(),
+                    [](const v1::MetricLabel& label, const std::string& name) {
+                      return label.name() == name;
+                    });
+}
+
 Exposition::Labels LabelsOf(const v1::Metric& metric,
                             const std::string& tenant) {
   Exposition::Labels labels;
@@ -141,11 +150,13 @@ void AddHistogram(const v1::Metric& added, v1::Metric* sum) {
 
 v1::ExecutorMetrics JoinedMetrics::Encode(const Exposition& metrics) {
   v1::ExecutorMetrics encoded;
-  metrics.Visit([&](const prometheus::MetricFamily& family) {
+  metrics.Visit([&](const prometheus::MetricFamily& family,
+                    const std::vector<std::string>& labels) {
     v1::MetricFamily* const added = encoded.add_families();
     added->set_name(family.name);
     added->set_help(family.help);
     added->set_type(TypeOf(family.type));
+    for (const std::string& label : labels) added->add_labels(label);
     for (const prometheus::ClientMetric& metric : family.metric) {
       EncodeMetric(metric, added->type(), added->add_metrics());
     }
@@ -153,7 +164,8 @@ v1::ExecutorMetrics JoinedMetrics::Encode(const Exposition& metrics) {
   return encoded;
 }
 
-absl::Status JoinedMetrics::Check(const v1::ExecutorMetrics& metrics) {
+absl::Status JoinedMetrics::Check(const ExecutorFamilies& families,
+                                  const v1::ExecutorMetrics& metrics) {
   if (metrics.ByteSizeLong() > kMaxBytes) return Bad("too many");
   for (const v1::MetricFamily& family : metrics.families()) {
     if (!IsFamily(family.name())) return Bad("a name that is none");
@@ -166,13 +178,12 @@ absl::Status JoinedMetrics::Check(const v1::ExecutorMetrics& metrics) {
         })) {
       return Bad("a help of several lines");
     }
-    const auto known = ExecutorFamilies().find(family.name());
-    if (known != ExecutorFamilies().end() &&
-        known->second.type != family.type()) {
+    const auto known = families.find(family.name());
+    if (known != families.end() && known->second.type != family.type()) {
       return Bad(absl::StrCat(family.name(), " of another type"));
     }
     for (const v1::Metric& metric : family.metrics()) {
-      if (known != ExecutorFamilies().end() &&
+      if (known != families.end() &&
           !std::equal(metric.bounds().begin(), metric.bounds().end(),
                       known->second.bounds.begin(),
                       known->second.bounds.end())) {
@@ -208,18 +219,23 @@ bool JoinedMetrics::TakeRoom(const std::string& tenant) {
   return false;
 }
 
-void JoinedMetrics::AddAll(const v1::ExecutorMetrics& metrics,
+void JoinedMetrics::AddAll(const ExecutorFamilies& families,
+                           const v1::ExecutorMetrics& metrics,
                            const std::string& tenant, bool past) {
   for (const v1::MetricFamily& family : metrics.families()) {
     const bool gauge = family.type() == v1::MetricFamily::GAUGE;
-    if ((past && gauge) || !ExecutorFamilies().contains(family.name())) {
-      continue;
-    }
-    Series& joined = families_[family.name()];
+    const auto known = families.find(family.name());
+    if ((past && gauge) || known == families.end()) continue;
+    Joined& joined = families_[family.name()];
+    joined.help = known->second.help;
+    joined.type = known->second.type;
     for (const v1::Metric& metric : family.metrics()) {
+      if (!HasLabels(metric, known->second.labels)) continue;
       Exposition::Labels labels = LabelsOf(metric, tenant);
-      if (past && !joined.contains(labels) && !TakeRoom(tenant)) continue;
-      v1::Metric& sum = joined[std::move(labels)];
+      if (past && !joined.series.contains(labels) && !TakeRoom(tenant)) {
+        continue;
+      }
+      v1::Metric& sum = joined.series[std::move(labels)];
       if (family.type() == v1::MetricFamily::HISTOGRAM) {
         AddHistogram(metric, &sum);
       } else if (gauge && IsLargest(family.name())) {
@@ -232,10 +248,9 @@ void JoinedMetrics::AddAll(const v1::ExecutorMetrics& metrics,
 }
 
 void JoinedMetrics::AddTo(Exposition* out) const {
-  for (const auto& [name, series] : families_) {
+  for (const auto& [name, family] : families_) {
     if (out->Has(name)) continue;
-    const ExecutorFamily& family = ExecutorFamilies().at(name);
-    for (const auto& [labels, metric] : series) {
+    for (const auto& [labels, metric] : family.series) {
       switch (family.type) {
         case v1::MetricFamily::COUNTER:
           out->Counter(name, family.help, metric.value(), labels);

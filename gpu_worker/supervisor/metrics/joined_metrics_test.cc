@@ -27,6 +27,22 @@ v1::ExecutorMetrics Reported(double runs, double sessions, double pressure,
   return JoinedMetrics::Encode(metrics);
 }
 
+// What honest executors have.
+const ExecutorFamilies& Families() {
+  static const auto* const kFamilies = [] {
+    Exposition declared;
+    declared.Counters("djinn_requests_total", "Runs.", {"tenant", "code"});
+    v1::ExecutorMetrics metrics = JoinedMetrics::Encode(declared);
+    metrics.MergeFrom(Reported(0, 0, 0, ""));
+    return new ExecutorFamilies(FamiliesOf(metrics));
+  }();
+  return *kFamilies;
+}
+
+absl::Status Check(const v1::ExecutorMetrics& metrics) {
+  return JoinedMetrics::Check(Families(), metrics);
+}
+
 std::string Text(const JoinedMetrics& joined) {
   Exposition out;
   joined.AddTo(&out);
@@ -35,9 +51,9 @@ std::string Text(const JoinedMetrics& joined) {
 
 TEST(JoinedMetricsTest, NumbersOfExecutorsAreSummedAndTenantsToldApart) {
   JoinedMetrics joined;
-  ASSERT_TRUE(JoinedMetrics::Check(Reported(3, 1, 1, "a")).ok());
-  joined.Add(Reported(3, 1, 1, "a"), "a");
-  joined.Add(Reported(4, 2, 2, "b"), "b");
+  ASSERT_TRUE(Check(Reported(3, 1, 1, "a")).ok());
+  joined.Add(Families(), Reported(3, 1, 1, "a"), "a");
+  joined.Add(Families(), Reported(4, 2, 2, "b"), "b");
   const std::string text = Text(joined);
   EXPECT_THAT(text, HasSubstr("djinn_worker_runs_total 7"));
   EXPECT_THAT(text, HasSubstr("djinn_worker_sessions{tenant=\"a\"} 1"));
@@ -49,15 +65,15 @@ TEST(JoinedMetricsTest, NumbersOfExecutorsAreSummedAndTenantsToldApart) {
 
 TEST(JoinedMetricsTest, ExecutorSpeaksForItsOwnTenantOnly) {
   JoinedMetrics joined;
-  joined.Add(Reported(3, 9, 1, "b"), "a");
+  joined.Add(Families(), Reported(3, 9, 1, "b"), "a");
   EXPECT_THAT(Text(joined), HasSubstr("djinn_worker_sessions{tenant=\"a\"} 9"));
   EXPECT_THAT(Text(joined), Not(HasSubstr("\"b\"")));
 }
 
 TEST(JoinedMetricsTest, CountersOutliveTheirExecutorAndGaugesDoNot) {
   JoinedMetrics joined;
-  joined.AddPast(Reported(3, 9, 2, "a"), "a");
-  joined.Add(Reported(1, 1, 0, "a"), "a");
+  joined.AddPast(Families(), Reported(3, 9, 2, "a"), "a");
+  joined.Add(Families(), Reported(1, 1, 0, "a"), "a");
   const std::string text = Text(joined);
   EXPECT_THAT(text, HasSubstr("djinn_worker_runs_total 4"));
   EXPECT_THAT(text, HasSubstr("djinn_worker_sessions{tenant=\"a\"} 1"));
@@ -66,7 +82,7 @@ TEST(JoinedMetricsTest, CountersOutliveTheirExecutorAndGaugesDoNot) {
 
 TEST(JoinedMetricsTest, FamiliesOfTheSupervisorStandAlone) {
   JoinedMetrics joined;
-  joined.Add(Reported(3, 1, 1, "a"), "a");
+  joined.Add(Families(), Reported(3, 1, 1, "a"), "a");
   Exposition out;
   out.Counter("djinn_worker_runs_total", "Runs.", 100);
   joined.AddTo(&out);
@@ -77,7 +93,7 @@ TEST(JoinedMetricsTest, WhatWouldBreakAScrapeIsRefused) {
   const auto bad = [](auto change) {
     v1::ExecutorMetrics metrics = Reported(1, 1, 1, "a");
     change(metrics.mutable_families(0));
-    return absl::IsInvalidArgument(JoinedMetrics::Check(metrics));
+    return absl::IsInvalidArgument(Check(metrics));
   };
   EXPECT_FALSE(bad([](v1::MetricFamily*) {}));
   EXPECT_FALSE(bad([](v1::MetricFamily* f) {
@@ -112,11 +128,11 @@ v1::ExecutorMetrics Invented(int count) {
 TEST(JoinedMetricsTest, ATenantsPastSeriesAreBoundedAndTheFirstLossIsLogged) {
   JoinedMetrics joined;
   testing::internal::CaptureStderr();
-  joined.AddPast(Invented(1000), "a");
+  joined.AddPast(Families(), Invented(1000), "a");
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
   testing::internal::CaptureStderr();
-  joined.AddPast(Invented(2000), "a");
-  joined.AddPast(Invented(2001), "a");
+  joined.AddPast(Families(), Invented(2000), "a");
+  joined.AddPast(Families(), Invented(2001), "a");
   const std::string log = testing::internal::GetCapturedStderr();
   const size_t at = log.find("too many series");
   EXPECT_NE(at, std::string::npos) << log;
@@ -125,7 +141,7 @@ TEST(JoinedMetricsTest, ATenantsPastSeriesAreBoundedAndTheFirstLossIsLogged) {
   EXPECT_THAT(Text(joined), HasSubstr("code=\"7\"} 3"));
   EXPECT_THAT(Text(joined), Not(HasSubstr("code=\"1000\"")));
   // Another tenant's are kept.
-  joined.AddPast(Reported(3, 1, 1, "b"), "b");
+  joined.AddPast(Families(), Reported(3, 1, 1, "b"), "b");
   EXPECT_THAT(Text(joined), HasSubstr("djinn_worker_runs_total 3"));
 }
 
@@ -137,15 +153,14 @@ TEST(JoinedMetricsTest, NoExecutorDecidesTheFormOfOthersMetrics) {
     family->set_type(family->type() == v1::MetricFamily::GAUGE
                          ? v1::MetricFamily::COUNTER
                          : v1::MetricFamily::GAUGE);
-    EXPECT_TRUE(absl::IsInvalidArgument(JoinedMetrics::Check(lie)))
-        << family->name();
+    EXPECT_TRUE(absl::IsInvalidArgument(Check(lie))) << family->name();
     lie = honest;
     v1::Metric* const metric = lie.mutable_families(i)->mutable_metrics(0);
     metric->clear_bounds();
     metric->clear_cumulative_counts();
     metric->add_bounds(7);
     metric->add_cumulative_counts(1);
-    EXPECT_TRUE(absl::IsInvalidArgument(JoinedMetrics::Check(lie))) << i;
+    EXPECT_TRUE(absl::IsInvalidArgument(Check(lie))) << i;
   }
   // The program's help stands, and a family that it lacks is left out.
   v1::ExecutorMetrics lie = honest;
@@ -156,15 +171,23 @@ TEST(JoinedMetricsTest, NoExecutorDecidesTheFormOfOthersMetrics) {
   invented->set_name("djinn_invented_total");
   invented->set_type(v1::MetricFamily::COUNTER);
   invented->add_metrics()->set_value(1);
-  ASSERT_TRUE(JoinedMetrics::Check(lie).ok());
+  ASSERT_TRUE(Check(lie).ok());
   JoinedMetrics joined;
-  joined.AddPast(lie, "a");
+  // So is a label that the family lacks.
+  v1::MetricLabel* const label =
+      lie.mutable_families(0)->mutable_metrics(0)->add_labels();
+  label->set_name("invention");
+  joined.AddPast(Families(), lie, "a");
   EXPECT_THAT(Text(joined), HasSubstr("Runs executed."));
   EXPECT_THAT(Text(joined), Not(HasSubstr("Lies")));
   EXPECT_THAT(Text(joined), Not(HasSubstr("invented")));
 }
 
-TEST(JoinedMetricsTest, CallsHaveTheBoundsThatTheyAreCountedBy) {
+TEST(JoinedMetricsTest, CallsAreDeclaredAsTheyAreCounted) {
+  Exposition declared;
+  CallMetrics::Declare(&declared);
+  const ExecutorFamilies families = FamiliesOf(JoinedMetrics::Encode(declared));
+  EXPECT_EQ(families.size(), 4u);
   CallMetrics calls;
   calls.Started("djinn.v1.Session/Attach");
   calls.Ended("djinn.v1.Session/Attach", "OK", absl::Seconds(1), CallSizes());
@@ -172,9 +195,9 @@ TEST(JoinedMetricsTest, CallsHaveTheBoundsThatTheyAreCountedBy) {
   calls.Collect(&metrics);
   const v1::ExecutorMetrics encoded = JoinedMetrics::Encode(metrics);
   EXPECT_EQ(encoded.families_size(), 4);
-  EXPECT_TRUE(JoinedMetrics::Check(encoded).ok());
+  EXPECT_TRUE(JoinedMetrics::Check(families, encoded).ok());
   JoinedMetrics joined;
-  joined.Add(encoded, "a");
+  joined.Add(families, encoded, "a");
   EXPECT_EQ(Text(joined), metrics.Text());
 }
 
