@@ -263,14 +263,14 @@ class TlsTest(Case):
         for name, key in ((COORDINATOR, "coordinator.yaml"), (WORKER, "worker.yaml")):
             self.assertIs(manifests.configuration(render(), name, key)["insecure"], True)
         drain = manifests.container(manifests.named(render(), "StatefulSet", WORKER), "drain")
-        self.assertIn({"name": "DJINNCTL_FLAGS", "value": "--insecure"}, drain["env"])
+        self.assertIn({"name": "DJINN_INSECURE", "value": "1"}, drain["env"])
 
     def test_with_tls_none_says_insecure(self):
         objects = render(tls=SECRETS)
         for name, key in ((COORDINATOR, "coordinator.yaml"), (WORKER, "worker.yaml")):
             self.assertNotIn("insecure", manifests.configuration(objects, name, key))
         drain = manifests.container(manifests.named(objects, "StatefulSet", WORKER), "drain")
-        self.assertNotIn("DJINNCTL_FLAGS", [one["name"] for one in drain["env"]])
+        self.assertNotIn("DJINN_INSECURE", [one["name"] for one in drain["env"]])
 
     def test_servers_demand_certificates(self):
         config = manifests.configuration(render(tls=SECRETS), COORDINATOR, "coordinator.yaml")

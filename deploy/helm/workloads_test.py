@@ -511,11 +511,13 @@ class NotesTest(Case):
 
     def test_notes_warn_without_encryption_and_policies(self):
         self.assertIn("Nothing is encrypted", self.notes())
+        self.assertIn("DJINN_INSECURE=1\n", self.notes())
         self.assertIn("no NetworkPolicy", self.notes(networkPolicy={"enabled": False}))
 
     def test_notes_name_the_certificates(self):
         notes = self.notes(tls=SECRETS)
         self.assertNotIn("Nothing is encrypted", notes)
+        self.assertNotIn("DJINN_INSECURE", notes)
         self.assertIn("DJINN_TLS_WORKER_SERVER_NAME=djinn-worker", notes)
 
     def test_notes_name_a_container_that_exists(self):

@@ -236,6 +236,19 @@ class Pod:
              sys.executable, _LAUNCH, specification],
             capture_output=True, text=True, check=False, **options)
 
+    def volume(self, name):
+        """The folder of a volume, here."""
+        return self._volumes[name]
+
+    def start_here(self, command, environment):
+        """Starts a program of this host in the pod's network, with the names of the pod."""
+        self._write_hosts()
+        return subprocess.Popen(
+            ["nsenter", f"--net=/proc/{self._pause.pid}/ns/net", "unshare", "--mount",
+             "--propagation", "private", "sh", "-c",
+             'mount --bind "$0" /etc/hosts && exec "$@"', self._hosts, *command],
+            env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
     def log(self, name):
         return (self.folder / f"{name}.log").read_text(encoding="utf-8", errors="replace")
 
