@@ -87,7 +87,7 @@ class DocsTest(unittest.TestCase):
         for unit in ("djinn-coordinator", "djinn-worker@"):
             self.assertTrue(os.path.exists(f"/etc/systemd/system/{unit}.service"))
         # The user of the units reads what it needs.
-        config = blocks(page("deploy.md"), "yaml")[0]
+        config = blocks(section(page("deploy.md"), "systemd"), "yaml")[0]
         pathlib.Path("/etc/djinn/coordinator.yaml").write_text(config, encoding="utf-8")
         os.chown("/etc/djinn/coordinator.yaml", 0, group)
         coordinator = self.folder / "djinn-coordinator"
