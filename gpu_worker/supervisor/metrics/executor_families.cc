@@ -100,7 +100,9 @@ const std::map<std::string, ExecutorFamily>& ExecutorFamilies() {
                 "How long ago contents that yielded had been used last.",
                 absl::Seconds(1)),
       Durations("djinn_time_to_first_result_seconds",
-                "From a prompt's arrival to the first value read behind it.",
+                "From a prompt's arrival to the first value read behind it. "
+                "Its graph, or the decoding behind it, must show that it is "
+                "a prompt.",
                 absl::Milliseconds(5)),
       Counter("djinn_transfer_bytes_total", "Bytes that moved."),
       Counter("djinn_worker_alias_copies_total",
