@@ -1,7 +1,7 @@
 """The commands and examples of docs/operator/deploy.md and kubernetes.md work as they stand.
 
 Commands that change a machine run over a copy of /etc that ends with the test. What starts a
-cluster elsewhere (docker, kubectl, systemctl) is a stand-in that notes how it is called.
+cluster elsewhere (docker, kubectl, skopeo, systemctl) is a stand-in that notes how it is called.
 Needs root.
 """
 
@@ -22,7 +22,7 @@ from deploy.testing import tools
 from deploy.testing.tools import ROOT, yaml
 
 _MARK = "<!-- Run by deploy/docs_test. -->\n"
-_STAND_INS = ("docker", "kubectl", "systemctl")
+_STAND_INS = ("docker", "kubectl", "skopeo", "systemctl")
 
 
 def page(name):
@@ -101,11 +101,15 @@ class DocsTest(unittest.TestCase):
 
     def test_compose_finds_what_the_page_makes(self):
         calls = self.run_marked(section(page("deploy.md"), "Compose"))
-        self.assertEqual(calls[0], "docker compose up --detach --wait "
-                         f"({self.folder}/deploy/compose 0:0)")
+        started = calls.index("docker compose up --detach --wait "
+                              f"({self.folder}/deploy/compose 0:0)")
         services = yaml.safe_load((self.folder / "deploy/compose/compose.yaml").read_text(
             encoding="utf-8"))["services"]
+        loaded = [call.split()[2:4] for call in calls[:started] if call.startswith("skopeo copy")]
         for service in services.values():
+            image = service["image"].removeprefix("localhost/djinn/").split(":")[0]
+            self.assertIn([f"oci-archive:.deps/images/{image}.oci.tar",
+                           "docker-daemon:" + service["image"]], loaded)
             for volume in service["volumes"]:
                 self.assertTrue((self.folder / "deploy/compose" / volume.split(":")[0]).exists())
 
