@@ -114,8 +114,10 @@ class DocsTest(unittest.TestCase):
                 self.assertTrue((self.folder / "deploy/compose" / volume.split(":")[0]).exists())
 
     def test_tokens_become_the_keys_of_a_secret(self):
-        (call,) = self.run_marked(page("kubernetes.md"))
+        call, of_tenant = self.run_marked(page("kubernetes.md"))
         self.assertIn("create secret generic djinn-tokens", call)
+        self.assertIn("create secret generic djinn-tenant-default", of_tenant)
+        self.assertIn("--from-file=token=tenant-default", of_tenant)
         keys = re.findall(r"--from-file=(\S+)", call)
         self.assertEqual(sorted(keys), ["admin", "join", "tenant-default"])
         for key in keys:
@@ -175,6 +177,20 @@ class DocsTest(unittest.TestCase):
                                                 page("kubernetes.md")):
             one = manifests.named(objects, {"statefulset": "StatefulSet"}[kind], name)
             manifests.container(one, container)
+
+    def test_command_of_kubectl_exec_without_a_container_reaches_a_server(self):
+        (labels,) = re.findall(r"kubectl get pods -n djinn -l 'app.kubernetes.io/component in "
+                               r"\((.*)\)' -o name", page("kubernetes.md"))
+        found = set()
+        for one in manifests.render():
+            pod = manifests.pod_of(one)
+            if one["kind"] in ("StatefulSet", "DaemonSet"):
+                component = one["spec"]["template"]["metadata"]["labels"][
+                    "app.kubernetes.io/component"]
+                # kubectl takes the first one.
+                self.assertEqual(pod["containers"][0]["name"], component)
+                found.add(component)
+        self.assertEqual(set(labels.split(", ")), found)
 
     def test_every_command_of_kubectl_port_forward_names_a_port(self):
         objects = manifests.render()

@@ -389,6 +389,13 @@ class TokenTest(Case):
             "admin", "join", "operator-olga", "tenant-default", "tenant-red"])
         self.assertEqual(len(set(secret["data"].values())), 5)
 
+    def test_programs_of_a_tenant_find_its_token_alone(self):
+        objects = render(tenants={"red": {}})
+        tokens = manifests.named(objects, "Secret", "djinn-tokens")["data"]
+        for name in ("default", "red"):
+            secret = manifests.named(objects, "Secret", f"djinn-tenant-{name}")
+            self.assertEqual(secret["data"], {"token": tokens[f"tenant-{name}"]})
+
     def test_tokens_outlive_the_release(self):
         secret = manifests.named(render(), "Secret", "djinn-tokens")
         self.assertEqual(secret["metadata"]["annotations"]["helm.sh/resource-policy"], "keep")

@@ -29,6 +29,12 @@ def setUpModule():  # pylint: disable=invalid-name
     node = pods.Node(temporary / "node", built.archives(temporary / "archives"))
 
 
+def on_the_page(pattern):
+    """The part of docs/operator/kubernetes.md that the pattern's group matches."""
+    page = pathlib.Path(ROOT, "docs/operator/kubernetes.md").read_text(encoding="utf-8")
+    return re.search(pattern, page, re.DOTALL).group(1)
+
+
 class Case(unittest.TestCase):
 
     @classmethod
@@ -65,19 +71,18 @@ class PlainTest(Case):
     """Without encryption, which is the chart's default."""
 
     def test_program_connects_with_what_the_page_gives_it(self):
-        page = pathlib.Path(ROOT, "docs/operator/kubernetes.md").read_text(encoding="utf-8")
-        spec = yaml.safe_load(re.search(r"\n## Programs\n.*?```yaml\n(.*?)```", page,
-                                        re.DOTALL).group(1))
+        spec = yaml.safe_load(on_the_page(r"\n## Programs\n.*?```yaml\n(.*?)```"))
         node.objects = manifests.read(render.path("cpu")) + [
-            credentials.secret("djinn-tokens", credentials.TOKENS)]
+            credentials.secret("djinn-tokens", credentials.TOKENS),
+            credentials.secret("djinn-tenant-default",
+                               {"token": credentials.TOKENS["tenant-default"]})]
         self.start(workers=1)
         program = pods.Pod(node, "program", {"spec": {"volumes": spec["volumes"]}}, self.hosts)
         self.addCleanup(program.remove)
         environment = {one["name"]: one["value"] for one in spec["env"]}
         (mount,) = spec["volumeMounts"]
         environment["DJINN_TOKEN_FILE"] = environment["DJINN_TOKEN_FILE"].replace(
-            mount["mountPath"],
-            str(program.volume(mount["name"]) / mount.get("subPath", ".")))
+            mount["mountPath"], str(program.volume(mount["name"])))
         process = self.await_program(program.start_here(
             [programs.path("tests/operating/hold_session")], {**os.environ, **environment}))
         process.communicate("")
@@ -167,6 +172,19 @@ class PodsTest(Case):
                         self.hosts)
         self.addCleanup(made.remove)
         self.assertEqual(made.run(), [0], made.log("test"))
+
+    def test_4_signal_of_the_page_puts_new_tokens_into_force(self):
+        signal = on_the_page(r"kubectl exec -n djinn \"\$pod\" -- sh -c '(.*?)'")
+        tokens = {**credentials.TOKENS, "join": b"another-0123456789abcdef"}
+        node.find("Secret", "djinn-tokens").update(credentials.secret("djinn-tokens", tokens))
+        for pod, name in ((self.coordinator, "coordinator"),
+                          *((one, "worker") for one in self.workers)):
+            pod.renew("tokens")
+            done = pod.execute(name, ["/bin/sh", "-c", signal])
+            self.assertEqual(done.returncode, 0, done.stderr)
+            pods.eventually(lambda pod=pod, name=name: "ReloadConfig" in pod.log(name),
+                            f"{pod.name} reads its configuration again")
+        self.assertIn("join token", self.coordinator.log("coordinator"))
 
     def test_5_worker_that_stops_moves_what_it_holds_first(self):
         program = self.program("hold_session")
