@@ -420,9 +420,22 @@ class DebianTest(unittest.TestCase):
         self.assertLessEqual(set(units), set(self.active()))
         self.assertEqual(sorted(self.links()), units[:2])
         with self.subTest("an upgrade leaves them"):
-            self.beside_systemd("dpkg -i /packages/djinn-server_*.deb")
-            self.assertLessEqual(set(units), set(self.active()))
-            self.assertEqual(sorted(self.links()), units[:2])
+            self.make_upgrade()
+            for mark, where in (("`apt` replaces the programs", "/upgrade"),
+                                ("`apt` takes an older package", "/packages")):
+                before = self.processes()
+                self.beside_systemd(f"cd {where} && " + block("operator/upgrade.md", "sh", mark),
+                                    PATH="/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+                                    DEBIAN_FRONTEND="noninteractive")
+                self.assertLessEqual(set(units), set(self.active()))
+                self.assertEqual(sorted(self.links()), units[:2])
+                after = self.processes()
+                for unit in ("djinn-coordinator", "djinn-worker@w0"):
+                    self.assertNotEqual(after[unit][0], before[unit][0])
+                    self.assertFalse(after[unit][1].endswith("(deleted)"), after)
+                # Nothing has restarted this one: it has the programs of before.
+                self.assertEqual(after["djinn-worker@w1"][0], before["djinn-worker@w1"][0])
+                self.assertTrue(after["djinn-worker@w1"][1].endswith("(deleted)"), after)
         self.beside_systemd("apt-get remove -y -qq djinn-server")
         self.assertEqual((self.active(), self.links()), ([], []))
         self.assertFalse((self.root / "usr/bin/djinn-worker").exists())
@@ -433,6 +446,26 @@ class DebianTest(unittest.TestCase):
             (wants / units[1]).symlink_to("/lib/systemd/system/djinn-worker@.service")
             self.inside("apt-get purge -y -qq djinn-server")
             self.assertEqual(self.links(), [])
+
+    def make_upgrade(self):
+        """Makes a package of the same programs with a higher version, in /upgrade."""
+        (deb,) = output.glob("djinn-server_*.deb")
+        with tempfile.TemporaryDirectory() as place:
+            checked("dpkg-deb", "-R", deb, f"{place}/package")
+            control = pathlib.Path(place, "package/DEBIAN/control")
+            control.write_text(re.sub("(?m)^Version: ", "Version: 9.",
+                                      control.read_text(encoding="utf-8")), encoding="utf-8")
+            checked("dpkg-deb", "--root-owner-group", "-Zgzip", "-z1", "--build",
+                    f"{place}/package", self.make("upgrade") / "djinn-server_9_amd64.deb")
+
+    def processes(self):
+        """{unit: (process, its program)}; dpkg replaces the files of programs that run."""
+        found = {}
+        for unit in ("djinn-coordinator", "djinn-worker@w0", "djinn-worker@w1"):
+            shown = self.beside_systemd(f"pid=$(systemctl show {unit} -p MainPID --value); "
+                                        "echo $pid; readlink /proc/$pid/exe")
+            found[unit] = tuple(shown.splitlines())
+        return found
 
     def build_wheel(self):
         package = pathlib.Path(programs.path("client_lib/python/package/djinn"))
