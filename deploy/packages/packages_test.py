@@ -388,13 +388,16 @@ class DebianTest(unittest.TestCase):
             self.assertEqual(self.inside("/other/service"), "15\n")
         with self.subTest("Python"):
             self.inside("DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "
-                        "--no-install-recommends python3")
+                        "--no-install-recommends python3-venv")
+            # PyTorch is there already.
             self.mount("--bind", "-o", "ro", _SITE_PACKAGES, self.make("site"))
-            wheel = self.build_wheel()
-            self.make("wheel")
-            checked("unzip", "-q", wheel, "-d", self.root / "wheel")
-            self.assertEqual(self.inside(f"python3 -c '{_PYTHON}'",
-                                         PYTHONPATH="/wheel:/site", **operator), "15.0\n")
+            wheel = shutil.copy(self.build_wheel(), self.make("wheel"))
+            self.inside("python3 -m venv /venv && "
+                        "echo /site >$(echo /venv/lib/python3.*/site-packages)/torch.pth && "
+                        f"/venv/bin/pip install --no-deps --no-index /wheel/{os.path.basename(wheel)}")
+            self.assertEqual(self.inside(f"/venv/bin/python -c '{_PYTHON}'", **operator), "15.0\n")
+            # No other user of OpenSSL decides about the exit handler of this one.
+            self.assertIn("libcrypto", self.inside("ls /venv/lib/python3.*/site-packages/djinn.libs"))
         with self.subTest("grpcurl"):
             shutil.copy(os.path.join(ROOT, ".deps/grpcurl/grpcurl"), self.root / "usr/bin")
             self.assertIn("djinn.v1.Admin", self.inside(
