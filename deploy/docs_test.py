@@ -74,6 +74,11 @@ class DocsTest(unittest.TestCase):
 
     def test_systemd_is_set_up_as_the_page_says(self):
         self.overlay_etc()
+        # A package does this.
+        for command in (["systemd-sysusers", "djinn.sysusers"],
+                        ["systemd-tmpfiles", "--create", "djinn.tmpfiles"]):
+            command[-1] = str(self.folder / "deploy/systemd" / command[-1])
+            subprocess.run(command, check=True)
         calls = self.run_marked(section(page("deploy.md"), "systemd"))
         self.assertEqual([call.split(" (")[0] for call in calls], [
             "systemctl daemon-reload",
@@ -84,8 +89,6 @@ class DocsTest(unittest.TestCase):
             path = pathlib.Path("/etc/djinn", name + ".token")
             self.assertEqual((path.stat().st_mode & 0o777, path.stat().st_gid), (0o640, group))
             self.assertRegex(path.read_text(encoding="utf-8"), "^[0-9a-f]{48}$")
-        for unit in ("djinn-coordinator", "djinn-worker@"):
-            self.assertTrue(os.path.exists(f"/etc/systemd/system/{unit}.service"))
         # The user of the units reads what it needs.
         config = blocks(section(page("deploy.md"), "systemd"), "yaml")[0]
         pathlib.Path("/etc/djinn/coordinator.yaml").write_text(config, encoding="utf-8")

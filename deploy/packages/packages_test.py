@@ -56,6 +56,9 @@ import torch
 print(torch.arange(6.).to("remote_accelerator").sum().item())
 """
 
+_OPERATOR = {"DJINN_COORDINATOR": "127.0.0.1:17070",
+             "DJINN_ADMIN_TOKEN_FILE": "/etc/djinn/admin.token"}
+
 folder = None
 output = None
 
@@ -361,18 +364,19 @@ class DebianTest(unittest.TestCase):
         self.addCleanup(self.systemd.close)
         self.beside_systemd(block("operator/deploy.md", "sh", "Tokens belong to the user:"))
 
+    def await_worker(self, operator):
+        deadline = time.monotonic() + 120
+        while not re.search(r"w0\b.*\bACTIVE\b", workers := self.beside_systemd(
+                "djinnctl get workers || true", **operator)):
+            self.assertLess(time.monotonic(), deadline, workers)
+            time.sleep(0.2)
+
     def test_1_installed_from_packages_it_serves_cpp_python_and_operators(self):
         self.start_units()
         self.addCleanup(self.beside_systemd, "systemctl stop 'djinn-*' && "
                         "! systemctl list-units --state=failed --plain --no-legend | grep djinn")
-        operator = {"DJINN_COORDINATOR": "127.0.0.1:17070",
-                    "DJINN_TOKEN_FILE": "/etc/djinn/research.token",
-                    "DJINN_ADMIN_TOKEN_FILE": "/etc/djinn/admin.token"}
-        deadline = time.monotonic() + 120
-        while "w0" not in (workers := self.beside_systemd("djinnctl get workers || true", **operator)):
-            self.assertLess(time.monotonic(), deadline, workers)
-            time.sleep(0.2)
-
+        operator = {**_OPERATOR, "DJINN_TOKEN_FILE": "/etc/djinn/research.token"}
+        self.await_worker(operator)
         with self.subTest("a C++ service, built by CMake outside the tree"):
             self.inside("DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "
                         "--no-install-recommends cmake g++ make pkgconf")
@@ -449,6 +453,19 @@ class DebianTest(unittest.TestCase):
             (wants / units[1]).symlink_to("/lib/systemd/system/djinn-worker@.service")
             self.inside("apt-get purge -y -qq djinn-server")
             self.assertEqual(self.links(), [])
+
+    def test_3_archive_in_usr_starts_the_same_units(self):
+        self.inside("DEBIAN_FRONTEND=noninteractive apt-get purge -y -qq djinn-server djinn-torch "
+                    "djinn-torch-dev libdjinn-client libdjinn-client-dev")
+        self.assertFalse((self.root / "usr/lib/djinn").exists())
+        # Libraries that only the packages needed go, too.
+        self.inside("DEBIAN_FRONTEND=noninteractive apt-get autoremove -y -qq")
+        self.inside("DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "
+                    "--no-install-recommends systemd")
+        self.inside("cd /checkout && " + block("operator/deploy.md", "sh", "unpacked in `/usr`"))
+        self.start_units()
+        self.await_worker(_OPERATOR)
+        self.beside_systemd("systemctl stop 'djinn-*'")
 
     def make_upgrade(self):
         """Makes a package of the same programs with a higher version, in /upgrade."""
