@@ -40,6 +40,15 @@ def blocks():
             yield f"{path}:{text[:found.start()].count(chr(10)) + 1}", found[1]
 
 
+def beside(value, key=""):
+    """Returns the configuration with all of its files in its own folder."""
+    if isinstance(value, dict):
+        return {name: beside(one, name) for name, one in value.items()}
+    if isinstance(value, list):
+        return [beside(one, key) for one in value]
+    return os.path.basename(value) if key.endswith("_file") else value
+
+
 def files_of(value, key=""):
     """Yields the files that a configuration names, with their keys."""
     if isinstance(value, dict):
@@ -58,6 +67,7 @@ class ConfigurationsTest(unittest.TestCase):
         """Returns why the program refuses the configuration; empty if it takes it."""
         with tempfile.TemporaryDirectory() as folder:
             etc = pathlib.Path(folder)
+            configuration = beside(configuration)
             subprocess.run(
                 ["openssl", "req", "-x509", "-newkey", "ed25519", "-noenc", "-keyout",
                  etc / "private_key_file", "-out", etc / "certificate", "-days", "2", "-subj",

@@ -1,7 +1,7 @@
 """The commands and examples of docs/operator/deploy.md and kubernetes.md work as they stand.
 
 Commands that change a machine run over a copy of /etc that ends with the test. What starts a
-cluster elsewhere (docker, kubectl, systemctl) is a stand-in that notes how it is called.
+cluster elsewhere (docker, kubectl, skopeo, systemctl) is a stand-in that notes how it is called.
 Needs root.
 """
 
@@ -22,7 +22,7 @@ from deploy.testing import tools
 from deploy.testing.tools import ROOT, yaml
 
 _MARK = "<!-- Run by deploy/docs_test. -->\n"
-_STAND_INS = ("docker", "kubectl", "systemctl")
+_STAND_INS = ("docker", "kubectl", "skopeo", "systemctl")
 
 
 def page(name):
@@ -74,6 +74,11 @@ class DocsTest(unittest.TestCase):
 
     def test_systemd_is_set_up_as_the_page_says(self):
         self.overlay_etc()
+        # A package does this.
+        for command in (["systemd-sysusers", "djinn.sysusers"],
+                        ["systemd-tmpfiles", "--create", "djinn.tmpfiles"]):
+            command[-1] = str(self.folder / "deploy/systemd" / command[-1])
+            subprocess.run(command, check=True)
         calls = self.run_marked(section(page("deploy.md"), "systemd"))
         self.assertEqual([call.split(" (")[0] for call in calls], [
             "systemctl daemon-reload",
@@ -84,10 +89,8 @@ class DocsTest(unittest.TestCase):
             path = pathlib.Path("/etc/djinn", name + ".token")
             self.assertEqual((path.stat().st_mode & 0o777, path.stat().st_gid), (0o640, group))
             self.assertRegex(path.read_text(encoding="utf-8"), "^[0-9a-f]{48}$")
-        for unit in ("djinn-coordinator", "djinn-worker@"):
-            self.assertTrue(os.path.exists(f"/etc/systemd/system/{unit}.service"))
         # The user of the units reads what it needs.
-        config = blocks(page("deploy.md"), "yaml")[0]
+        config = blocks(section(page("deploy.md"), "systemd"), "yaml")[0]
         pathlib.Path("/etc/djinn/coordinator.yaml").write_text(config, encoding="utf-8")
         os.chown("/etc/djinn/coordinator.yaml", 0, group)
         coordinator = self.folder / "djinn-coordinator"
@@ -101,17 +104,23 @@ class DocsTest(unittest.TestCase):
 
     def test_compose_finds_what_the_page_makes(self):
         calls = self.run_marked(section(page("deploy.md"), "Compose"))
-        self.assertEqual(calls[0], "docker compose up --detach --wait "
-                         f"({self.folder}/deploy/compose 0:0)")
+        started = calls.index("docker compose up --detach --wait "
+                              f"({self.folder}/deploy/compose 0:0)")
         services = yaml.safe_load((self.folder / "deploy/compose/compose.yaml").read_text(
             encoding="utf-8"))["services"]
+        loaded = [call.split()[2:4] for call in calls[:started] if call.startswith("skopeo copy")]
         for service in services.values():
+            image = service["image"].removeprefix("localhost/djinn/").split(":")[0]
+            self.assertIn([f"oci-archive:.deps/images/{image}.oci.tar",
+                           "docker-daemon:" + service["image"]], loaded)
             for volume in service["volumes"]:
                 self.assertTrue((self.folder / "deploy/compose" / volume.split(":")[0]).exists())
 
     def test_tokens_become_the_keys_of_a_secret(self):
-        (call,) = self.run_marked(page("kubernetes.md"))
+        call, of_tenant = self.run_marked(page("kubernetes.md"))
         self.assertIn("create secret generic djinn-tokens", call)
+        self.assertIn("create secret generic djinn-tenant-default", of_tenant)
+        self.assertIn("--from-file=token=tenant-default", of_tenant)
         keys = re.findall(r"--from-file=(\S+)", call)
         self.assertEqual(sorted(keys), ["admin", "join", "tenant-default"])
         for key in keys:
@@ -171,6 +180,20 @@ class DocsTest(unittest.TestCase):
                                                 page("kubernetes.md")):
             one = manifests.named(objects, {"statefulset": "StatefulSet"}[kind], name)
             manifests.container(one, container)
+
+    def test_command_of_kubectl_exec_without_a_container_reaches_a_server(self):
+        (labels,) = re.findall(r"kubectl get pods -n djinn -l 'app.kubernetes.io/component in "
+                               r"\((.*)\)' -o name", page("kubernetes.md"))
+        found = set()
+        for one in manifests.render():
+            pod = manifests.pod_of(one)
+            if one["kind"] in ("StatefulSet", "DaemonSet"):
+                component = one["spec"]["template"]["metadata"]["labels"][
+                    "app.kubernetes.io/component"]
+                # kubectl takes the first one.
+                self.assertEqual(pod["containers"][0]["name"], component)
+                found.add(component)
+        self.assertEqual(set(labels.split(", ")), found)
 
     def test_every_command_of_kubectl_port_forward_names_a_port(self):
         objects = manifests.render()

@@ -29,8 +29,8 @@ std::string Reason(const absl::Status& status) {
 class ApiTest : public testing::Test {
  protected:
   void SetUp() override {
-    for (const char* name :
-         {"DJINN_COORDINATOR", "DJINN_TOKEN_FILE", "DJINN_TLS_CA_FILE"}) {
+    for (const char* name : {"DJINN_COORDINATOR", "DJINN_TOKEN_FILE",
+                             "DJINN_TLS_CA_FILE", "DJINN_INSECURE"}) {
       unsetenv(name);
     }
   }
@@ -96,6 +96,25 @@ TEST_F(ApiTest, TlsAndInsecureContradictEachOther) {
   options.tls->ca_file = "ca.pem";
   options.insecure = true;
   EXPECT_EQ(Reason(Connect(options)), "CONTRADICTION");
+  options.insecure.reset();
+  setenv("DJINN_INSECURE", "1", 1);
+  EXPECT_EQ(Reason(Connect(options)), "CONTRADICTION");
+}
+
+TEST_F(ApiTest, EnvironmentAllowsAnotherHostWithoutTls) {
+  ConnectOptions options = Options();
+  options.coordinator = "192.0.2.1:7000";
+  setenv("DJINN_INSECURE", "1", 1);
+  EXPECT_EQ(Reason(Connect(options)), "COORDINATOR_UNREACHABLE");
+  options.insecure = false;
+  EXPECT_EQ(Reason(Connect(options)), "INSECURE_ADDRESS");
+  options.insecure.reset();
+  setenv("DJINN_INSECURE", "0", 1);
+  EXPECT_EQ(Reason(Connect(options)), "INSECURE_ADDRESS");
+  setenv("DJINN_INSECURE", "yes", 1);
+  const absl::Status status = Connect(options);
+  EXPECT_EQ(Reason(status), "BAD_SWITCH");
+  EXPECT_THAT(status.message(), HasSubstr("DJINN_INSECURE"));
 }
 
 TEST_F(ApiTest, ConnectGivesUpAfterTheTimeout) {

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client_lib/api/environment.h"
 #include "client_lib/api/trace.h"
 #include "client_lib/capture/device/backend.h"
 #include "client_lib/capture/device/process_session.h"
@@ -39,11 +40,6 @@ namespace djinn {
 namespace {
 
 constexpr absl::Duration kExitDeadline = absl::Seconds(10);
-
-std::string FromEnvironment(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? std::string() : std::string(value);
-}
 
 absl::StatusOr<std::string> TokenOf(const ConnectOptions& options) {
   if (!options.token.empty()) return options.token;
@@ -236,11 +232,13 @@ absl::StatusOr<std::shared_ptr<Session>> Open(const ConnectOptions& options) {
   DJINN_ASSIGN_OR_RETURN(const absl::Duration silence,
                          SilenceFromEnvironment());
   const TlsOptions tls = options.tls.value_or(TlsFromEnvironment());
+  DJINN_ASSIGN_OR_RETURN(const bool insecure_by_default,
+                         SwitchFromEnvironment("DJINN_INSECURE"));
   DJINN_ASSIGN_OR_RETURN(
       const ChannelSecurity security,
       ChannelSecurity::Make({tls.ca_file, tls.certificate_file,
                              tls.private_key_file, tls.server_name},
-                            options.insecure));
+                            options.insecure.value_or(insecure_by_default)));
   DJINN_ASSIGN_OR_RETURN(v1::Urgency asked, ToProto(options.urgency));
   const auto urgency = std::make_shared<SessionUrgency>(std::move(asked));
   const auto link_to = [=](const std::string& session_id) {
@@ -272,7 +270,8 @@ absl::StatusOr<std::shared_ptr<Session>> Open(const ConnectOptions& options) {
       std::unique_ptr<Session> session,
       OpenSession(session_options, std::move(link), std::move(connector)));
   // Registered late, so that it runs before the destructors of static objects
-  // that PyTorch and gRPC created when they were loaded.
+  // that PyTorch and gRPC created when they were loaded. OpenSSL has no exit
+  // handler: see common/hash/hash.cc.
   static const int registered = std::atexit(&CloseAtExit);
   (void)registered;
   MutexLock lock(&Last().mu);

@@ -8,6 +8,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "client_lib/api/environment.h"
 #include "client_lib/session/model/fork_guard.h"
 #include "client_lib/session/profile/request_tracer.h"
 #include "common/base/clock.h"
@@ -35,11 +36,6 @@ Process& TheProcess() {
   return *process;
 }
 
-std::string FromEnvironment(const char* name) {
-  const char* const value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
-
 absl::Status BadTracing(absl::string_view what) {
   return MakeError(absl::StatusCode::kInvalidArgument, "BAD_TRACING", what);
 }
@@ -50,12 +46,6 @@ std::string FirstTlsSetting(const TracingOptions& options) {
   if (!options.certificate_file.empty()) return "certificate_file";
   if (!options.private_key_file.empty()) return "private_key_file";
   return options.server_name.empty() ? "" : "server_name";
-}
-
-absl::StatusOr<bool> Switch(const char* name) {
-  const std::string value = FromEnvironment(name);
-  if (value.empty() || value == "0" || value == "1") return value == "1";
-  return BadTracing(absl::StrCat(name, " is \"", value, "\": expected 0 or 1"));
 }
 
 // Sends the spans that wait when the process exits.
@@ -139,8 +129,10 @@ absl::Status ConfigureTracingFromEnvironment() {
     return BadTracing(absl::StrCat("DJINN_TRACING_SAMPLE_RATIO is \"", ratio,
                                    "\": expected a share from 0 to 1"));
   }
-  DJINN_ASSIGN_OR_RETURN(options.nodes, Switch("DJINN_TRACING_NODES"));
-  DJINN_ASSIGN_OR_RETURN(options.insecure, Switch("DJINN_TRACING_INSECURE"));
+  DJINN_ASSIGN_OR_RETURN(options.nodes,
+                         SwitchFromEnvironment("DJINN_TRACING_NODES"));
+  DJINN_ASSIGN_OR_RETURN(options.insecure,
+                         SwitchFromEnvironment("DJINN_TRACING_INSECURE"));
   options.ca_file = FromEnvironment("DJINN_TRACING_CA_FILE");
   options.certificate_file = FromEnvironment("DJINN_TRACING_CERTIFICATE_FILE");
   options.private_key_file = FromEnvironment("DJINN_TRACING_PRIVATE_KEY_FILE");

@@ -25,6 +25,15 @@ constexpr size_t kLeastForTwo = 4 << 20;
 constexpr size_t kSampleBlocks = 64;
 constexpr size_t kSampleBlockBytes = 1 << 10;
 
+// Keeps OpenSSL usable until the process is gone. Otherwise its first use
+// registers an exit handler that frees what every hash and handshake needs, and
+// threads of gRPC, of the session and of the check of TLS files, which run
+// until the end, would use it afterwards. Only the first call in a process
+// decides this. A static initialiser makes it, so that it precedes every use,
+// and it stands here, because every program of Djinn links this file.
+[[maybe_unused]] const bool openssl_stays =
+    OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, nullptr) == 1;
+
 XXH128_canonical_t HashBlock(const char* data, size_t size) {
   XXH128_canonical_t bytes;
   XXH128_canonicalFromHash(&bytes, XXH3_128bits(data, size));

@@ -71,7 +71,7 @@ absl::Status CheckAddress(absl::string_view address, bool other_hosts) {
                      "server's configuration, `coordinator_tls` in a "
                      "worker's, DJINN_TLS_CA_FILE for programs and djinnctl), "
                      "use 127.0.0.1 or a Unix socket, or say `insecure: true` "
-                     "(ConnectOptions::insecure, --insecure)"),
+                     "(DJINN_INSECURE=1 for programs and djinnctl)"),
         {{"address", std::string(address)}});
   }
   return absl::OkStatus();

@@ -185,7 +185,8 @@ void AddCommonFlags(CLI::App* app, Command* command) {
   add("tls-server-name", &command->tls.server_name, "DJINN_TLS_SERVER_NAME",
       "name in the coordinator's certificate, if not the address's host");
   app->add_flag("--insecure", command->insecure,
-                "allow an address that is not local without TLS");
+                "allow an address that is not local without TLS")
+      ->envname("DJINN_INSECURE");
 }
 
 void AddFlagsOfVerbs(const std::map<std::string, CLI::App*>& verbs,

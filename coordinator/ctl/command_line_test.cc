@@ -1,5 +1,6 @@
 #include "coordinator/ctl/command_line.h"
 
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -52,6 +53,18 @@ TEST(CommandLineTest, FlagsStandAnywhereAndAreSpelledEitherWay) {
     EXPECT_EQ(command.token_file, "t");
     EXPECT_EQ(command.coordinator, "127.0.0.1:7070");
   }
+}
+
+TEST(CommandLineTest, EnvironmentAllowsAnotherHostWithoutTls) {
+  EXPECT_FALSE(Parse({"get", "workers"}).insecure);
+  EXPECT_TRUE(Parse({"get", "workers", "--insecure"}).insecure);
+  setenv("DJINN_INSECURE", "1", 1);
+  EXPECT_TRUE(Parse({"get", "workers"}).insecure);
+  setenv("DJINN_INSECURE", "0", 1);
+  EXPECT_FALSE(Parse({"get", "workers"}).insecure);
+  setenv("DJINN_INSECURE", "maybe", 1);
+  EXPECT_THAT(Wrong({"get", "workers"}), HasSubstr("--insecure"));
+  unsetenv("DJINN_INSECURE");
 }
 
 TEST(CommandLineTest, AnEmptyValueIsAFlagThatIsNotGiven) {

@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <string>
@@ -495,6 +496,36 @@ TEST(SqliteStoreTest, RefusesWhatIsNoStoreOfItsOwn) {
   const absl::Status newer = SqliteStore::Open({path}).status();
   EXPECT_EQ(ErrorReason(newer), "STORE_SCHEMA");
   EXPECT_NE(newer.message().find("schema 99"), std::string::npos);
+}
+
+void CopyFile(const std::string& from, const std::string& to) {
+  std::filesystem::copy_file(from, to,
+                             std::filesystem::copy_options::overwrite_existing);
+}
+
+TEST(SqliteStoreTest, OpensABackupInThePlaceOfANewerSchema) {
+  const std::string path = NewPath();
+  const std::string backup = NewPath();
+  {
+    const auto store = SqliteStore::Open({path}).value();
+    ASSERT_TRUE(Put(store.get(), "before", "x").ok());
+    // The store is open, and its -wal has what was written last.
+    CopyFile(path, backup);
+    CopyFile(path + "-wal", backup + "-wal");
+    ASSERT_TRUE(Put(store.get(), "after", "x").ok());
+  }
+  sqlite3* database = nullptr;
+  ASSERT_EQ(sqlite3_open(path.c_str(), &database), SQLITE_OK);
+  ASSERT_EQ(sqlite3_exec(database, "PRAGMA user_version = 99", nullptr, nullptr,
+                         nullptr),
+            SQLITE_OK);
+  sqlite3_close(database);
+  ASSERT_EQ(ErrorReason(SqliteStore::Open({path}).status()), "STORE_SCHEMA");
+  CopyFile(backup, path);
+  CopyFile(backup + "-wal", path + "-wal");
+  const auto store = SqliteStore::Open({path});
+  ASSERT_TRUE(store.ok()) << store.status();
+  EXPECT_THAT(Keys(store->get()), ElementsAre("before"));
 }
 
 }  // namespace

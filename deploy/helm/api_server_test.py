@@ -221,6 +221,15 @@ class PageTest(unittest.TestCase):
             again = self.get("Secret", "djinn-tokens").body["data"]
             self.assertEqual(set(again), {*tokens, "tenant-red"})
             self.assertLessEqual(tokens.items(), again.items())
+            self.assertEqual(self.get("Secret", "djinn-tenant-red").body["data"],
+                             {"token": again["tenant-red"]})
+        with self.subTest("new tokens"):
+            self.run_commands(self.block("sh", "kubectl patch secret"))
+            new = self.get("Secret", "djinn-tokens").body["data"]
+            self.assertEqual({key for key in again if new[key] != again[key]},
+                             {"join", "tenant-default"})
+            self.assertEqual(self.get("Secret", "djinn-tenant-default").body["data"],
+                             {"token": new["tenant-default"]})
         with self.subTest("a move to etcd"):
             self.run_commands(self.block("sh", "kubectl delete"))
             for kind, name in (("StatefulSet", "djinn-coordinator"),
@@ -235,7 +244,8 @@ class PageTest(unittest.TestCase):
             for name in ("djinn-coordinator", "djinn-coordinator-internal"):
                 self.assertEqual(self.get("Service", name).body["spec"]["clusterIP"], "None")
         with self.subTest("own tokens"):
-            self.run_commands("kubectl delete --namespace djinn secret/djinn-tokens")
+            self.run_commands("kubectl delete --namespace djinn secret/djinn-tokens "
+                              "secret/djinn-tenant-default")
             self.run_commands(self.block("sh", "kubectl create secret"))
             own = self.get("Secret", "djinn-tokens").body["data"]
             self.assertEqual(set(own), {"join", "admin", "tenant-default"})

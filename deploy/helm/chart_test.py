@@ -263,14 +263,14 @@ class TlsTest(Case):
         for name, key in ((COORDINATOR, "coordinator.yaml"), (WORKER, "worker.yaml")):
             self.assertIs(manifests.configuration(render(), name, key)["insecure"], True)
         drain = manifests.container(manifests.named(render(), "StatefulSet", WORKER), "drain")
-        self.assertIn({"name": "DJINNCTL_FLAGS", "value": "--insecure"}, drain["env"])
+        self.assertIn({"name": "DJINN_INSECURE", "value": "1"}, drain["env"])
 
     def test_with_tls_none_says_insecure(self):
         objects = render(tls=SECRETS)
         for name, key in ((COORDINATOR, "coordinator.yaml"), (WORKER, "worker.yaml")):
             self.assertNotIn("insecure", manifests.configuration(objects, name, key))
         drain = manifests.container(manifests.named(objects, "StatefulSet", WORKER), "drain")
-        self.assertNotIn("DJINNCTL_FLAGS", [one["name"] for one in drain["env"]])
+        self.assertNotIn("DJINN_INSECURE", [one["name"] for one in drain["env"]])
 
     def test_servers_demand_certificates(self):
         config = manifests.configuration(render(tls=SECRETS), COORDINATOR, "coordinator.yaml")
@@ -388,6 +388,13 @@ class TokenTest(Case):
         self.assertEqual(sorted(secret["data"]), [
             "admin", "join", "operator-olga", "tenant-default", "tenant-red"])
         self.assertEqual(len(set(secret["data"].values())), 5)
+
+    def test_programs_of_a_tenant_find_its_token_alone(self):
+        objects = render(tenants={"red": {}})
+        tokens = manifests.named(objects, "Secret", "djinn-tokens")["data"]
+        for name in ("default", "red"):
+            secret = manifests.named(objects, "Secret", f"djinn-tenant-{name}")
+            self.assertEqual(secret["data"], {"token": tokens[f"tenant-{name}"]})
 
     def test_tokens_outlive_the_release(self):
         secret = manifests.named(render(), "Secret", "djinn-tokens")

@@ -37,7 +37,7 @@ class ScriptsTest(unittest.TestCase):
         return subprocess.Popen(
             ["sh", _FILES / "drain.sh", command, self.marks],
             env={"PATH": f"{self.folder}:/usr/bin:/bin", "WORKER_ID": "w0",
-                 "DRAIN_TIMEOUT": str(timeout), "DJINNCTL_FLAGS": "--insecure"})
+                 "DRAIN_TIMEOUT": str(timeout)})
 
     def run_script(self, command, timeout=1):
         self.assertEqual(self.start(command, timeout).wait(30), 0)
@@ -58,8 +58,8 @@ class ScriptsTest(unittest.TestCase):
 
     def test_drain_ends_with_the_last_lease(self):
         self.run_script("drain", timeout=1000)
-        self.assertEqual(self.calls(), ["--insecure drain worker w0",
-                                        "--insecure get worker w0 -o json"])
+        self.assertEqual(self.calls(), ["drain worker w0",
+                                        "get worker w0 -o json"])
         self.assertTrue(self.marked("drained"))
 
     def test_drain_ends_with_its_time(self):
@@ -70,7 +70,7 @@ class ScriptsTest(unittest.TestCase):
     def test_drain_ends_when_the_coordinator_is_away(self):
         self.answer(3, "")
         self.run_script("drain", timeout=1000)
-        self.assertEqual(self.calls(), ["--insecure drain worker w0"])
+        self.assertEqual(self.calls(), ["drain worker w0"])
         self.assertTrue(self.marked("drained"))
 
     def test_wait_ends_with_the_drain(self):
@@ -91,13 +91,13 @@ class ScriptsTest(unittest.TestCase):
     def test_rejoin_lifts_a_drain(self):
         self.answer(0, '"cordoned": true, "draining": true,')
         self.rejoin(lambda: self.marked("rejoined"))
-        self.assertEqual(self.calls(), ["--insecure get worker w0 -o json",
-                                        "--insecure uncordon worker w0"])
+        self.assertEqual(self.calls(), ["get worker w0 -o json",
+                                        "uncordon worker w0"])
 
     def test_rejoin_leaves_a_cordon(self):
         self.answer(0, '"cordoned": true, "draining": false,')
         self.rejoin(lambda: self.marked("rejoined"))
-        self.assertEqual(self.calls(), ["--insecure get worker w0 -o json"])
+        self.assertEqual(self.calls(), ["get worker w0 -o json"])
 
     def test_rejoin_waits_for_the_coordinator(self):
         self.answer(3, "")

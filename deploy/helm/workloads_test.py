@@ -509,13 +509,21 @@ class NotesTest(Case):
     def test_notes_say_how_programs_connect(self):
         self.assertIn("DJINN_COORDINATOR=djinn-coordinator.lab.svc:7070", self.notes())
 
+    def test_notes_say_where_the_token_of_a_program_is(self):
+        self.assertIn("a file with the key `token` of the Secret djinn-tenant-NAME\n",
+                      self.notes())
+        self.assertIn("a file with the tenant's token, which the Secret mine has as `tenant-NAME`\n",
+                      self.notes(tokens={"existingSecret": "mine"}))
+
     def test_notes_warn_without_encryption_and_policies(self):
         self.assertIn("Nothing is encrypted", self.notes())
+        self.assertIn("DJINN_INSECURE=1\n", self.notes())
         self.assertIn("no NetworkPolicy", self.notes(networkPolicy={"enabled": False}))
 
     def test_notes_name_the_certificates(self):
         notes = self.notes(tls=SECRETS)
         self.assertNotIn("Nothing is encrypted", notes)
+        self.assertNotIn("DJINN_INSECURE", notes)
         self.assertIn("DJINN_TLS_WORKER_SERVER_NAME=djinn-worker", notes)
 
     def test_notes_name_a_container_that_exists(self):

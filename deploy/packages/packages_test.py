@@ -56,6 +56,9 @@ import torch
 print(torch.arange(6.).to("remote_accelerator").sum().item())
 """
 
+_OPERATOR = {"DJINN_COORDINATOR": "127.0.0.1:17070",
+             "DJINN_ADMIN_TOKEN_FILE": "/etc/djinn/admin.token"}
+
 folder = None
 output = None
 
@@ -71,10 +74,10 @@ def setUpModule():  # pylint: disable=invalid-name
     build_packages.main(["--output", str(output), "--programs", *folders])
 
 
-def block(page, language, mark):
-    """The block of a page that comes after `mark`."""
+def block(page, language, mark, begin=""):
+    """The first block of a page that comes after `mark` and begins like that."""
     text = pathlib.Path(ROOT, "docs", page).read_text(encoding="utf-8").split(mark)[1]
-    return re.search(rf"```{language}\n(.*?)```", text, re.DOTALL).group(1)
+    return re.search(rf"```{language}\n({begin}.*?)```", text, re.DOTALL).group(1)
 
 
 def write_project(where, source):
@@ -351,31 +354,29 @@ class DebianTest(unittest.TestCase):
         self.inside("DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "
                     "--no-install-recommends systemd")
         self.inside("systemd-sysusers djinn.conf && systemd-tmpfiles --create djinn.conf")
-        config = block("operator/deploy.md", "yaml", "The smallest configurations")
-        (self.root / "etc/djinn/coordinator.yaml").write_text(
-            config.replace("127.0.0.1:7070", "127.0.0.1:17070"), encoding="utf-8")
-        config = block("operator/deploy.md", "yaml", "token_file: research.token\n```")
-        (self.root / "etc/djinn/workers/w0.yaml").write_text(
-            config.replace("127.0.0.1:7070", "127.0.0.1:17070")
-            .replace("join.token", "/etc/djinn/join.token")
-            .replace("w0.sock", "/run/djinn/w0/w0.sock"), encoding="utf-8")
+        for name in ("etc/djinn/coordinator.yaml", "etc/djinn/workers/w0.yaml"):
+            # The network is this machine's, where the port may be in use.
+            config = block("operator/deploy.md", "yaml", "Write the configurations.", f"# /{name}\n")
+            (self.root / name).write_text(
+                config.replace("127.0.0.1:7070", "127.0.0.1:17070"), encoding="utf-8")
         self.inside("chgrp -R djinn /etc/djinn; chmod 640 /etc/djinn/*.yaml /etc/djinn/workers/*")
         self.systemd = Booted(self.root)
         self.addCleanup(self.systemd.close)
-        self.beside_systemd(block("operator/deploy.md", "sh", "Tokens\nbelong to the user:"))
+        self.beside_systemd(block("operator/deploy.md", "sh", "Tokens belong to the user:"))
+
+    def await_worker(self, operator):
+        deadline = time.monotonic() + 120
+        while not re.search(r"w0\b.*\bACTIVE\b", workers := self.beside_systemd(
+                "djinnctl get workers || true", **operator)):
+            self.assertLess(time.monotonic(), deadline, workers)
+            time.sleep(0.2)
 
     def test_1_installed_from_packages_it_serves_cpp_python_and_operators(self):
         self.start_units()
         self.addCleanup(self.beside_systemd, "systemctl stop 'djinn-*' && "
                         "! systemctl list-units --state=failed --plain --no-legend | grep djinn")
-        operator = {"DJINN_COORDINATOR": "127.0.0.1:17070",
-                    "DJINN_TOKEN_FILE": "/etc/djinn/research.token",
-                    "DJINN_ADMIN_TOKEN_FILE": "/etc/djinn/admin.token"}
-        deadline = time.monotonic() + 120
-        while "w0" not in (workers := self.beside_systemd("djinnctl get workers || true", **operator)):
-            self.assertLess(time.monotonic(), deadline, workers)
-            time.sleep(0.2)
-
+        operator = {**_OPERATOR, "DJINN_TOKEN_FILE": "/etc/djinn/research.token"}
+        self.await_worker(operator)
         with self.subTest("a C++ service, built by CMake outside the tree"):
             self.inside("DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "
                         "--no-install-recommends cmake g++ make pkgconf")
@@ -391,13 +392,16 @@ class DebianTest(unittest.TestCase):
             self.assertEqual(self.inside("/other/service"), "15\n")
         with self.subTest("Python"):
             self.inside("DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "
-                        "--no-install-recommends python3")
+                        "--no-install-recommends python3-venv")
+            # PyTorch is there already.
             self.mount("--bind", "-o", "ro", _SITE_PACKAGES, self.make("site"))
-            wheel = self.build_wheel()
-            self.make("wheel")
-            checked("unzip", "-q", wheel, "-d", self.root / "wheel")
-            self.assertEqual(self.inside(f"python3 -c '{_PYTHON}'",
-                                         PYTHONPATH="/wheel:/site", **operator), "15.0\n")
+            wheel = shutil.copy(self.build_wheel(), self.make("wheel"))
+            self.inside("python3 -m venv /venv && "
+                        "echo /site >$(echo /venv/lib/python3.*/site-packages)/torch.pth && "
+                        f"/venv/bin/pip install --no-deps --no-index /wheel/{os.path.basename(wheel)}")
+            self.assertEqual(self.inside(f"/venv/bin/python -c '{_PYTHON}'", **operator), "15.0\n")
+            # No other user of OpenSSL decides about the exit handler of this one.
+            self.assertIn("libcrypto", self.inside("ls /venv/lib/python3.*/site-packages/djinn.libs"))
         with self.subTest("grpcurl"):
             shutil.copy(os.path.join(ROOT, ".deps/grpcurl/grpcurl"), self.root / "usr/bin")
             self.assertIn("djinn.v1.Admin", self.inside(
@@ -423,9 +427,22 @@ class DebianTest(unittest.TestCase):
         self.assertLessEqual(set(units), set(self.active()))
         self.assertEqual(sorted(self.links()), units[:2])
         with self.subTest("an upgrade leaves them"):
-            self.beside_systemd("dpkg -i /packages/djinn-server_*.deb")
-            self.assertLessEqual(set(units), set(self.active()))
-            self.assertEqual(sorted(self.links()), units[:2])
+            self.make_upgrade()
+            for mark, where in (("`apt` replaces the programs", "/upgrade"),
+                                ("`apt` takes an older package", "/packages")):
+                before = self.processes()
+                self.beside_systemd(f"cd {where} && " + block("operator/upgrade.md", "sh", mark),
+                                    PATH="/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+                                    DEBIAN_FRONTEND="noninteractive")
+                self.assertLessEqual(set(units), set(self.active()))
+                self.assertEqual(sorted(self.links()), units[:2])
+                after = self.processes()
+                for unit in ("djinn-coordinator", "djinn-worker@w0"):
+                    self.assertNotEqual(after[unit][0], before[unit][0])
+                    self.assertFalse(after[unit][1].endswith("(deleted)"), after)
+                # Nothing has restarted this one: it has the programs of before.
+                self.assertEqual(after["djinn-worker@w1"][0], before["djinn-worker@w1"][0])
+                self.assertTrue(after["djinn-worker@w1"][1].endswith("(deleted)"), after)
         self.beside_systemd("apt-get remove -y -qq djinn-server")
         self.assertEqual((self.active(), self.links()), ([], []))
         self.assertFalse((self.root / "usr/bin/djinn-worker").exists())
@@ -436,6 +453,39 @@ class DebianTest(unittest.TestCase):
             (wants / units[1]).symlink_to("/lib/systemd/system/djinn-worker@.service")
             self.inside("apt-get purge -y -qq djinn-server")
             self.assertEqual(self.links(), [])
+
+    def test_3_archive_in_usr_starts_the_same_units(self):
+        self.inside("DEBIAN_FRONTEND=noninteractive apt-get purge -y -qq djinn-server djinn-torch "
+                    "djinn-torch-dev libdjinn-client libdjinn-client-dev")
+        self.assertFalse((self.root / "usr/lib/djinn").exists())
+        # Libraries that only the packages needed go, too.
+        self.inside("DEBIAN_FRONTEND=noninteractive apt-get autoremove -y -qq")
+        self.inside("DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "
+                    "--no-install-recommends systemd")
+        self.inside("cd /checkout && " + block("operator/deploy.md", "sh", "unpacked in `/usr`"))
+        self.start_units()
+        self.await_worker(_OPERATOR)
+        self.beside_systemd("systemctl stop 'djinn-*'")
+
+    def make_upgrade(self):
+        """Makes a package of the same programs with a higher version, in /upgrade."""
+        (deb,) = output.glob("djinn-server_*.deb")
+        with tempfile.TemporaryDirectory() as place:
+            checked("dpkg-deb", "-R", deb, f"{place}/package")
+            control = pathlib.Path(place, "package/DEBIAN/control")
+            control.write_text(re.sub("(?m)^Version: ", "Version: 9.",
+                                      control.read_text(encoding="utf-8")), encoding="utf-8")
+            checked("dpkg-deb", "--root-owner-group", "-Zgzip", "-z1", "--build",
+                    f"{place}/package", self.make("upgrade") / "djinn-server_9_amd64.deb")
+
+    def processes(self):
+        """{unit: (process, its program)}; dpkg replaces the files of programs that run."""
+        found = {}
+        for unit in ("djinn-coordinator", "djinn-worker@w0", "djinn-worker@w1"):
+            shown = self.beside_systemd(f"pid=$(systemctl show {unit} -p MainPID --value); "
+                                        "echo $pid; readlink /proc/$pid/exe")
+            found[unit] = tuple(shown.splitlines())
+        return found
 
     def build_wheel(self):
         package = pathlib.Path(programs.path("client_lib/python/package/djinn"))

@@ -14,6 +14,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import urllib.error
@@ -145,6 +146,12 @@ class Pod:
             os.chown(folder, 0, USER)
             folder.chmod(0o2777)
             return folder
+        for key in self._write_files(volume, folder):
+            (folder / key).symlink_to(f"..data/{key}")
+        return folder
+
+    def _write_files(self, volume, folder):
+        """Writes what the source of a volume has by now; returns the names of the files."""
         if "secret" in volume:
             source = self.node.find("Secret", volume["secret"]["secretName"])
             data = {key: base64.b64decode(value) for key, value in source["data"].items()}
@@ -154,16 +161,22 @@ class Pod:
         else:
             source = self.node.find("ConfigMap", volume["configMap"]["name"])
             data, mode = {key: text.encode() for key, text in source["data"].items()}, 0o644
-        # Kubernetes replaces the files of a volume at once, through this link.
-        real = folder / "..2026"
-        real.mkdir()
-        (folder / "..data").symlink_to("..2026")
+        real = pathlib.Path(tempfile.mkdtemp(prefix="..", dir=folder))
+        real.chmod(0o755)
         for key, content in data.items():
             (real / key).write_bytes(content)
             os.chown(real / key, 0, USER)
             (real / key).chmod(mode)
-            (folder / key).symlink_to(f"..data/{key}")
-        return folder
+        # Kubernetes replaces the files of a volume at once, through this link.
+        draft = folder / "..data_tmp"
+        draft.symlink_to(real.name)
+        draft.rename(folder / "..data")
+        return list(data)
+
+    def renew(self, name):
+        """Replaces the files of a volume by what its source has by now, as the kubelet does."""
+        (volume,) = [one for one in self.spec["volumes"] if one["name"] == name]
+        self._write_files(volume, self._volumes[name])
 
     def _write_hosts(self):
         self._hosts.write_text("127.0.0.1 localhost\n" + "".join(
@@ -235,6 +248,19 @@ class Pod:
             ["nsenter", f"--target={self._first(name)}", "--mount", "--net", "--pid",
              sys.executable, _LAUNCH, specification],
             capture_output=True, text=True, check=False, **options)
+
+    def volume(self, name):
+        """The folder of a volume, here."""
+        return self._volumes[name]
+
+    def start_here(self, command, environment):
+        """Starts a program of this host in the pod's network, with the names of the pod."""
+        self._write_hosts()
+        return subprocess.Popen(
+            ["nsenter", f"--net=/proc/{self._pause.pid}/ns/net", "unshare", "--mount",
+             "--propagation", "private", "sh", "-c",
+             'mount --bind "$0" /etc/hosts && exec "$@"', self._hosts, *command],
+            env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def log(self, name):
         return (self.folder / f"{name}.log").read_text(encoding="utf-8", errors="replace")

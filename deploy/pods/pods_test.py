@@ -5,6 +5,7 @@ Needs root. Images are taken from $DJINN_IMAGES if it is set, and built otherwis
 
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import tempfile
@@ -16,27 +17,86 @@ from deploy.pods import credentials
 from deploy.pods import pods
 from deploy.testing import manifests
 from deploy.testing import programs
+from deploy.testing.tools import ROOT, yaml
 
 _SERVICE = "djinn-coordinator.djinn.svc"
 
 
 def setUpModule():  # pylint: disable=invalid-name
-    global temporary, images  # pylint: disable=global-variable-undefined
+    global temporary, node  # pylint: disable=global-variable-undefined
     temporary = pathlib.Path(tempfile.mkdtemp())
     unittest.addModuleCleanup(shutil.rmtree, temporary, ignore_errors=True)
-    images = built.archives(temporary / "archives")
+    node = pods.Node(temporary / "node", built.archives(temporary / "archives"))
 
 
-class PodsTest(unittest.TestCase):
+def on_the_page(pattern):
+    """The part of docs/operator/kubernetes.md that the pattern's group matches."""
+    page = pathlib.Path(ROOT, "docs/operator/kubernetes.md").read_text(encoding="utf-8")
+    return re.search(pattern, page, re.DOTALL).group(1)
+
+
+class Case(unittest.TestCase):
+
+    @classmethod
+    def pod(cls, name, of):
+        template = manifests.named(node.objects, "StatefulSet", of)["spec"]["template"]
+        made = pods.Pod(node, name, template, cls.hosts)
+        cls.addClassCleanup(made.remove)
+        return made
+
+    @classmethod
+    def start(cls, workers):
+        """Starts a coordinator and workers."""
+        cls.hosts = {}
+        cls.coordinator = cls.pod("djinn-coordinator-0", "djinn-coordinator")
+        cls.coordinator.add_claim("state", node.folder / "state" / cls.__name__)
+        cls.hosts[_SERVICE] = cls.coordinator.address
+        cls.workers = [cls.pod(f"djinn-worker-cpu-{index}", "djinn-worker-cpu")
+                       for index in range(workers)]
+        # Workers start first: the order must not matter.
+        for one in (*cls.workers, cls.coordinator):
+            one.start()
+        for one in (cls.coordinator, *cls.workers):
+            one.await_ready()
+
+    def await_program(self, process):
+        """Awaits that a program which just started holds its session."""
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.kill)
+        self.assertEqual(process.stdout.readline(), "ready\n")
+        return process
+
+
+class PlainTest(Case):
+    """Without encryption, which is the chart's default."""
+
+    def test_program_connects_with_what_the_page_gives_it(self):
+        spec = yaml.safe_load(on_the_page(r"\n## Programs\n.*?```yaml\n(.*?)```"))
+        node.objects = manifests.read(render.path("cpu")) + [
+            credentials.secret("djinn-tokens", credentials.TOKENS),
+            credentials.secret("djinn-tenant-default",
+                               {"token": credentials.TOKENS["tenant-default"]})]
+        self.start(workers=1)
+        program = pods.Pod(node, "program", {"spec": {"volumes": spec["volumes"]}}, self.hosts)
+        self.addCleanup(program.remove)
+        environment = {one["name"]: one["value"] for one in spec["env"]}
+        (mount,) = spec["volumeMounts"]
+        environment["DJINN_TOKEN_FILE"] = environment["DJINN_TOKEN_FILE"].replace(
+            mount["mountPath"], str(program.volume(mount["name"])))
+        process = self.await_program(program.start_here(
+            [programs.path("tests/operating/hold_session")], {**os.environ, **environment}))
+        process.communicate("")
+        self.assertEqual(process.returncode, 0)
+
+
+class PodsTest(Case):
+    """With certificates on both sides."""
 
     @classmethod
     def setUpClass(cls):
-        folder = temporary / "node"
-        cls.node = pods.Node(folder, images)
-        cls.addClassCleanup(shutil.rmtree, folder, ignore_errors=True)
         cls.authority = credentials.Authority(temporary)
         authority = cls.authority
-        cls.node.objects = manifests.read(render.path("tls")) + [
+        node.objects = manifests.read(render.path("tls")) + [
             credentials.secret("djinn-tokens", credentials.TOKENS),
             credentials.secret("djinn-coordinator-tls",
                                authority.issue("coordinator", f"DNS:{_SERVICE}")),
@@ -45,24 +105,7 @@ class PodsTest(unittest.TestCase):
         authority.issue("program", "DNS:program")
         (temporary / "token").write_bytes(credentials.TOKENS["tenant-default"])
         (temporary / "token").chmod(0o600)
-        cls.hosts = {}
-        cls.coordinator = cls.pod("djinn-coordinator-0", "djinn-coordinator")
-        cls.coordinator.add_claim("state", folder / "state")
-        cls.hosts[_SERVICE] = cls.coordinator.address
-        cls.workers = [cls.pod(f"djinn-worker-cpu-{index}", "djinn-worker-cpu")
-                       for index in range(2)]
-        # Workers start first: the order must not matter.
-        for one in (*cls.workers, cls.coordinator):
-            one.start()
-        for one in (cls.coordinator, *cls.workers):
-            one.await_ready()
-
-    @classmethod
-    def pod(cls, name, of):
-        template = manifests.named(cls.node.objects, "StatefulSet", of)["spec"]["template"]
-        made = pods.Pod(cls.node, name, template, cls.hosts)
-        cls.addClassCleanup(made.remove)
-        return made
+        cls.start(workers=2)
 
     def ctl(self, *arguments):
         done = self.workers[0].execute("drain", ["/usr/bin/djinnctl", *arguments])
@@ -76,12 +119,9 @@ class PodsTest(unittest.TestCase):
             "DJINN_TLS_CERTIFICATE_FILE": "program.crt",
             "DJINN_TLS_PRIVATE_KEY_FILE": "program.key", "DJINN_TOKEN_FILE": "token",
             "DJINN_TLS_WORKER_SERVER_NAME": "djinn-worker"}
-        process = subprocess.Popen([programs.path(f"tests/operating/{name}")], cwd=temporary, env=environment,
-                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.addCleanup(process.stdout.close)
-        self.addCleanup(process.kill)
-        self.assertEqual(process.stdout.readline(), "ready\n")
-        return process
+        return self.await_program(subprocess.Popen(
+            [programs.path(f"tests/operating/{name}")], cwd=temporary, env=environment,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
 
     def leases(self):
         return {line.split()[0]: line for line in self.ctl("get", "leases").splitlines()[1:]}
@@ -89,7 +129,7 @@ class PodsTest(unittest.TestCase):
     def test_1_listen_where_the_policies_let_others_in(self):
         policies = {"djinn-coordinator": self.coordinator, "djinn-workers": self.workers[0]}
         for name, one in policies.items():
-            policy = manifests.named(self.node.objects, "NetworkPolicy", name)["spec"]
+            policy = manifests.named(node.objects, "NetworkPolicy", name)["spec"]
             # The node alone asks the monitoring port, unless Prometheus is let in.
             named = manifests.ranges(policy["ingress"]) + [(7080, 7080)]
             listening = one.listening()
@@ -98,7 +138,7 @@ class PodsTest(unittest.TestCase):
             self.assertEqual(manifests.outside(listening, named), [])
 
     def test_2_dial_where_the_policies_let_them_out(self):
-        policy = manifests.named(self.node.objects, "NetworkPolicy", "djinn-workers")["spec"]
+        policy = manifests.named(node.objects, "NetworkPolicy", "djinn-workers")["spec"]
         named = manifests.ranges(policy["egress"])
         for one in self.workers:
             self.assertTrue(one.connected())
@@ -128,10 +168,23 @@ class PodsTest(unittest.TestCase):
     def test_4_helm_test_reaches_every_worker(self):
         rendered = manifests.render(files=[render.path("tls").replace(".yaml", ".values.yaml")],
                                     namespace=render.NAMESPACE)
-        made = pods.Pod(self.node, "djinn-test", manifests.named(rendered, "Pod", "djinn-test"),
+        made = pods.Pod(node, "djinn-test", manifests.named(rendered, "Pod", "djinn-test"),
                         self.hosts)
         self.addCleanup(made.remove)
         self.assertEqual(made.run(), [0], made.log("test"))
+
+    def test_4_signal_of_the_page_puts_new_tokens_into_force(self):
+        signal = on_the_page(r"kubectl exec -n djinn \"\$pod\" -- sh -c '(.*?)'")
+        tokens = {**credentials.TOKENS, "join": b"another-0123456789abcdef"}
+        node.find("Secret", "djinn-tokens").update(credentials.secret("djinn-tokens", tokens))
+        for pod, name in ((self.coordinator, "coordinator"),
+                          *((one, "worker") for one in self.workers)):
+            pod.renew("tokens")
+            done = pod.execute(name, ["/bin/sh", "-c", signal])
+            self.assertEqual(done.returncode, 0, done.stderr)
+            pods.eventually(lambda pod=pod, name=name: "ReloadConfig" in pod.log(name),
+                            f"{pod.name} reads its configuration again")
+        self.assertIn("join token", self.coordinator.log("coordinator"))
 
     def test_5_worker_that_stops_moves_what_it_holds_first(self):
         program = self.program("hold_session")

@@ -119,7 +119,7 @@ class UnitsTest(unittest.TestCase):
         environment = {"DJINN_COORDINATOR": f"127.0.0.1:{port}",
                        "DJINN_TOKEN_FILE": "/etc/djinn/research.token",
                        "DJINN_ADMIN_TOKEN_FILE": "/etc/djinn/admin.token"}
-        commands = page("Tokens\nbelong to the user:")
+        commands = page("Tokens belong to the user:")
         self.assertIn("systemctl enable --now djinn-coordinator djinn-worker@w0", commands)
         self.run_inside(commands)
         self.run_inside("systemctl start djinn-worker@w1")

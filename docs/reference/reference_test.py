@@ -1,5 +1,6 @@
 """The pages of docs/reference are what the code says."""
 
+import glob
 import os
 import re
 import unittest
@@ -10,7 +11,39 @@ from docs.reference import reference
 _ROOT = os.path.dirname(os.path.realpath("djinn"))
 
 
+# Reasons of servers that no operator has to act on: what broken or foreign peers sent, and
+# faults of Djinn's own. Their text says all that there is to know.
+_OF_PEERS = {
+    "BAD_SCALED_OBJECT", "CHANGE_MALFORMED", "CONTENT_MISMATCH", "GRAPHS_QUEUED",
+    "GRAPH_MALFORMED", "INVALID_GENERATOR", "INVALID_VIEW", "LEASE_RETURNED", "LEASE_SUPERSEDED",
+    "MALFORMED_GRAPH", "MALFORMED_KEY", "MALFORMED_LEASE", "MALFORMED_NOTES", "METRIC_UNKNOWN",
+    "NO_PEERS", "NO_SUCH_SESSION", "OFFER_REPLACED", "OLD_ISSUE", "PAGE_SIZE_NEGATIVE",
+    "PAGE_TOKEN_MALFORMED", "TIME_MALFORMED", "TOO_MANY_OFFERS", "TOO_MANY_STREAMS",
+    "WRONG_WORKER",
+}
+_OF_FAULTS = {
+    "DEVICE_COPY_FAILED", "DEVICE_FAILED", "DEVICE_FULL", "GRAPH_FAILED", "INVALID_CONFIG",
+    "NODE_FAILED", "NOT_DIVISIBLE", "NOT_IN_STAGES", "NOT_RECORDING", "STORE_BAD_KEY",
+    "STORE_CONFLICT", "STORE_LEASE_HELD", "UNSUPPORTED_RESULT",
+}
+# Those of one command or page, whose text is all about it.
+_OF_COMMANDS = {"DRAWING_TOO_LARGE", "NOTHING_SEEN", "SESSION_ENDED", "TOO_MANY_OBJECTS"}
+
+
 class ReferenceTest(unittest.TestCase):
+
+    def test_pages_explain_the_reasons_of_servers(self):
+        text = ""
+        for path in glob.glob("docs/**/*.md", root_dir=_ROOT, recursive=True):
+            if not path.startswith("docs/reference/"):
+                with open(os.path.join(_ROOT, path), encoding="utf-8") as file:
+                    text += file.read()
+        explained = set(re.findall("[A-Z][A-Z0-9_]+", text))
+        found = {reason for reason, (_, folders, _) in reference.reasons(
+            reference.sources(_ROOT)).items() if folders & {"common", "coordinator", "gpu_worker"}}
+        excepted = _OF_PEERS | _OF_FAULTS | _OF_COMMANDS
+        self.assertEqual(found - explained - excepted, set())
+        self.assertEqual(excepted - (found - explained), set(), "they need no exception")
 
     def test_pages_equal_the_code(self):
         found = reference.differences(_ROOT, os.path.abspath("docs/reference/config_keys"))

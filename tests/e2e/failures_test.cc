@@ -535,6 +535,12 @@ TEST(ClientProgramTest, ExitWithAnOpenSessionAndLiveTensors) {
       "");
 }
 
+TEST(ClientProgramTest, ComputesUntilItsSessionIsClosedAtExit) {
+  ClientProgram program("late");
+  program.ExpectCleanEnd();
+  program.WaitFor("read at exit");
+}
+
 TEST(ClientProgramTest, UseAfterForkThrowsAndLeavesTheParentAlone) {
   ClientProgram program("fork");
   program.ExpectCleanEnd();

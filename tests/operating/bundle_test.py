@@ -10,15 +10,18 @@ from tests.operating.cluster import eventually, start_cluster
 class BundleTest(unittest.TestCase):
 
     def setUp(self):
-        self.cluster = start_cluster(self, ("w0",), extra="monitoring: {listen: '127.0.0.1:0'}\n")
+        self.cluster = start_cluster(
+            self, ("w0",), extra="monitoring: {listen: '127.0.0.1:0'}\n", tokens=("vera",),
+            coordinator_extra="operators: [{name: vera, role: viewer, token_file: vera.token}]\n")
 
     def test_what_it_holds(self):
         eventually(lambda: "ACTIVE" in self.cluster.said("get", "workers"), "the worker joins")
         tokens = []
-        for name in ("join", "admin", "dev"):
+        for name in ("join", "admin", "dev", "vera"):
             with open(self.cluster.path(name + ".token")) as file:
                 tokens.append(file.read().strip())
-        self.cluster.write("w0.log", "a line\nwith %s and %s\n" % (tokens[0], tokens[2]))
+        self.cluster.write("w0.log", "a line\nwith %s, %s and %s\n" % (
+            tokens[0], tokens[2], tokens[3]))
         path = self.cluster.path("report.tar")
         said = self.cluster.said(
             "bundle", path, "--config=" + self.cluster.path("coordinator.yaml"),
@@ -44,7 +47,7 @@ class BundleTest(unittest.TestCase):
         for text in metrics:
             self.assertIn("djinn_build_info", text)
         log = [text for name, text in files.items() if name.startswith("logs/")][0]
-        self.assertEqual(log, "a line\nwith [removed] and [removed]\n")
+        self.assertEqual(log, "a line\nwith [removed], [removed] and [removed]\n")
 
 
 if __name__ == "__main__":

@@ -23,6 +23,8 @@ def eventually(condition, what):
     raise AssertionError("in vain: " + what)
 
 
+# The end of every token.
+_TOKEN = "-0123456789abcdef"
 # TLS settings in the configuration, by role.
 _TLS = {
     "coordinator": """
@@ -66,10 +68,12 @@ class Cluster:
         self._coordinators = coordinators
         self._programs = programs
         self._log = log
+        # The file may have no name, and be closed before the processes end.
+        self._logged = None if log is None else os.dup(log.fileno())
         self._processes = {}
         self.monitoring = {}
         for name in ("join", "admin", "dev", *tokens):
-            self.write(name + ".token", name + "-0123456789abcdef")
+            self.write(name + ".token", name + _TOKEN)
         self._coordinator_text = """
 join_token_file: join.token
 admin_token_file: admin.token
@@ -191,11 +195,22 @@ device: {memory: 1GiB, threads: 1}
         process.wait(PATIENCE)
 
     def stop(self):
-        """Ends all processes, without a drain: no worker waits for a coordinator."""
+        """Ends all processes, without a drain: no worker waits for a coordinator.
+
+        None of them may have logged a token.
+        """
         for process in self._processes.values():
             process.send_signal(signal.SIGINT)
         for process in self._processes.values():
             process.wait(PATIENCE)
+        if self._logged is None:
+            return
+        with open(f"/proc/self/fd/{self._logged}", encoding="utf-8", errors="replace") as file:
+            os.close(self._logged)
+            self._logged = None
+            for line in file:
+                if _TOKEN in line:
+                    raise AssertionError("a log has a token: " + line)
 
 
 def start_cluster(case, *arguments, **options):

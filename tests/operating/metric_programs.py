@@ -20,31 +20,34 @@ _MIB = 1 << 18  # floats
 
 
 def generate():
-    """Reads a prompt and twelve tokens in each step. Keys and values are appended."""
+    """Reads a prompt and twelve tokens in each step. Keys and values are written into caches."""
     torch.manual_seed(31)
-    width, heads = 64, 4
+    width, heads, prompt, most = 64, 4, 12, 24
     device = djinn.device()
     weights = [(torch.randn(width, width) / width**0.5).to(device) for _ in range(4)]
 
-    def attend(x, keys, values):
+    def attend(x, begin, keys, values):
         def split(weight):
             return (x @ weight).view(1, -1, heads, width // heads).transpose(1, 2)
 
+        places = torch.arange(begin, begin + x.shape[1])
+        mask = (torch.arange(most) <= places[:, None]).to(device)
+        places = places.to(device)
         query, key, value = map(split, weights[:3])
-        keys = key if keys is None else torch.cat([keys, key], dim=2)
-        values = value if values is None else torch.cat([values, value], dim=2)
-        x = nn.functional.scaled_dot_product_attention(
-            query, keys, values, is_causal=query.shape == keys.shape)
-        return x.transpose(1, 2).reshape(1, -1, width) @ weights[3], keys, values
+        keys.index_copy_(2, places, key)
+        values.index_copy_(2, places, value)
+        x = nn.functional.scaled_dot_product_attention(query, keys, values, attn_mask=mask)
+        return x.transpose(1, 2).reshape(1, -1, width) @ weights[3]
 
     while True:
+        keys, values = (torch.zeros(1, heads, most, width // heads, device=device)
+                        for _ in range(2))
         with djinn.trace(_PARENT), torch.no_grad(), djinn.phase("llm_prefill"):
-            x, keys, values = attend(torch.randn(1, 12, width).to(device), None, None)
-            x = x[:, -1:]
+            x = attend(torch.randn(1, prompt, width).to(device), 0, keys, values)[:, -1:]
             x.cpu()
         with torch.no_grad(), djinn.phase("llm_decode"):
-            for _ in range(12):
-                x, keys, values = attend(x, keys, values)
+            for place in range(prompt, most):
+                x = attend(x, place, keys, values)
                 x.cpu()
         yield
 

@@ -1,6 +1,6 @@
 """Every panel of the dashboards has series in a real Prometheus.
 
-Programs decode, train and encode, while workers are drained and killed, quota is taken back and
+Programs generate, decode, train and encode, while workers are drained and killed, quota is taken back and
 a queue is stopped. What only a GPU has is the one exception.
 """
 
@@ -88,6 +88,20 @@ class PanelsTest(unittest.TestCase):
         program.stdin.flush()
         self.assertEqual(program.stdout.readline(), "done\n", name)
 
+    def generate(self):
+        """Starts a program that answers prompts; returns a function that has it answer one."""
+        program = self.cluster.program(
+            self, sys.executable, "-m", "tests.operating.metric_programs")
+        self.assertEqual(program.stdout.readline(), "ready\n")
+
+        def tell(command):
+            program.stdin.write(command + "\n")
+            program.stdin.flush()
+            self.assertEqual(program.stdout.readline(), "done\n", command)
+
+        tell("generate")
+        return lambda: tell("step")
+
     def hold(self, tenant):
         program = self.cluster.program(self, "tests/operating/hold_session", tenant=tenant)
         self.assertEqual(program.stdout.readline(), "ready\n", tenant)
@@ -98,6 +112,7 @@ class PanelsTest(unittest.TestCase):
         programs = RunningPrograms(self, self.cluster, self.log)
         for name in PROGRAMS:
             programs.start(name, name)
+        answer = self.generate()
         programs.await_steps(3)
         self.step("be_late")
         self.step("save")
@@ -129,5 +144,6 @@ class PanelsTest(unittest.TestCase):
         # Rates need two scrapes, and demand is known ten seconds after the coordinator began.
         end = time.monotonic() + 60
         while empty() and time.monotonic() < end:
+            answer()
             time.sleep(1)
         self.assertEqual(empty(), [])

@@ -70,8 +70,9 @@ struct ConnectOptions {
   // TLS settings. Absent means the environment variables that TlsOptions names.
   std::optional<TlsOptions> tls;
   // Allows addresses without TLS that are neither Unix sockets nor this host's
-  // loopback. `insecure` must be false if TLS is set.
-  bool insecure = false;
+  // loopback. Must be false if TLS is set. Absent means whether DJINN_INSECURE
+  // is 1.
+  std::optional<bool> insecure;
   // The longest time to open the session, and to get a worker for a device.
   absl::Duration connect_timeout = absl::Seconds(30);
   // The longest wait for a worker without any progress.
@@ -155,7 +156,7 @@ struct ConnectOptions {
 //   malformed.
 // - InvalidArgument (CONTRADICTION): TLS and `insecure` are both set.
 // - InvalidArgument (BAD_DEVICE_WORKERS, BAD_FALLBACK, BAD_RECOVERY,
-//   BAD_URGENCY): an option is out of range.
+//   BAD_SWITCH, BAD_URGENCY): an option is out of range.
 // - InvalidArgument (POLICY_UNKNOWN): the coordinator lacks the policy.
 // - PermissionDenied (PRIORITY_NOT_ALLOWED): the tenant may not use the
 //   priority.

@@ -51,7 +51,7 @@ def connect(
     """Opens the session. A process has one session at a time.
 
     An argument that is None is read from the environment (DJINN_COORDINATOR,
-    DJINN_TOKEN_FILE, DJINN_TLS_*) or has the default of djinn/connect.h.
+    DJINN_TOKEN_FILE, DJINN_TLS_*, DJINN_INSECURE) or has the default of djinn/connect.h.
 
     coordinator: the coordinator's address, "host:port" or "unix:/path", or the addresses of
         several coordinators that share a store, divided by commas.

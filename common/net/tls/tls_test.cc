@@ -1,8 +1,11 @@
 #include "common/net/tls/tls.h"
 
+#include <openssl/evp.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <fstream>
 #include <functional>
 #include <sstream>
@@ -115,6 +118,25 @@ TEST(TlsTest, EncryptsWithAndWithoutClientCertificates) {
             absl::AbortedError("encrypted"));
   EXPECT_EQ(Call(EchoServer(ServerTls()), ChannelTls()),
             absl::AbortedError("plain"));
+}
+
+// gRPC's threads can be in a handshake until the process is gone.
+TEST(TlsTest, OpenSslIsUsableUntilTheProcessEnds) {
+  // A process of its own, in which nothing has used OpenSSL yet.
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        // Registered first, this runs after a handler of OpenSSL's would.
+        std::atexit([] {
+          // A handshake fetches its algorithms like this.
+          _exit(EVP_MD_fetch(nullptr, "SHA512", nullptr) == nullptr ? 1 : 0);
+        });
+        const absl::Status status =
+            Call(EchoServer(Ours().Issue("server")), Ours().Channel());
+        if (status != absl::AbortedError("encrypted")) _exit(2);
+        std::exit(3);
+      },
+      testing::ExitedWithCode(0), "");
 }
 
 TEST(TlsTest, WhatFailsIsNamed) {

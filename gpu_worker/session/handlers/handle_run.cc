@@ -161,7 +161,8 @@ absl::Status HandleRun(SessionState& s, uint64_t sequence, const v1::Run& run) {
   }
   s.who.environment.counters->recomputed_nodes += run.recomputed_nodes();
   end.failure = failure.get();
-  NoteRunOver(s, *metadata, s.message.arrived, std::move(end),
+  NoteRunOver(s, *metadata, s.message.arrived,
+              !std::exchange(graph->has_run, true), std::move(end),
               s.message.trace.get());
   // A run that was left out gets no reply, because the session ends, and its
   // end states the reason.

@@ -206,7 +206,7 @@ void ExportTrace(SessionState& s, const RunTrace& trace,
 }  // namespace
 
 void NoteRunOver(SessionState& s, const v1::RunMetadata& metadata,
-                 absl::Duration arrived, RunRecords::End end,
+                 absl::Duration arrived, bool first, RunRecords::End end,
                  const RunTrace* trace) {
   const absl::Duration now = s.who.environment.clock->Monotonic();
   const v1::Phase phase = s.status.phase;
@@ -215,7 +215,9 @@ void NoteRunOver(SessionState& s, const v1::RunMetadata& metadata,
                        ? static_cast<absl::StatusCode>(metadata.error().code())
                        : absl::StatusCode::kOk,
                    now - arrived);
-  s.runs.results.NoteRun(phase, arrived);
+  const std::optional<ResultTimes::Result> result =
+      s.runs.results.NoteRun(phase, arrived, first);
+  if (result.has_value()) s.counts.Result(*result);
   end.phase = phase;
   end.planned = s.graphs.TakePlanningTime();
   if (s.status.cancelled) {
@@ -259,6 +261,7 @@ absl::StatusOr<bool> BeginBatchRun(
   const v1::Phase phase = begun->plan->KindTo(s.who.tenant).phase;
   NotePhaseOf(s, message.run().graph_id(), phase, srg_graph);
   NotePhase(s, phase);
+  begun->first = !std::exchange(srg_graph->has_run, true);
   begun->context = ContextOf(s, message.sequence());
   begun->run =
       MakeOngoingRun(*begun->plan, s.runs.bound, *lifetimes, begun->context);
@@ -282,7 +285,7 @@ void EndBatchRun(SessionState& s, absl::Duration used) {
       trace->NoteUntimed("the run was executed in a batch");
     }
   }
-  NoteRunOver(s, response.metadata(), begun.item.arrived,
+  NoteRunOver(s, response.metadata(), begun.item.arrived, begun.first,
               {.device_time = used, .failure = failure.get()}, trace.get());
   begun.plan->AddDeviceTime(used);
   s.message.deadline = begun.item.deadline;

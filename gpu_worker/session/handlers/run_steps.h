@@ -35,10 +35,10 @@ RunContext ContextOf(SessionState& s, uint64_t sequence);
 void NoteRunTime(SessionState& s, uint64_t graph, absl::Duration took);
 // Counts the refusal of the run.
 void NoteRefusal(SessionState& s, const absl::Status& why);
-// Notes the end of the run that arrived at `arrived`. Exports its spans if it
-// has a trace.
+// Notes the end of the run that arrived at `arrived`, the first one of its
+// graph or not. Exports its spans if it has a trace.
 void NoteRunOver(SessionState& s, const v1::RunMetadata& metadata,
-                 absl::Duration arrived, RunRecords::End end,
+                 absl::Duration arrived, bool first, RunRecords::End end,
                  const RunTrace* trace);
 // Returns the trace of a run's message that has a context; null when the worker
 // does not take it.

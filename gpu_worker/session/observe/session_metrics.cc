@@ -12,7 +12,9 @@ void SessionMetrics::Collect(Exposition* out) const {
   out->Histogram("djinn_request_duration_seconds",
                  "From a run's arrival to its end.", request_duration);
   out->Histogram("djinn_time_to_first_result_seconds",
-                 "From a prompt's arrival to the first value read behind it.",
+                 "From a prompt's arrival to the first value read behind it. "
+                 "Its graph, or the decoding behind it, must show that it is "
+                 "a prompt.",
                  first_result);
   out->Histogram("djinn_inter_result_seconds",
                  "From one value that a program which generates reads to the "

@@ -42,6 +42,8 @@ class GraphTable {
     std::vector<RememberedRun> remembered;  // by place
     // The phase that was noted last.
     v1::Phase phase = v1::PHASE_UNSPECIFIED;
+    // Whether a run of it is over.
+    bool has_run = false;
   };
   struct Defined {
     // Valid until another graph is defined or forgotten.

@@ -73,6 +73,8 @@ struct SessionRuns {
   struct Begun {
     Inbox::Item item;
     std::shared_ptr<const Plan> plan;
+    // Whether it is the first run of its graph.
+    bool first = false;
     RunContext context;
     std::unique_ptr<OngoingRun> run;
   };

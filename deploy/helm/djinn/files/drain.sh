@@ -12,16 +12,14 @@
 set -u
 marks=$2
 
-# $DJINNCTL_FLAGS says --insecure where there is no TLS.
-ctl() { djinnctl ${DJINNCTL_FLAGS:-} "$@"; }
-show() { ctl get worker "$WORKER_ID" -o json; }
+show() { djinnctl get worker "$WORKER_ID" -o json; }
 
 rejoin() {
   trap 'kill ${!:-} 2>/dev/null; exit 0' TERM INT
   while [ ! -e "$marks/rejoined" ]; do
     if shown=$(show 2>/dev/null); then
       case $shown in
-        *'"draining": true'*) ctl uncordon worker "$WORKER_ID" >/dev/null && touch "$marks/rejoined" ;;
+        *'"draining": true'*) djinnctl uncordon worker "$WORKER_ID" >/dev/null && touch "$marks/rejoined" ;;
         *) touch "$marks/rejoined" ;;
       esac
     fi
@@ -35,7 +33,7 @@ rejoin() {
 }
 
 drain() {
-  if ctl drain worker "$WORKER_ID" >/dev/null; then
+  if djinnctl drain worker "$WORKER_ID" >/dev/null; then
     left=$DRAIN_TIMEOUT
     while [ "$left" -gt 0 ]; do
       shown=$(show) || break

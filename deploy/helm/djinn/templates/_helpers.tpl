@@ -177,7 +177,7 @@ private_key_file: /etc/djinn/tls/tls.key
 - {name: DJINN_TLS_PRIVATE_KEY_FILE, value: /etc/djinn/tls/tls.key}
 {{- end }}
 {{- else }}
-- {name: DJINNCTL_FLAGS, value: --insecure}
+- {name: DJINN_INSECURE, value: "1"}
 {{- end }}
 {{- end -}}
 

@@ -5,12 +5,9 @@
 # usage: workers.sh SECONDS    how long it tries
 set -uf
 
-# $DJINNCTL_FLAGS says --insecure where there is no TLS.
-ctl() { djinnctl ${DJINNCTL_FLAGS:-} "$@"; }
-
 # Prints the addresses of the active workers. The state of a worker stands before its address.
 addresses() {
-  ctl get workers -o json | sed -n \
+  djinnctl get workers -o json | sed -n \
     -e '/"state": /h' \
     -e '/"address": /{x;/"ACTIVE"/{x;s/.*: "\(.*\)".*/\1/p;s/.*//;x};}'
 }
@@ -48,5 +45,5 @@ while [ -n "$failure" ] && [ "$left" -gt 0 ]; do
   left=$((left - 1))
   look
 done
-ctl get workers
+djinnctl get workers
 [ -z "$failure" ] || { echo "$failure"; exit 1; }
