@@ -1,7 +1,8 @@
 // A library of operators that a program and a worker may both load: a forward
-// and a backward kernel with an autograd formula between them, one operator
-// that writes in place, one whose result's size depends on data, one that
-// returns a list, and one that ends its process.
+// and a backward kernel with an autograd formula between them and an autocast
+// kernel, one operator that writes in place, one whose result's size depends on
+// data, one that returns a list, and one that ends its process.
+#include <ATen/autocast_mode.h>
 #include <torch/library.h>
 #include <torch/torch.h>
 
@@ -79,6 +80,14 @@ Tensor BendWithGradient(const Tensor& x, double scale) {
   return BendFunction::apply(x, scale);
 }
 
+// Computes in float32 in autocast regions, as torchvision's operators do.
+Tensor BendInFloat32(const Tensor& x, double scale) {
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(
+      c10::DispatchKey::AutocastCPU);
+  return Bend(at::autocast::cached_cast(torch::kFloat, x, torch::kCPU), scale)
+      .to(x.scalar_type());
+}
+
 Tensor& ClipOnCpu(Tensor& x, double limit) { return x.clamp_(-limit, limit); }
 
 Tensor PositivesOnCpu(const Tensor& x) { return x.masked_select(x > 0); }
@@ -126,3 +135,5 @@ TORCH_LIBRARY_IMPL(example, Meta, m) {
 }
 
 TORCH_LIBRARY_IMPL(example, Autograd, m) { m.impl("bend", BendWithGradient); }
+
+TORCH_LIBRARY_IMPL(example, AutocastCPU, m) { m.impl("bend", BendInFloat32); }

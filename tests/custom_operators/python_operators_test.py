@@ -52,6 +52,18 @@ def _(x):
     return torch.empty_like(x)
 
 
+@torch.library.custom_op("written_here::cast", mutates_args=())
+def cast(x: torch.Tensor) -> torch.Tensor:
+    """Has an autocast kernel for the CPU."""
+    return x * 3
+
+
+cast.register_autocast("cpu", torch.float16)
+torch.library.define("written_here::cast_by_name", "(Tensor x, Tensor[] more) -> Tensor")
+torch.library.impl("written_here::cast_by_name", "default", lambda x, more: x * more[0])
+torch.library.register_autocast("written_here::cast_by_name", "cpu", torch.float16)
+
+
 class CustomOperatorsTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -74,6 +86,31 @@ class CustomOperatorsTest(unittest.TestCase):
             y = torch.ops.example.bend(x, 0.25)
             y.square().sum().backward()
             return y.detach(), x.grad, torch.ops.example.positives(x.detach())
+
+        self.assert_same(program)
+
+    def test_a_library_under_autocast(self):
+        def program(device):
+            torch.manual_seed(0)
+            found = []
+            for dtype in (torch.bfloat16, torch.float16, torch.float32):
+                x = torch.randn(4, 5).to(device, dtype).requires_grad_()
+                with torch.autocast(torch.device(device).type, torch.bfloat16):
+                    y = torch.ops.example.bend(x, 0.25)
+                y.sum().backward()
+                found += [y.detach(), x.grad]
+            return found
+
+        self.assert_same(program)
+
+    def test_operators_written_in_python_under_autocast(self):
+        def program(device):
+            torch.manual_seed(0)
+            x = torch.randn(4, 5).to(device)
+            with torch.autocast(torch.device(device).type, torch.bfloat16):
+                found = [cast(x), torch.ops.written_here.cast_by_name(x, [x]), cast(x.double())]
+            self.assertEqual([y.dtype for y in found], [torch.float16, torch.float16, torch.float64])
+            return found
 
         self.assert_same(program)
 

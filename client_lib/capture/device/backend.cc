@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <memory>
 
+#include "client_lib/capture/device/custom_autocast.h"
 #include "client_lib/capture/device/process_session.h"
 #include "client_lib/capture/device/remote_generator.h"
 #include "client_lib/capture/device/remote_tensor.h"
@@ -249,6 +250,7 @@ void RegisterAutocast() {
       .fallback(torch::CppFunction::makeFallthrough());
   RegisterLists(KeepForever(std::make_unique<torch::Library>(
       torch::Library::IMPL, "aten", kKey, __FILE__, __LINE__)));
+  WatchCustomOperators();
 }
 
 }  // namespace djinn::capture
