@@ -251,6 +251,9 @@ void RegisterAutocast() {
   RegisterLists(KeepForever(std::make_unique<torch::Library>(
       torch::Library::IMPL, "aten", kKey, __FILE__, __LINE__)));
   WatchCustomOperators();
+  // Casts to the CPU's dtype by default. PyTorch keeps a dtype per thread, and
+  // begins with float16 in others.
+  at::autocast::set_autocast_dtype(at::kPrivateUse1, at::kBFloat16);
 }
 
 }  // namespace djinn::capture

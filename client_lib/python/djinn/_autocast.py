@@ -1,6 +1,11 @@
-"""Makes autocast kernels that a program writes in Python for the CPU serve the device as well."""
+"""Makes torch.autocast on the device do what it does on the CPU.
+
+Its dtype is bfloat16 if the program names none, and autocast kernels that the program writes in
+Python for the CPU serve the device as well.
+"""
 
 import functools
+import threading
 
 import torch
 from torch._library import custom_ops
@@ -8,6 +13,20 @@ from torch._library import custom_ops
 _NAME = torch._C._get_privateuse1_backend_name()
 _KEY = torch._C.DispatchKey.AutocastPrivateUse1
 _libraries = []
+_thread = threading.local()
+
+
+def _in_bfloat16(original):
+    """For torch.autocast.__init__, which takes the thread's dtype: float16 in a new thread."""
+
+    @functools.wraps(original)
+    def __init__(self, device_type, dtype=None, *args, **kwargs):
+        if device_type == _NAME and not hasattr(_thread, "seen"):
+            _thread.seen = True
+            torch.set_autocast_dtype(_NAME, torch.bfloat16)
+        original(self, device_type, dtype, *args, **kwargs)
+
+    return __init__
 
 
 def _casting(operator, dtype):
@@ -55,6 +74,8 @@ def _also_for_the_device_by_name(original):
 
 
 def teach():
+    _thread.seen = True  # The library has set this thread's dtype.
+    torch.autocast.__init__ = _in_bfloat16(torch.autocast.__init__)
     definition = custom_ops.CustomOpDef
     definition.register_autocast = _also_for_the_device(definition.register_autocast)
     torch.library.register_autocast = _also_for_the_device_by_name(torch.library.register_autocast)
