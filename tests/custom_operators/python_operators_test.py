@@ -64,6 +64,26 @@ torch.library.impl("written_here::cast_by_name", "default", lambda x, more: x * 
 torch.library.register_autocast("written_here::cast_by_name", "cpu", torch.float16)
 
 
+@torch.library.register_fake("example::asks")
+def _(x):
+    return x.new_empty(torch.library.get_ctx().new_dynamic_size())
+
+
+@torch.library.register_fake("example::reads")
+def _(x):
+    return x.new_empty(int((x > 0).sum()))
+
+
+@torch.library.register_fake("example::raises")
+def _(x):
+    raise ValueError("this fake takes no tensors")
+
+
+@torch.library.register_fake("example::ends")
+def _(x):
+    raise KeyboardInterrupt
+
+
 class CustomOperatorsTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -113,6 +133,26 @@ class CustomOperatorsTest(unittest.TestCase):
             return found
 
         self.assert_same(program)
+
+    def test_fakes_that_cannot_tell_the_shape(self):
+        library = torch.ops.example
+        for operator in (library.asks, library.reads, library.raises):
+            with self.subTest(operator=operator):
+                x = torch.linspace(-1, 1, 6)
+                for _ in range(2):
+                    result = operator(x.to(self.device))
+                    self.assertEqual(result.tolist(), operator(x).tolist())
+                self.assertGreaterEqual(djinn.synchronous_calls()[operator._qualified_op_name], 2)
+        with self.assertRaises(KeyboardInterrupt):
+            library.ends(torch.ones(2, device=self.device))
+
+    def test_a_fake_that_cannot_tell_of_an_operator_that_the_worker_lacks(self):
+        torch.library.define("written_here::unknown", "(Tensor x) -> Tensor")
+        torch.library.register_fake(
+            "written_here::unknown", lambda x: x.new_empty(torch.library.get_ctx().new_dynamic_size()))
+        with self.assertRaises(djinn.Error) as raised:
+            torch.ops.written_here.unknown(torch.ones(2, device=self.device))
+        self.assertEqual(raised.exception.reason, "OPERATOR_UNKNOWN")
 
     def test_mistakes_raise_at_the_call(self):
         with self.assertRaisesRegex(RuntimeError, "bend takes float32, not Double"):
