@@ -154,6 +154,16 @@ class CustomOperatorsTest(unittest.TestCase):
             torch.ops.written_here.unknown(torch.ones(2, device=self.device))
         self.assertEqual(raised.exception.reason, "OPERATOR_UNKNOWN")
 
+    def test_an_operator_that_is_defined_again_with_other_arguments(self):
+        x = torch.ones(2, device=self.device)
+        for schema, arguments in (("(Tensor x) -> Tensor", (x,)), ("(int n, Tensor x) -> Tensor", (2, x))):
+            library = torch.library.Library("again", "DEF")
+            library.define("f" + schema)
+            with self.subTest(schema), self.assertRaises(djinn.Error) as raised:
+                torch.ops.again.f(*arguments)
+            self.assertEqual(raised.exception.reason, "OPERATOR_UNKNOWN")
+            library._destroy()
+
     def test_mistakes_raise_at_the_call(self):
         with self.assertRaisesRegex(RuntimeError, "bend takes float32, not Double"):
             torch.ops.example.bend(torch.ones(2, device=self.device).double(), 1.0)
