@@ -1,11 +1,13 @@
 // A library of operators that a program and a worker may both load: a forward
-// and a backward kernel with an autograd formula between them, one operator
-// that writes in place, one whose result's size depends on data, one that
-// returns a list, and one that ends its process.
+// and a backward kernel with an autograd formula between them and an autocast
+// kernel, one operator that writes in place, one whose result's size depends on
+// data, one that returns a list, and one that ends its process.
+#include <ATen/autocast_mode.h>
 #include <torch/library.h>
 #include <torch/torch.h>
 
 #include <cstdlib>
+#include <string>
 #include <vector>
 
 namespace {
@@ -79,6 +81,14 @@ Tensor BendWithGradient(const Tensor& x, double scale) {
   return BendFunction::apply(x, scale);
 }
 
+// Computes in float32 in autocast regions, as torchvision's operators do.
+Tensor BendInFloat32(const Tensor& x, double scale) {
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(
+      c10::DispatchKey::AutocastCPU);
+  return Bend(at::autocast::cached_cast(torch::kFloat, x, torch::kCPU), scale)
+      .to(x.scalar_type());
+}
+
 Tensor& ClipOnCpu(Tensor& x, double limit) { return x.clamp_(-limit, limit); }
 
 Tensor PositivesOnCpu(const Tensor& x) { return x.masked_select(x > 0); }
@@ -105,6 +115,9 @@ TORCH_LIBRARY(example, m) {
   m.def("bend_backward(Tensor gradient, Tensor x, float scale) -> Tensor");
   m.def("clip_(Tensor(a!) x, float limit) -> Tensor(a!)");
   m.def("positives(Tensor x) -> Tensor");
+  for (const char* name : {"asks", "reads", "raises", "ends"}) {
+    m.def((std::string(name) + "(Tensor x) -> Tensor").c_str());
+  }
   m.def("halves(Tensor x) -> Tensor[]");
   m.def("die(Tensor x) -> Tensor");
 }
@@ -114,6 +127,10 @@ TORCH_LIBRARY_IMPL(example, CPU, m) {
   m.impl("bend_backward", BendBackwardOnCpu);
   m.impl("clip_", ClipOnCpu);
   m.impl("positives", PositivesOnCpu);
+  // Programs write fakes for these, which fail.
+  for (const char* name : {"asks", "reads", "raises", "ends"}) {
+    m.impl(name, PositivesOnCpu);
+  }
   m.impl("halves", HalvesOnCpu);
   m.impl("die", DieOnCpu);
 }
@@ -126,3 +143,5 @@ TORCH_LIBRARY_IMPL(example, Meta, m) {
 }
 
 TORCH_LIBRARY_IMPL(example, Autograd, m) { m.impl("bend", BendWithGradient); }
+
+TORCH_LIBRARY_IMPL(example, AutocastCPU, m) { m.impl("bend", BendInFloat32); }

@@ -52,6 +52,38 @@ def _(x):
     return torch.empty_like(x)
 
 
+@torch.library.custom_op("written_here::cast", mutates_args=())
+def cast(x: torch.Tensor) -> torch.Tensor:
+    """Has an autocast kernel for the CPU."""
+    return x * 3
+
+
+cast.register_autocast("cpu", torch.float16)
+torch.library.define("written_here::cast_by_name", "(Tensor x, Tensor[] more) -> Tensor")
+torch.library.impl("written_here::cast_by_name", "default", lambda x, more: x * more[0])
+torch.library.register_autocast("written_here::cast_by_name", "cpu", torch.float16)
+
+
+@torch.library.register_fake("example::asks")
+def _(x):
+    return x.new_empty(torch.library.get_ctx().new_dynamic_size())
+
+
+@torch.library.register_fake("example::reads")
+def _(x):
+    return x.new_empty(int((x > 0).sum()))
+
+
+@torch.library.register_fake("example::raises")
+def _(x):
+    raise ValueError("this fake takes no tensors")
+
+
+@torch.library.register_fake("example::ends")
+def _(x):
+    raise KeyboardInterrupt
+
+
 class CustomOperatorsTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -76,6 +108,61 @@ class CustomOperatorsTest(unittest.TestCase):
             return y.detach(), x.grad, torch.ops.example.positives(x.detach())
 
         self.assert_same(program)
+
+    def test_a_library_under_autocast(self):
+        def program(device):
+            torch.manual_seed(0)
+            found = []
+            for dtype in (torch.bfloat16, torch.float16, torch.float32):
+                x = torch.randn(4, 5).to(device, dtype).requires_grad_()
+                with torch.autocast(torch.device(device).type, torch.bfloat16):
+                    y = torch.ops.example.bend(x, 0.25)
+                y.sum().backward()
+                found += [y.detach(), x.grad]
+            return found
+
+        self.assert_same(program)
+
+    def test_operators_written_in_python_under_autocast(self):
+        def program(device):
+            torch.manual_seed(0)
+            x = torch.randn(4, 5).to(device)
+            with torch.autocast(torch.device(device).type, torch.bfloat16):
+                found = [cast(x), torch.ops.written_here.cast_by_name(x, [x]), cast(x.double())]
+            self.assertEqual([y.dtype for y in found], [torch.float16, torch.float16, torch.float64])
+            return found
+
+        self.assert_same(program)
+
+    def test_fakes_that_cannot_tell_the_shape(self):
+        library = torch.ops.example
+        for operator in (library.asks, library.reads, library.raises):
+            with self.subTest(operator=operator):
+                x = torch.linspace(-1, 1, 6)
+                for _ in range(2):
+                    result = operator(x.to(self.device))
+                    self.assertEqual(result.tolist(), operator(x).tolist())
+                self.assertGreaterEqual(djinn.synchronous_calls()[operator._qualified_op_name], 2)
+        with self.assertRaises(KeyboardInterrupt):
+            library.ends(torch.ones(2, device=self.device))
+
+    def test_a_fake_that_cannot_tell_of_an_operator_that_the_worker_lacks(self):
+        torch.library.define("written_here::unknown", "(Tensor x) -> Tensor")
+        torch.library.register_fake(
+            "written_here::unknown", lambda x: x.new_empty(torch.library.get_ctx().new_dynamic_size()))
+        with self.assertRaises(djinn.Error) as raised:
+            torch.ops.written_here.unknown(torch.ones(2, device=self.device))
+        self.assertEqual(raised.exception.reason, "OPERATOR_UNKNOWN")
+
+    def test_an_operator_that_is_defined_again_with_other_arguments(self):
+        x = torch.ones(2, device=self.device)
+        for schema, arguments in (("(Tensor x) -> Tensor", (x,)), ("(int n, Tensor x) -> Tensor", (2, x))):
+            library = torch.library.Library("again", "DEF")
+            library.define("f" + schema)
+            with self.subTest(schema), self.assertRaises(djinn.Error) as raised:
+                torch.ops.again.f(*arguments)
+            self.assertEqual(raised.exception.reason, "OPERATOR_UNKNOWN")
+            library._destroy()
 
     def test_mistakes_raise_at_the_call(self):
         with self.assertRaisesRegex(RuntimeError, "bend takes float32, not Double"):

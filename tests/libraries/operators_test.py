@@ -80,6 +80,51 @@ class OperatorsTest(RemoteCase):
             torch.rand(2, 4, 8, 8), torch.randn(2, 18, 8, 8), torch.randn(6, 4, 3, 3),
             torch.randn(6))
 
+    def test_each_operator_that_casts_on_the_cpu_casts_here(self):
+        torch.ones(1, device=self.device)
+        names = [
+            name for name in torch._C._dispatch_get_all_op_names()
+            if name.startswith("torchvision::")
+            and torch._C._dispatch_has_kernel_for_dispatch_key(name, "AutocastCPU")
+        ]
+        self.assertGreater(len(names), 5)
+        for name in names:
+            with self.subTest(name):
+                self.assertTrue(
+                    torch._C._dispatch_has_kernel_for_dispatch_key(name, "AutocastPrivateUse1"))
+
+    def test_operands_of_mixed_types_under_autocast(self):
+        torch.manual_seed(0)
+        images = torch.rand(2, 8, 16, 16).bfloat16()
+        regions = torch.cat([torch.tensor([[0.0], [1.0], [1.0]]), _BOXES], 1)
+        ops = torchvision.ops
+
+        def compare(function, *tensors):
+            def call(*placed):
+                with torch.autocast(placed[0].device.type, torch.bfloat16):
+                    return function(*placed)
+
+            self.compare(call, *tensors)
+
+        for pool in (ops.roi_align, ops.roi_pool, ops.ps_roi_align, ops.ps_roi_pool):
+            with self.subTest(pool.__name__):
+                compare(lambda x, r, pool=pool: pool(x, r.detach(), (2, 2), 0.5), images, regions)
+        compare(lambda boxes, s: ops.nms(boxes.detach(), s.detach(), 0.5),
+                _BOXES, torch.tensor([0.9, 0.8, 0.7]).bfloat16())
+        compare(lambda *tensors: ops.deform_conv2d(*tensors, padding=1),
+                torch.rand(2, 4, 8, 8).bfloat16(), torch.randn(2, 18, 8, 8),
+                torch.randn(6, 4, 3, 3), torch.randn(6).half())
+
+    def test_a_detector_is_trained_under_autocast(self):
+        model = detection.fasterrcnn_mobilenet_v3_large_320_fpn(
+            weights=None, weights_backbone=None, num_classes=3).to(self.device)
+        target = {"boxes": torch.tensor([[4.0, 4.0, 40.0, 40.0]], device=self.device),
+                  "labels": torch.tensor([1], device=self.device)}
+        with torch.autocast(self.device.type):
+            losses = model([torch.rand(3, 64, 64, device=self.device)], [target])
+        sum(losses.values()).backward()
+        self.assertTrue(all(torch.isfinite(loss) for loss in losses.values()))
+
     def test_values_out_of_range_are_refused(self):
         images = torch.rand(1, 4, 8, 8, device=self.device)
         for first in (1.0, -1.0, float("nan")):

@@ -6,6 +6,7 @@ import os
 import pickle
 import tempfile
 
+import numpy
 import safetensors
 import safetensors.torch
 import torch
@@ -163,6 +164,16 @@ class SerializationTest(RemoteCase):
         part = torch._C.StorageBase.__getitem__(storage, slice(4, 8))
         with self.assertRaisesRegex(RuntimeError, "of a slice of a storage"):
             part.tolist()
+
+    def test_dlpack(self):
+        local = torch.arange(4.0)
+        remote = local.to(self.device)
+        for consume in (numpy.from_dlpack, torch.from_dlpack, torch.Tensor.__dlpack_device__):
+            with self.subTest(consume=consume), self.assertRaisesRegex(BufferError, r"tensor\.cpu\(\)"):
+                consume(remote)
+        self.assertEqual(numpy.from_dlpack(remote, device="cpu").tolist(), local.tolist())
+        self.assertEqual(numpy.from_dlpack(local).tolist(), local.tolist())
+        self.assertTrue(torch.equal(torch.from_dlpack(local), local))
 
     def test_storage(self):
         tensor = torch.arange(4, dtype=torch.int32).to(self.device)

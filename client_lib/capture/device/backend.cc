@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <memory>
 
+#include "client_lib/capture/device/custom_autocast.h"
 #include "client_lib/capture/device/process_session.h"
 #include "client_lib/capture/device/remote_generator.h"
 #include "client_lib/capture/device/remote_tensor.h"
@@ -249,6 +250,10 @@ void RegisterAutocast() {
       .fallback(torch::CppFunction::makeFallthrough());
   RegisterLists(KeepForever(std::make_unique<torch::Library>(
       torch::Library::IMPL, "aten", kKey, __FILE__, __LINE__)));
+  WatchCustomOperators();
+  // Casts to the CPU's dtype by default. PyTorch keeps a dtype per thread, and
+  // begins with float16 in others.
+  at::autocast::set_autocast_dtype(at::kPrivateUse1, at::kBFloat16);
 }
 
 }  // namespace djinn::capture

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "client_lib/capture/device/backend.h"
+#include "client_lib/capture/device/custom_autocast.h"
 #include "client_lib/capture/device/lane.h"
 #include "client_lib/capture/device/memory_counter.h"
 #include "client_lib/capture/device/process_session.h"
@@ -86,6 +87,7 @@ void CheckStorageSize(uint64_t bytes) {
 }
 
 c10::DataPtr MakeDataPtr(StoragePtr storage, size_t bytes) {
+  CastNewOperators();
   const c10::Device device(
       c10::DeviceType::PrivateUse1,
       static_cast<c10::DeviceIndex>(storage->device()->index()));

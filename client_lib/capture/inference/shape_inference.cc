@@ -8,6 +8,7 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <exception>
 #include <optional>
 #include <string>
 #include <utility>
@@ -18,6 +19,7 @@
 #include "client_lib/capture/device/backend.h"
 #include "client_lib/capture/device/remote_tensor.h"
 #include "client_lib/capture/device/shape_only.h"
+#include "client_lib/capture/inference/python_error.h"
 #include "client_lib/capture/operators/boxed_call.h"
 #include "client_lib/shape/stride_inference.h"
 #include "client_lib/shape/type_promotion.h"
@@ -244,18 +246,11 @@ class MetaArguments {
       copies_;
 };
 
-// Returns whether the shape of the operator's result depends on data. A fake in
-// Python then raises on meta tensors. torchvision does not tag its operator.
-bool DependsOnData(const OperatorInfo& info) {
-  return info.handle.hasTag(at::Tag::dynamic_output_shape) ||
-         info.name == "torchvision::nms";
-}
-
 // Infers by the operator's own kernel for meta tensors.
 InferredResults FromMeta(const OperatorInfo& info,
                          c10::ArrayRef<c10::IValue> arguments) {
   if (!info.handle.hasKernelForDispatchKey(c10::DispatchKey::Meta) ||
-      DependsOnData(info)) {
+      info.handle.hasTag(at::Tag::dynamic_output_shape)) {
     return {};
   }
   MetaArguments copy;

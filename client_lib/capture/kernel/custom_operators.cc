@@ -7,6 +7,7 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "client_lib/capture/device/backend.h"
@@ -29,8 +30,10 @@ class CustomOperators final {
     }
     auto info = std::make_unique<const OperatorInfo>(op);
     MutexLock lock(&mu_);
-    return *infos_.try_emplace(op.operator_name(), info.release())
-                .first->second;
+    const auto [entry, added] =
+        infos_.try_emplace(op.operator_name(), info.get());
+    if (added) kept_.push_back(std::move(info));
+    return *entry->second;
   }
 
   // Forgets an operator that was deregistered. The next operator of that name
@@ -62,6 +65,7 @@ class CustomOperators final {
   absl::flat_hash_map<c10::OperatorName, const OperatorInfo*,
                       std::hash<c10::OperatorName>>
       infos_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::unique_ptr<const OperatorInfo>> kept_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<uint32_t, Devices> accepted_ ABSL_GUARDED_BY(mu_);
 };
 
@@ -87,8 +91,9 @@ void Capture(const c10::OperatorHandle& op, c10::DispatchKeySet,
 
 void RegisterCustomOperators() {
   static const bool registered = [] {
-    c10::Dispatcher::singleton().addRegistrationListener(
-        std::make_unique<Listener>());
+    KeepForever(std::make_unique<c10::RegistrationHandleRAII>(
+        c10::Dispatcher::singleton().addRegistrationListener(
+            std::make_unique<Listener>())));
     KeepForever(std::make_unique<torch::Library>(torch::Library::IMPL, "_",
                                                  c10::DispatchKey::PrivateUse1,
                                                  __FILE__, __LINE__))

@@ -73,11 +73,19 @@ std::optional<c10::ScalarType> TypeByDefault(const OperatorInfo& info,
   return std::nullopt;
 }
 
+// Returns whether the kernel converts integers to the default dtype first.
+bool ConvertsOperands(const OperatorInfo& info) {
+  return info.handle.schema().name() == "aten::logsumexp" ||
+         OutputRulesOf(info.handle).elementwise;
+}
+
 }  // namespace
 
 void MakeDefaultDtypeExplicit(const OperatorInfo& info,
                               c10::IValue* arguments) {
   if (!MayTakeDefault(info, arguments)) return;
+  // Weights that are integers are added as doubles, whatever the default is.
+  if (info.name == "aten::bincount") return;
   const std::vector<c10::Argument>& schema = info.handle.schema().arguments();
   const auto dtype = std::ranges::find(schema, "dtype", &c10::Argument::name);
   c10::IValue* const named =
@@ -89,11 +97,10 @@ void MakeDefaultDtypeExplicit(const OperatorInfo& info,
     *named = c10::IValue(*type);
     return;
   }
-  // Elementwise kernels convert their operands like this.
-  const bool elementwise = OutputRulesOf(info.handle).elementwise;
+  const bool converts = ConvertsOperands(info);
   bool converted = false;
   for (size_t i = 0; i < info.arguments.size(); ++i) {
-    if (!elementwise || info.arguments[i].is_out || !arguments[i].isTensor()) {
+    if (!converts || info.arguments[i].is_out || !arguments[i].isTensor()) {
       continue;
     }
     const at::Tensor tensor = arguments[i].toTensor();

@@ -27,6 +27,7 @@
 #include "client_lib/capture/kernel/capture_kernel.h"
 #include "client_lib/capture/kernel/custom_operators.h"
 #include "client_lib/capture/operators/operator_info.h"
+#include "client_lib/capture/registration/function_transforms.h"
 #include "client_lib/capture/registration/native_kernels.h"
 #include "client_lib/capture/registration/nested_tensors.h"
 #include "client_lib/capture/registration/packed_weights.h"
@@ -312,6 +313,7 @@ class Registrar {
     RegisterSparseTensors();
     RegisterNestedTensors();
     RegisterGroupNormDerivative(&autograd_);
+    RegisterFunctionTransforms();
     own_splits_ = RecurrentSplits();
     own_splits_.merge(GroupNormSplits());
     own_splits_.emplace(

@@ -351,8 +351,42 @@ def _refuse_slices(original):
     return __getitem__
 
 
+def _refuse_dlpack(tensor):
+    raise BufferError(
+        f"a tensor on {tensor.device} cannot share its memory through DLPack, because it has no "
+        "usable address: pass tensor.cpu()"
+    )
+
+
+def _copy_through_dlpack(original):
+    """Makes a tensor refuse to share its memory. A consumer may ask for a copy on the CPU."""
+
+    @functools.wraps(original)
+    def __dlpack__(self, *, dl_device=None, **kwargs):
+        copies = dl_device is not None and dl_device[0] == torch.utils.dlpack.DLDeviceType.kDLCPU
+        if self.device.type == _NAME and not copies:
+            _refuse_dlpack(self)
+        return original(self, dl_device=dl_device, **kwargs)
+
+    return __dlpack__
+
+
+def _name_dlpack_device(original):
+    """Makes a tensor refuse likewise where a consumer asks for its device first."""
+
+    @functools.wraps(original)
+    def __dlpack_device__(self):
+        if self.device.type == _NAME:
+            _refuse_dlpack(self)
+        return original(self)
+
+    return __dlpack_device__
+
+
 def register():
     """Registers this module as torch.<name>, and adds its methods to tensors and modules."""
+    torch.Tensor.__dlpack__ = _copy_through_dlpack(torch.Tensor.__dlpack__)
+    torch.Tensor.__dlpack_device__ = _name_dlpack_device(torch.Tensor.__dlpack_device__)
     for storage in (torch.TypedStorage, torch.storage._StorageBase):
         storage.__reduce__ = _pickle_through_zip(storage.__reduce__)
     untyped = torch.UntypedStorage

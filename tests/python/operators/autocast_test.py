@@ -1,5 +1,6 @@
 """Autocast, also within operators that PyTorch computes by other operators."""
 
+import concurrent.futures
 import re
 
 import torch
@@ -17,6 +18,21 @@ _SAMPLES = 2
 class AutocastTest(RemoteCase):
     def cast(self):
         return torch.autocast(self.device.type, torch.bfloat16)
+
+    def test_the_dtype_is_bfloat16_by_default(self):
+        x = torch.ones(2, 2, device=self.device)
+
+        def product():
+            with torch.autocast(self.device.type):
+                return torch.mm(x, x).dtype
+
+        threads = concurrent.futures.ThreadPoolExecutor(1)
+        self.addCleanup(threads.shutdown)
+        for call in (product, torch.compile(product, backend="djinn")):
+            self.assertEqual(call(), torch.bfloat16)
+            self.assertEqual(threads.submit(call).result(), torch.bfloat16)
+        with torch.autocast(self.device.type, torch.float16):
+            self.assertEqual(product(), torch.float16)
 
     def test_parts_of_composites_are_cast(self):
         x = torch.ones(2, 2, device=self.device, dtype=torch.bfloat16)

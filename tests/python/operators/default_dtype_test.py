@@ -1,6 +1,10 @@
 """torch.set_default_dtype(): what calls leave to it is as on the CPU."""
 
+import itertools
+
 import torch
+from torch.testing._internal.common_methods_invocations import op_db
+from torch.utils._pytree import tree_leaves, tree_map
 
 import djinn
 
@@ -48,7 +52,15 @@ CALLS = {
     "real operand": lambda t: t.to(torch.float32) * 1.5,
     "whole numbers": lambda t: t * 3 + t.sum(),
     "places": torch.nonzero,
+    "logarithm of a sum": lambda t: torch.logsumexp(t, 0),
+    "logarithm of a sum, out": lambda t: torch.logsumexp(
+        t, 0, out=torch.empty((), dtype=torch.float32, device=t.device)),
+    "covariance": lambda t: torch.cov(t.view(2, 3)),
+    "counts by whole numbers": lambda t: torch.bincount(t, t),
 }
+
+# The first samples of each operator.
+_SAMPLES = 3
 
 
 class DefaultDtypeTest(RemoteCase):
@@ -89,7 +101,20 @@ class DefaultDtypeTest(RemoteCase):
             for _ in range(4):
                 self.assert_same(function(numbers), NUMBERS / 2 + torch.ones(6))
 
-    def test_what_cannot_be_said_is_refused(self):
+    def test_every_operator_on_integers(self):
         torch.set_default_dtype(torch.float64)
-        with self.assertRaisesRegex(NotImplementedError, "get_default_dtype"):
-            torch.logsumexp(NUMBERS.to(self.device), 0)
+        for op in op_db:
+            if torch.int64 not in op.dtypes:
+                continue
+            for sample in itertools.islice(op.sample_inputs("cpu", torch.int64), _SAMPLES):
+                arguments = (sample.input, sample.args, sample.kwargs)
+                try:
+                    local = tree_leaves(op(sample.input, *sample.args, **sample.kwargs))
+                except (RuntimeError, TypeError, ValueError, AssertionError):
+                    continue
+                value, args, kwargs = tree_map(
+                    lambda t: t.to(self.device) if isinstance(t, torch.Tensor) else t, arguments)
+                with self.subTest(operator=op.full_name):
+                    for there, here in zip(tree_leaves(op(value, *args, **kwargs)), local):
+                        if isinstance(here, torch.Tensor):
+                            self.assertEqual(there.cpu().dtype, here.dtype)

@@ -204,6 +204,24 @@ class SparseTest(RemoteCase):
             lambda s, d: (s.crow_indices(), s.col_indices(), s.values()),
         ), sparse, randn(4, 3))
 
+    def test_products_of_each_compressed_layout_with_strided_tensors(self):
+        dense = coo(4, 4).to_dense()
+        layouts = (dense.to_sparse_csr(), dense.to_sparse_csc(), dense.to_sparse_bsr((2, 2)),
+                   dense.to_sparse_bsc((2, 2)))
+        calls = {
+            "mm": lambda s, d: torch.mm(s, d),
+            "sparse.mm": lambda s, d: torch.sparse.mm(s, d),
+            "addmm": lambda s, d: torch.addmm(d.cos(), s, d),
+            "mv": lambda s, d: torch.mv(s, d[:, 0]),
+            "linear": lambda s, d: F.linear(d.t(), s),
+            "from the left": lambda s, d: d.t() @ s,
+        }
+        accepted = 0
+        for sparse, (name, call) in itertools.product(layouts, calls.items()):
+            with self.subTest(layout=sparse.layout, call=name):
+                accepted += isinstance(self.assert_as_cpu(call, sparse, randn(4, 3))[0], tuple)
+        self.assertEqual(accepted, 18)
+
     def test_compressed_indices_in_any_order(self):
         for columns in ([2, 0, 3, 1], [1, 1, 0, 0]):
             sparse = torch.sparse_csr_tensor(

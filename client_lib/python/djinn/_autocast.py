@@ -1,0 +1,81 @@
+"""Makes torch.autocast on the device do what it does on the CPU.
+
+Its dtype is bfloat16 if the program names none, and autocast kernels that the program writes in
+Python for the CPU serve the device as well.
+"""
+
+import functools
+import threading
+
+import torch
+from torch._library import custom_ops
+
+_NAME = torch._C._get_privateuse1_backend_name()
+_KEY = torch._C.DispatchKey.AutocastPrivateUse1
+_libraries = []
+_thread = threading.local()
+
+
+def _in_bfloat16(original):
+    """For torch.autocast.__init__, which takes the thread's dtype: float16 in a new thread."""
+
+    @functools.wraps(original)
+    def __init__(self, device_type, dtype=None, *args, **kwargs):
+        if device_type == _NAME and not hasattr(_thread, "seen"):
+            _thread.seen = True
+            torch.set_autocast_dtype(_NAME, torch.bfloat16)
+        original(self, device_type, dtype, *args, **kwargs)
+
+    return __init__
+
+
+def _casting(operator, dtype):
+    """Returns the kernel that calls the operator on operands of `dtype`."""
+
+    def kernel(_, *args):
+        with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(_KEY)):
+            return operator(*custom_ops._cast(args, _NAME, dtype))
+
+    return kernel
+
+
+def _also_for_the_device(original):
+    """For CustomOpDef.register_autocast, which keeps the first kernel of each device type."""
+
+    @functools.wraps(original)
+    def register_autocast(self, device_type, cast_inputs):
+        is_first = self._autocast_cpu_dtype is None
+        kernel = original(self, device_type, cast_inputs)
+        if device_type == "cpu" and is_first:
+            self._lib.impl(
+                self._name, _casting(self._opoverload, cast_inputs), _KEY.name, with_keyset=True)
+        return kernel
+
+    return register_autocast
+
+
+def _also_for_the_device_by_name(original):
+    """For torch.library.register_autocast, which passes a CustomOpDef to the former."""
+
+    @functools.wraps(original)
+    def register_autocast(op, device_type, cast_inputs, /, *, lib=None):
+        original(op, device_type, cast_inputs, lib=lib)
+        name = op._name if isinstance(op, torch._ops.OpOverload) else op
+        if device_type != "cpu" or custom_ops._maybe_get_opdef(name) is not None:
+            return
+        namespace, operator = torch._library.utils.parse_namespace(name)
+        if lib is None:
+            lib = torch.library.Library(namespace, "FRAGMENT")
+            _libraries.append(lib)
+        kernel = _casting(torch._library.utils.lookup_op(name), cast_inputs)
+        lib.impl(operator, kernel, _KEY.name, with_keyset=True)
+
+    return register_autocast
+
+
+def teach():
+    _thread.seen = True  # The library has set this thread's dtype.
+    torch.autocast.__init__ = _in_bfloat16(torch.autocast.__init__)
+    definition = custom_ops.CustomOpDef
+    definition.register_autocast = _also_for_the_device(definition.register_autocast)
+    torch.library.register_autocast = _also_for_the_device_by_name(torch.library.register_autocast)
