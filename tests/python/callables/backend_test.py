@@ -528,6 +528,14 @@ class BackendTest(RegisteredCase):
         x = torch.randn(3)
         self.assertTrue(torch.equal(compiled(x), x * 2))
 
+    @torch.no_grad()
+    def test_modes_of_other_compilers_have_no_effect(self):
+        local = Block().eval()
+        for mode in ("reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"):
+            with self.subTest(mode):
+                compiled = _Counted(copy.deepcopy(local).to(self.device), mode=mode)
+                self.check(compiled, local, lambda: [torch.randn(4, 8)])
+
     def test_options_are_refused(self):
         compiled = torch.compile(lambda x: x + 1, backend="djinn", options={"no_such": 1})
         with self.assertRaisesRegex(Exception, "takes no options, got options"):

@@ -110,8 +110,12 @@ class Captures:
         self.differences = Differences()
 
 
-def djinn(graph, example_inputs, **options):
-    """Compiles a graph for torch.compile(backend="djinn"), which calls this function."""
+def djinn(graph, example_inputs, mode=None, **options):
+    """Compiles a graph for torch.compile(backend="djinn"), which calls this function.
+
+    A mode says how a compiler trades its own time and memory for speed. It changes no result and
+    has no effect here.
+    """
     if options:
         raise TypeError(f'backend="djinn" takes no options, got {", ".join(sorted(options))}')
     if thread.call is not None:
