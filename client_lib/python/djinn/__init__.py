@@ -20,6 +20,7 @@ from djinn import _load
 _djinn = _load.load()
 
 from djinn import (  # noqa: E402  (needs the library)
+    _capture,
     _device_module,
     _frameworks,
     _optimizers,
@@ -67,6 +68,7 @@ from djinn._trace import configure_tracing, trace  # noqa: E402
 from djinn._transfers import AsyncRead, on_upload_progress, read_async  # noqa: E402
 
 _device_module.register()
+_capture.follow_generators()
 fakes.teach()
 higher_order.teach()
 _processors.leave_alone()
