@@ -21,6 +21,25 @@ class DeviceTest(RemoteCase):
         self.assertEqual(torch.accelerator.device_count(), 16)
         self.assertTrue(torch.accelerator.is_available())
 
+    def test_pytorchs_idiom_takes_the_device_of_an_open_session(self):
+        idiom = """
+            import torch, djinn
+            def chosen():
+                accelerator = torch.accelerator
+                device = accelerator.current_accelerator() if accelerator.is_available() else "cpu"
+                return torch.ones(2, device=device).device.type
+            before = chosen()
+            with djinn.local(worker_threads=1):
+                during = chosen()
+            print(before, during, chosen(), torch.remote_accelerator.device_count())
+            """
+        printed = run_program(idiom, DJINN_COORDINATOR="").stdout
+        self.assertEqual(printed, f"cpu {self.device.type} cpu 16\n")
+        configured = run_program(
+            "import torch, djinn; print(torch.accelerator.is_available())",
+            DJINN_COORDINATOR="127.0.0.1:1")
+        self.assertEqual(configured.stdout, "True\n")
+
     def test_current_device(self):
         self.assertEqual(self.module.current_device(), 0)
         with self.module.device(2):

@@ -76,7 +76,7 @@ _safetensors.teach()
 inductor.refuse()
 _optimizers.choose_as_cpu()
 automatic.begin()
-_switches.watch(_frameworks.is_wanted)
+_switches.watch()
 _frameworks.begin()
 
 __all__ = [

@@ -42,7 +42,8 @@ class _utils:
 
 
 def is_available():
-    return True
+    """Returns whether a session is open or configured. A forked child has none."""
+    return _djinn.is_available()
 
 
 def is_initialized():

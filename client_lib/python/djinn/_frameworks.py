@@ -14,7 +14,8 @@ import warnings
 
 import torch
 
-from djinn import _checkpoints, _djinn, _nested, _switches
+from djinn import _checkpoints, _nested, _switches
+from djinn._device_module import is_available
 
 _NAME = torch._C._get_privateuse1_backend_name()
 _DEVICE = f"{_NAME}:0"
@@ -25,15 +26,10 @@ _is_ours = False
 _said = set()
 
 
-def is_wanted():
-    """Returns whether a session is open or configured."""
-    return _djinn.is_connected() or bool(os.environ.get("DJINN_COORDINATOR"))
-
-
 def follow_session():
     """Sets or removes the environment variable. Called when a session opens or closes."""
     global _is_ours
-    if is_wanted():
+    if is_available():
         _switches.check()
         if _VARIABLE not in os.environ:
             os.environ[_VARIABLE] = _DEVICE
@@ -104,7 +100,7 @@ def _watch_pipelines(module):
             kwargs["device"] = device = model.device
         original(self, model, *args, **kwargs)
         asks = device is None or (isinstance(device, int) and device >= 0)
-        if asks and self.device.type == "cpu" and is_wanted():
+        if asks and self.device.type == "cpu" and is_available():
             _warn("transformers' pipeline takes the CPU", f'pass device="{_DEVICE}"')
 
     module.Pipeline.__init__ = __init__
@@ -117,7 +113,7 @@ def _watch_device_maps(module):
     @functools.wraps(original)
     def _get_device_map(model, device_map, *args, **kwargs):
         result = original(model, device_map, *args, **kwargs)
-        if isinstance(device_map, str) and is_wanted():
+        if isinstance(device_map, str) and is_available():
             if all(str(device) in ("cpu", "disk") for device in result.values()):
                 _warn(f'device_map="{device_map}" takes the CPU', f'pass device_map="{_DEVICE}"')
         return result
@@ -181,7 +177,7 @@ def _teach_suppression(module):
 
 def _watched(chosen, what):
     """Returns the device's name, and warns if a library has chosen the CPU."""
-    if chosen == "cpu" and is_wanted():
+    if chosen == "cpu" and is_available():
         _warn(what, f'pass device="{_DEVICE}"')
     return chosen
 
@@ -277,7 +273,7 @@ def _watch_automatic_accelerator(connector):
     @functools.wraps(original)
     def _choose_auto_accelerator(*args):
         chosen = original(*args)
-        if chosen == "cpu" and is_wanted():
+        if chosen == "cpu" and is_available():
             _warn('Lightning\'s accelerator="auto" takes the CPU',
                   f'pass accelerator="{_NAME}" and strategy="{_NAME}"')
         return chosen
