@@ -6,6 +6,7 @@ an accelerator and a strategy by name. If a library takes the CPU because it kno
 one warning says what to set. docs/user/libraries.md has the lines for a program.
 """
 
+import copy
 import functools
 import importlib.abc
 import os
@@ -119,6 +120,27 @@ def _watch_device_maps(module):
         return result
 
     module._get_device_map = _get_device_map
+
+
+def _teach_generation(module):
+    """Lets generate() compile its steps here if it is given a CompileConfig, as on a GPU.
+
+    A CompileConfig names Inductor by default, which makes no code for this device.
+    """
+    kind = module.GenerationMixin
+    original = kind._valid_auto_compile_criteria
+
+    @functools.wraps(original)
+    def _valid_auto_compile_criteria(self, model_kwargs, generation_config):
+        if self.device.type == _NAME and generation_config.compile_config is not None:
+            # The generation's configuration is a copy of the program's, but not this part of it.
+            chosen = generation_config.compile_config = copy.copy(generation_config.compile_config)
+            chosen._compile_all_devices = True
+            if chosen.backend == "inductor":
+                chosen.backend = "djinn"
+        return original(self, model_kwargs, generation_config)
+
+    kind._valid_auto_compile_criteria = _valid_auto_compile_criteria
 
 
 def _watch_sentence_transformers(module):
@@ -287,6 +309,7 @@ _TEACHERS = {
     "accelerate.checkpointing": _checkpoints.teach_accelerate,
     "transformers.trainer": _checkpoints.teach_trainer,
     "transformers.training_args": _teach_training_arguments,
+    "transformers.generation.utils": _teach_generation,
     "transformers.pipelines.base": _watch_pipelines,
     "transformers.integrations.accelerate": _watch_device_maps,
     "sentence_transformers.base.model": _watch_sentence_transformers,
