@@ -556,6 +556,46 @@ class BackendTest(RegisteredCase):
             with self.subTest(name), self.assertRaisesRegex(Exception, 'backend="djinn"'):
                 torch.compile(factory)(torch.ones(2))
 
+    @torch.no_grad()
+    def test_the_configuration_of_other_backends_stays_as_it_is(self):
+        config = torch._dynamo.config
+        names = ("allow_rnn", "allow_unspec_int_on_nn_module", "skip_nnmodule_hook_guards",
+                 "suppress_errors")
+        before = [getattr(config, name) for name in names]
+        during = []
+
+        @torch.compiler.disable
+        def look(x):
+            during.append([getattr(config, name) for name in names])
+            return x
+
+        class Looking(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.network = torch.nn.GRU(4, 3)
+
+            def forward(self, x):
+                return look(self.network(x)[0] * 2) + 1
+
+        for compile in (djinn.compile, lambda model: torch.compile(model, backend="djinn")):
+            compiled = compile(Looking().to(self.device))
+            for _ in range(3):
+                compiled(self.on(2, 5, 4))
+        self.assertEqual(during, [before] * 6)
+        network = torch.compile(torch.nn.GRU(4, 3), backend="eager", fullgraph=True)
+        with self.assertRaisesRegex(Exception, "allow_rnn"):
+            network(torch.randn(2, 5, 4))
+
+    @torch.no_grad()
+    def test_a_function_that_is_not_to_be_traced_is_called_as_it_is(self):
+        @torch.compiler.disable(recursive=False)
+        def untraced(x):
+            return x * (2 if torch.compiler.is_compiling() else 3)
+
+        compiled = _Counted(lambda x: untraced(x + 1) + 1)
+        for _ in range(3):
+            self.assert_same(compiled(torch.ones(3).to(self.device)), torch.full((3,), 7.0))
+
     def test_the_backend_is_known_before_djinn_is_imported(self):
         listed = run_program("import torch._dynamo; print(torch._dynamo.list_backends())")
         self.assertIn("'djinn'", listed.stdout)
