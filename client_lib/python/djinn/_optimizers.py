@@ -1,8 +1,8 @@
 """Makes some optimizers and averages loop over parameters by default, as they do on the CPU.
 
 PyTorch takes the list form (`foreach`) on every other device, which needs far fewer calls. Most
-optimizers compute the same bits in both forms, unless a parameter has fewer than 32 bits: the forms
-then round at other places.
+optimizers compute the same bits in both forms, unless a parameter has fewer than 32 bits, or
+torch.compile traces the step: the forms then round at other places.
 """
 
 import functools
@@ -31,8 +31,11 @@ _OTHERS = (adadelta, adagrad, adam, rmsprop, rprop, sgd)
 def _choosing_loops(choose, is_different):
     @functools.wraps(choose)
     def choose_as_cpu(params, differentiable, use_fused=False):
+        is_traced = torch.compiler.is_compiling()
         if any(
-            p is not None and p.device.type == _NAME and (is_different or _is_short(p.dtype))
+            p is not None
+            and p.device.type == _NAME
+            and (is_different or is_traced or _is_short(p.dtype))
             for p in params
         ):
             return False, False

@@ -355,6 +355,31 @@ class BackendTest(RegisteredCase):
                 result.backward()
 
     @torch.no_grad()
+    def test_the_step_of_an_optimizer(self):
+        for kind, options in (
+            (torch.optim.Adam, {}),
+            (torch.optim.AdamW, {"amsgrad": True}),
+            (torch.optim.SGD, {"momentum": 0.9, "nesterov": True}),
+            (torch.optim.RMSprop, {"momentum": 0.9}),
+        ):
+            with self.subTest(kind.__name__):
+                torch._dynamo.reset()
+                local = [torch.nn.Parameter(torch.randn(*size)) for size in ((5, 7), (3,))]
+                remote = [torch.nn.Parameter(one.detach().to(self.device)) for one in local]
+                step = torch.compile(kind(local, 0.01, **options).step, backend="eager")
+                optimizer = kind(remote, 0.01, **options)
+                compiled = _Counted(lambda x: (optimizer.step(), x * 2)[1])
+                for _ in range(6):
+                    for here, there in zip(local, remote):
+                        here.grad = torch.randn(here.shape)
+                        there.grad = here.grad.to(self.device)
+                    step()
+                    compiled(self.on(2))
+                    for here, there in zip(local, remote):
+                        self.assert_same(there.detach(), here.detach())
+                self.assertEqual(compiled.statistics()["refusal"], "")
+                self.assertGreaterEqual(compiled.statistics()["replays"], 2)
+
     def test_random_numbers_are_drawn_anew(self):
         compiled = _Counted(lambda x: torch.nn.functional.dropout(x, 0.5, True) + torch.rand_like(x))
         x = self.on(64)
