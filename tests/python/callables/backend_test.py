@@ -518,6 +518,24 @@ class BackendTest(RegisteredCase):
         self.assertIn(__file__, warning)
 
     @torch.no_grad()
+    def test_pytorchs_own_kernels_in_python_that_only_call_operators(self):
+        import torch.ao.quantization.fx._decomposed  # noqa: F401
+
+        operators = torch.ops.quantized_decomposed
+        scales, zeros = torch.tensor([0.1, 0.2]), torch.tensor([0, 1])
+
+        def quantized(x, scales, zeros):
+            bounds = (-128, 127, torch.int8)
+            y = operators.quantize_per_tensor(x, 0.1, 0, *bounds)
+            y = operators.dequantize_per_tensor(y, 0.1, 0, *bounds).relu()
+            z = operators.quantize_per_channel(y, scales, zeros, 0, *bounds)
+            return operators.dequantize_per_channel(z, scales, zeros, 0, *bounds) + 1
+
+        for compiled in (_Counted(quantized), djinn.compile(quantized)):
+            self.check(compiled, quantized, lambda: [torch.randn(2, 8), scales, zeros], times=5)
+            self.assertEqual(compiled.statistics()["refusal"], "")
+
+    @torch.no_grad()
     def test_an_error_is_the_programs_and_later_calls_are_replayed(self):
         def multiply(x, y):
             return x @ y
