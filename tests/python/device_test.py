@@ -28,13 +28,17 @@ class DeviceTest(RemoteCase):
                 accelerator = torch.accelerator
                 device = accelerator.current_accelerator() if accelerator.is_available() else "cpu"
                 return torch.ones(2, device=device).device.type
-            before = chosen()
+            def count():
+                return torch.accelerator.device_count(), torch.remote_accelerator.device_count()
+            print(chosen(), torch.accelerator.current_accelerator(), *count())
             with djinn.local(worker_threads=1):
-                during = chosen()
-            print(before, during, chosen(), torch.remote_accelerator.device_count())
+                print(chosen(), torch.accelerator.current_accelerator(), *count())
+            print(chosen(), torch.accelerator.current_accelerator(), *count())
             """
+        name = self.device.type
         printed = run_program(idiom, DJINN_COORDINATOR="").stdout
-        self.assertEqual(printed, f"cpu {self.device.type} cpu 16\n")
+        self.assertEqual(
+            printed.splitlines(), ["cpu None 0 16", f"{name} {name} 16 16", "cpu None 0 16"])
         configured = run_program(
             "import torch, djinn; print(torch.accelerator.is_available())",
             DJINN_COORDINATOR="127.0.0.1:1")

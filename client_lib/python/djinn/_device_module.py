@@ -352,6 +352,18 @@ def _refuse_slices(original):
     return __getitem__
 
 
+def _overlook_unwanted(original):
+    """Makes PyTorch name no accelerator while no session is open or configured."""
+
+    @functools.wraps(original)
+    def current_accelerator(check_available=False):
+        found = original(check_available)
+        is_ours = found is not None and found.type == _NAME
+        return found if not is_ours or is_available() else None
+
+    return current_accelerator
+
+
 def register():
     """Registers this module as torch.<name>, and adds its methods to tensors and modules."""
     for storage in (torch.TypedStorage, torch.storage._StorageBase):
@@ -365,3 +377,5 @@ def register():
     torch.utils.rename_privateuse1_backend(_NAME)
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
     torch._register_device_module(_NAME, sys.modules[__name__])
+    accelerator = torch.accelerator
+    accelerator.current_accelerator = _overlook_unwanted(accelerator.current_accelerator)

@@ -17,6 +17,7 @@ import torch
 
 from djinn import _checkpoints, _nested, _switches
 from djinn._device_module import is_available
+from djinn._dynamo import higher_order
 
 _NAME = torch._C._get_privateuse1_backend_name()
 _DEVICE = f"{_NAME}:0"
@@ -316,6 +317,8 @@ _TEACHERS = {
     "whisper": _watch_whisper,
     "torch_geometric.device": _watch_torch_geometric,
     "torchvision.ops.boxes": _teach_suppression,
+    "torch.nn.attention.flex_attention": higher_order.teach_flex_attention,
+    "transformers.integrations.flex_attention": higher_order.teach_transformers,
     "torch._decomp.decompositions": _switches.teach_interpolation,
     "torch.nested._internal.ops": _nested.teach,
 }
