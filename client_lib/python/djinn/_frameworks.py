@@ -180,6 +180,24 @@ def _watch_torch_geometric(module):
     _replace(module, "device", device)
 
 
+def _watch_stable_baselines(module):
+    original = module.get_device
+
+    @functools.wraps(original)
+    def get_device(device="auto"):
+        chosen = original(device)
+        if device == "auto":
+            _watched(chosen.type, "stable-baselines3 takes the CPU")
+        return chosen
+
+    _replace(module, "get_device", get_device)
+
+
+def _watch_flair(module):
+    """Warns if flair, which chooses a device when it is imported, takes the CPU."""
+    _watched(module.device.type, "flair takes the CPU", f'set flair.device = torch.device("{_DEVICE}")')
+
+
 def _teach_suppression(module):
     """Suppresses many boxes class by class, as on the CPU. Elsewhere torchvision does so for more of them."""
     original = module.batched_nms
@@ -198,18 +216,19 @@ def _teach_suppression(module):
     _replace(module, "batched_nms", batched_nms)
 
 
-def _watched(chosen, what):
+def _watched(chosen, what, remedy=f'pass device="{_DEVICE}"'):
     """Returns the device's name, and warns if a library has chosen the CPU."""
     if chosen == "cpu" and is_available():
-        _warn(what, f'pass device="{_DEVICE}"')
+        _warn(what, remedy)
     return chosen
 
 
 def _replace(module, name, function):
-    """Replaces a module's function there and in its package, which may have imported it."""
+    """Replaces a module's function there and in modules of its library, which may have imported it."""
     original = getattr(module, name)
-    for owner in (module, sys.modules.get(module.__package__)):
-        if getattr(owner, name, None) is original:
+    library = module.__name__.partition(".")[0]
+    for path, owner in list(sys.modules.items()):
+        if path.partition(".")[0] == library and getattr(owner, "__dict__", {}).get(name) is original:
             setattr(owner, name, function)
 
 
@@ -316,6 +335,8 @@ _TEACHERS = {
     "sentence_transformers.base.model": _watch_sentence_transformers,
     "whisper": _watch_whisper,
     "torch_geometric.device": _watch_torch_geometric,
+    "stable_baselines3.common.utils": _watch_stable_baselines,
+    "flair": _watch_flair,
     "torchvision.ops.boxes": _teach_suppression,
     "torch.nn.attention.flex_attention": higher_order.teach_flex_attention,
     "transformers.integrations.flex_attention": higher_order.teach_transformers,
