@@ -152,6 +152,19 @@ TEST_F(ApiTest, WithoutSessionCallsSayHowToOpenOne) {
   EXPECT_EQ(Reason(SetUrgency({}).status()), "NO_SESSION");
 }
 
+bool IsAvailable() {
+  return at::globalContext()
+      .getAcceleratorHooksInterface(c10::DeviceType::PrivateUse1)
+      .isAvailable();
+}
+
+TEST_F(ApiTest, AcceleratorIsAvailableIfASessionIsConfigured) {
+  EXPECT_FALSE(IsAvailable());
+  setenv("DJINN_COORDINATOR", "127.0.0.1:1", 1);
+  EXPECT_TRUE(IsAvailable());
+  unsetenv("DJINN_COORDINATOR");
+}
+
 TEST_F(ApiTest, WithoutSessionThereIsNothingToCloseOrCount) {
   EXPECT_EQ(Close(), absl::OkStatus());
   EXPECT_EQ(GetStatistics().calls, 0u);
@@ -205,8 +218,10 @@ TEST_F(OpenSessionTest, SecondConnectIsRefused) {
 
 TEST_F(OpenSessionTest, AfterCloseTheDeviceIsGone) {
   EXPECT_EQ(Synchronize(), absl::OkStatus());
+  EXPECT_TRUE(IsAvailable());
   EXPECT_EQ(Close(), absl::OkStatus());
   EXPECT_FALSE(IsConnected());
+  EXPECT_FALSE(IsAvailable());
   EXPECT_EQ(Reason(Synchronize()), "NO_SESSION");
   EXPECT_EQ(Close(), absl::OkStatus());
 }

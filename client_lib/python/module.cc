@@ -269,6 +269,11 @@ void BindSession(py::module_& module) {
 }
 
 void BindDevice(py::module_& module) {
+  module.def("is_available", [] {
+    return at::globalContext()
+        .getAcceleratorHooksInterface(Device().type())
+        .isAvailable();
+  });
   module.def("device_count", [] {
     return static_cast<int>(at::globalContext()
                                 .getAcceleratorHooksInterface(Device().type())

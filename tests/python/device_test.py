@@ -21,6 +21,29 @@ class DeviceTest(RemoteCase):
         self.assertEqual(torch.accelerator.device_count(), 16)
         self.assertTrue(torch.accelerator.is_available())
 
+    def test_pytorchs_idiom_takes_the_device_of_an_open_session(self):
+        idiom = """
+            import torch, djinn
+            def chosen():
+                accelerator = torch.accelerator
+                device = accelerator.current_accelerator() if accelerator.is_available() else "cpu"
+                return torch.ones(2, device=device).device.type
+            def count():
+                return torch.accelerator.device_count(), torch.remote_accelerator.device_count()
+            print(chosen(), torch.accelerator.current_accelerator(), *count())
+            with djinn.local(worker_threads=1):
+                print(chosen(), torch.accelerator.current_accelerator(), *count())
+            print(chosen(), torch.accelerator.current_accelerator(), *count())
+            """
+        name = self.device.type
+        printed = run_program(idiom, DJINN_COORDINATOR="").stdout
+        self.assertEqual(
+            printed.splitlines(), ["cpu None 0 16", f"{name} {name} 16 16", "cpu None 0 16"])
+        configured = run_program(
+            "import torch, djinn; print(torch.accelerator.is_available())",
+            DJINN_COORDINATOR="127.0.0.1:1")
+        self.assertEqual(configured.stdout, "True\n")
+
     def test_current_device(self):
         self.assertEqual(self.module.current_device(), 0)
         with self.module.device(2):
@@ -88,6 +111,35 @@ class DeviceTest(RemoteCase):
                 self.assertEqual(torch.zeros(2).device.index, 1)
             self.assertEqual(torch.zeros(2).device.index, 0)
         self.assertEqual(torch.zeros(2).device.type, "cpu")
+
+    def test_a_generator_decides_where_a_default_device_applies(self):
+        data = list(range(8))
+
+        def shuffled():
+            loader = torch.utils.data.DataLoader(data, batch_size=4, shuffle=True)
+            parts = torch.utils.data.random_split(data, [6, 2])
+            drawn = torch.rand(3, generator=torch.Generator().manual_seed(1))
+            self.assertEqual(drawn.device.type, "cpu")
+            return torch.cat(list(loader)), sorted(i for part in parts for i in part.indices)
+
+        torch.manual_seed(0)
+        expected = torch.cat(
+            list(torch.utils.data.DataLoader(data, batch_size=4, shuffle=True))).tolist()
+        remote = torch.Generator(device=f"{self.device.type}:1")
+        for name, scope in (
+            ("capture", djinn.capture()), ("default device", torch.device(self.device))
+        ):
+            with self.subTest(name), scope:
+                torch.manual_seed(0)
+                batches, indices = shuffled()
+                self.assertEqual(batches.device, self.device)
+                self.assertEqual(batches.tolist(), expected)
+                self.assertEqual(indices, data)
+                self.assertEqual(torch.rand(3, generator=remote).device, remote.device)
+                here = torch.randperm(3, generator=torch.Generator(), device="cpu")
+                self.assertEqual(here.device.type, "cpu")
+                with self.assertRaisesRegex(RuntimeError, "[Ee]xpected a .* device type"):
+                    torch.rand(3, generator=torch.Generator(), device=self.device)
 
     def test_capture_scope_is_of_one_thread(self):
         seen = []

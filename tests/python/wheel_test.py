@@ -22,6 +22,15 @@ class WheelTest(WheelCase):
     def test_import_djinn_first(self):
         self.assertEqual(
             self.run_installed("import djinn, torch; print(torch.remote_accelerator.is_available())"),
+            "False\n",
+        )
+
+    def test_the_device_is_available_if_a_session_is_configured(self):
+        self.assertEqual(
+            self.run_installed(
+                "import torch; print(torch.accelerator.is_available())",
+                DJINN_COORDINATOR="127.0.0.1:1",
+            ),
             "True\n",
         )
 

@@ -16,6 +16,7 @@
 #include "client_lib/capture/device/remote_generator.h"
 #include "client_lib/capture/device/remote_tensor.h"
 #include "client_lib/capture/device/throw_status.h"
+#include "client_lib/session/model/fork_guard.h"
 
 namespace djinn::capture {
 namespace {
@@ -25,7 +26,14 @@ constexpr auto kType = c10::DeviceType::PrivateUse1;
 class Hooks : public at::PrivateUse1HooksInterface {
  public:
   bool isBuilt() const override { return true; }
-  bool isAvailable() const override { return true; }
+  // The device exists in any case, but has no worker unless the program wants a
+  // session. A program that takes an available accelerator must get another.
+  bool isAvailable() const override {
+    if (IsForkedChild()) return false;
+    const char* const coordinator = std::getenv("DJINN_COORDINATOR");
+    return CurrentSession() != nullptr ||
+           (coordinator != nullptr && *coordinator != '\0');
+  }
   bool hasPrimaryContext(c10::DeviceIndex) const override { return true; }
   c10::DeviceIndex deviceCount() const override {
     return static_cast<c10::DeviceIndex>(DeviceCount());

@@ -21,6 +21,7 @@ _djinn = _load.load()
 
 from djinn import (  # noqa: E402  (needs the library)
     _autocast,
+    _capture,
     _device_module,
     _frameworks,
     _optimizers,
@@ -69,6 +70,7 @@ from djinn._transfers import AsyncRead, on_upload_progress, read_async  # noqa: 
 
 _device_module.register()
 _autocast.teach()
+_capture.follow_generators()
 fakes.teach()
 higher_order.teach()
 _processors.leave_alone()
@@ -76,7 +78,7 @@ _safetensors.teach()
 inductor.refuse()
 _optimizers.choose_as_cpu()
 automatic.begin()
-_switches.watch(_frameworks.is_wanted)
+_switches.watch()
 _frameworks.begin()
 
 __all__ = [

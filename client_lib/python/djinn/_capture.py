@@ -2,13 +2,16 @@
 
 import contextlib
 import contextvars
+import functools
 import threading
 
 import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils._device import _device_constructors
+from torch.utils._device import DeviceContext, _device_constructors
 
 from djinn import _session
+
+_NAME = torch._C._get_privateuse1_backend_name()
 
 # The device of the innermost scope in the current thread or asyncio task.
 _device = contextvars.ContextVar("djinn_capture_device", default=None)
@@ -25,8 +28,31 @@ class FactoriesGoRemote(TorchFunctionMode):
         device = _device.get()
         if device is not None and func in _device_constructors():
             if kwargs.get("device") is None:
-                kwargs["device"] = device
+                kwargs["device"] = _device_of_generator(kwargs) or device
         return func(*args, **kwargs)
+
+
+def _device_of_generator(kwargs):
+    """Returns the device of a factory's generator, which draws there only, or None.
+
+    The DataLoader shuffles with a generator of the CPU, and so does random_split().
+    """
+    generator = kwargs.get("generator")
+    return None if generator is None else generator.device
+
+
+def follow_generators():
+    """Lets generators decide where torch.set_default_device() gives factories a remote device."""
+    original = DeviceContext.__torch_function__
+
+    @functools.wraps(original)
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if kwargs and self.device.type == _NAME and func in _device_constructors():
+            if kwargs.get("device") is None:
+                kwargs["device"] = _device_of_generator(kwargs)
+        return original(self, func, types, args, kwargs)
+
+    DeviceContext.__torch_function__ = __torch_function__
 
 
 def current_device():
@@ -59,7 +85,7 @@ def capture(index=0):
 
     Within the block, factories that name no device create their tensor on virtual device
     `index`. The scope applies to the current thread or asyncio task, and scopes nest. Calls
-    that name a device, and tensors that exist already, are unaffected.
+    that name a device or a generator of one, and tensors that exist already, are unaffected.
     """
     _push_mode()
     outer = _device.set(_session.device(index))

@@ -42,7 +42,8 @@ class _utils:
 
 
 def is_available():
-    return True
+    """Returns whether a session is open or configured. A forked child has none."""
+    return _djinn.is_available()
 
 
 def is_initialized():
@@ -383,6 +384,18 @@ def _name_dlpack_device(original):
     return __dlpack_device__
 
 
+def _overlook_unwanted(original):
+    """Makes PyTorch name no accelerator while no session is open or configured."""
+
+    @functools.wraps(original)
+    def current_accelerator(check_available=False):
+        found = original(check_available)
+        is_ours = found is not None and found.type == _NAME
+        return found if not is_ours or is_available() else None
+
+    return current_accelerator
+
+
 def register():
     """Registers this module as torch.<name>, and adds its methods to tensors and modules."""
     torch.Tensor.__dlpack__ = _copy_through_dlpack(torch.Tensor.__dlpack__)
@@ -398,3 +411,5 @@ def register():
     torch.utils.rename_privateuse1_backend(_NAME)
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
     torch._register_device_module(_NAME, sys.modules[__name__])
+    accelerator = torch.accelerator
+    accelerator.current_accelerator = _overlook_unwanted(accelerator.current_accelerator)

@@ -6,6 +6,7 @@ an accelerator and a strategy by name. If a library takes the CPU because it kno
 one warning says what to set. docs/user/libraries.md has the lines for a program.
 """
 
+import copy
 import functools
 import importlib.abc
 import os
@@ -14,7 +15,9 @@ import warnings
 
 import torch
 
-from djinn import _checkpoints, _djinn, _nested, _switches
+from djinn import _checkpoints, _nested, _switches
+from djinn._device_module import is_available
+from djinn._dynamo import higher_order
 
 _NAME = torch._C._get_privateuse1_backend_name()
 _DEVICE = f"{_NAME}:0"
@@ -25,15 +28,10 @@ _is_ours = False
 _said = set()
 
 
-def is_wanted():
-    """Returns whether a session is open or configured."""
-    return _djinn.is_connected() or bool(os.environ.get("DJINN_COORDINATOR"))
-
-
 def follow_session():
     """Sets or removes the environment variable. Called when a session opens or closes."""
     global _is_ours
-    if is_wanted():
+    if is_available():
         _switches.check()
         if _VARIABLE not in os.environ:
             os.environ[_VARIABLE] = _DEVICE
@@ -104,7 +102,7 @@ def _watch_pipelines(module):
             kwargs["device"] = device = model.device
         original(self, model, *args, **kwargs)
         asks = device is None or (isinstance(device, int) and device >= 0)
-        if asks and self.device.type == "cpu" and is_wanted():
+        if asks and self.device.type == "cpu" and is_available():
             _warn("transformers' pipeline takes the CPU", f'pass device="{_DEVICE}"')
 
     module.Pipeline.__init__ = __init__
@@ -117,12 +115,33 @@ def _watch_device_maps(module):
     @functools.wraps(original)
     def _get_device_map(model, device_map, *args, **kwargs):
         result = original(model, device_map, *args, **kwargs)
-        if isinstance(device_map, str) and is_wanted():
+        if isinstance(device_map, str) and is_available():
             if all(str(device) in ("cpu", "disk") for device in result.values()):
                 _warn(f'device_map="{device_map}" takes the CPU', f'pass device_map="{_DEVICE}"')
         return result
 
     module._get_device_map = _get_device_map
+
+
+def _teach_generation(module):
+    """Lets generate() compile its steps here if it is given a CompileConfig, as on a GPU.
+
+    A CompileConfig names Inductor by default, which makes no code for this device.
+    """
+    kind = module.GenerationMixin
+    original = kind._valid_auto_compile_criteria
+
+    @functools.wraps(original)
+    def _valid_auto_compile_criteria(self, model_kwargs, generation_config):
+        if self.device.type == _NAME and generation_config.compile_config is not None:
+            # The generation's configuration is a copy of the program's, but not this part of it.
+            chosen = generation_config.compile_config = copy.copy(generation_config.compile_config)
+            chosen._compile_all_devices = True
+            if chosen.backend == "inductor":
+                chosen.backend = "djinn"
+        return original(self, model_kwargs, generation_config)
+
+    kind._valid_auto_compile_criteria = _valid_auto_compile_criteria
 
 
 def _watch_sentence_transformers(module):
@@ -161,6 +180,24 @@ def _watch_torch_geometric(module):
     _replace(module, "device", device)
 
 
+def _watch_stable_baselines(module):
+    original = module.get_device
+
+    @functools.wraps(original)
+    def get_device(device="auto"):
+        chosen = original(device)
+        if device == "auto":
+            _watched(chosen.type, "stable-baselines3 takes the CPU")
+        return chosen
+
+    _replace(module, "get_device", get_device)
+
+
+def _watch_flair(module):
+    """Warns if flair, which chooses a device when it is imported, takes the CPU."""
+    _watched(module.device.type, "flair takes the CPU", f'set flair.device = torch.device("{_DEVICE}")')
+
+
 def _teach_suppression(module):
     """Suppresses many boxes class by class, as on the CPU. Elsewhere torchvision does so for more of them."""
     original = module.batched_nms
@@ -179,18 +216,19 @@ def _teach_suppression(module):
     _replace(module, "batched_nms", batched_nms)
 
 
-def _watched(chosen, what):
+def _watched(chosen, what, remedy=f'pass device="{_DEVICE}"'):
     """Returns the device's name, and warns if a library has chosen the CPU."""
-    if chosen == "cpu" and is_wanted():
-        _warn(what, f'pass device="{_DEVICE}"')
+    if chosen == "cpu" and is_available():
+        _warn(what, remedy)
     return chosen
 
 
 def _replace(module, name, function):
-    """Replaces a module's function there and in its package, which may have imported it."""
+    """Replaces a module's function there and in modules of its library, which may have imported it."""
     original = getattr(module, name)
-    for owner in (module, sys.modules.get(module.__package__)):
-        if getattr(owner, name, None) is original:
+    library = module.__name__.partition(".")[0]
+    for path, owner in list(sys.modules.items()):
+        if path.partition(".")[0] == library and getattr(owner, "__dict__", {}).get(name) is original:
             setattr(owner, name, function)
 
 
@@ -277,7 +315,7 @@ def _watch_automatic_accelerator(connector):
     @functools.wraps(original)
     def _choose_auto_accelerator(*args):
         chosen = original(*args)
-        if chosen == "cpu" and is_wanted():
+        if chosen == "cpu" and is_available():
             _warn('Lightning\'s accelerator="auto" takes the CPU',
                   f'pass accelerator="{_NAME}" and strategy="{_NAME}"')
         return chosen
@@ -291,12 +329,17 @@ _TEACHERS = {
     "accelerate.checkpointing": _checkpoints.teach_accelerate,
     "transformers.trainer": _checkpoints.teach_trainer,
     "transformers.training_args": _teach_training_arguments,
+    "transformers.generation.utils": _teach_generation,
     "transformers.pipelines.base": _watch_pipelines,
     "transformers.integrations.accelerate": _watch_device_maps,
     "sentence_transformers.base.model": _watch_sentence_transformers,
     "whisper": _watch_whisper,
     "torch_geometric.device": _watch_torch_geometric,
+    "stable_baselines3.common.utils": _watch_stable_baselines,
+    "flair": _watch_flair,
     "torchvision.ops.boxes": _teach_suppression,
+    "torch.nn.attention.flex_attention": higher_order.teach_flex_attention,
+    "transformers.integrations.flex_attention": higher_order.teach_transformers,
     "torch._decomp.decompositions": _switches.teach_interpolation,
     "torch.nested._internal.ops": _nested.teach,
 }

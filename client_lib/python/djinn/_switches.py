@@ -10,6 +10,7 @@ import warnings
 import torch
 
 from djinn import _djinn
+from djinn._device_module import is_available
 
 _NAME = torch._C._get_privateuse1_backend_name()
 # The switches that workers do not follow: the function of torch._C for each that programs set.
@@ -41,7 +42,7 @@ def _read(name):
 def check():
     """Applies the switches to later calls. If a session is wanted, warns of those not followed."""
     _djinn.update_switches(_flushes)
-    if not _is_wanted():
+    if not is_available():
         return
     for name, value in _defaults.items():
         if _read(name) != value and name not in _said:
@@ -91,10 +92,9 @@ def teach_interpolation(module):
     module._upsample_linear_vec = _upsample_linear_vec
 
 
-def watch(is_wanted):
-    """Follows the switches from now on. `is_wanted` says whether a session is wanted."""
-    global _is_wanted, _defaults, _flushes
-    _is_wanted = is_wanted
+def watch():
+    """Follows the switches from now on."""
+    global _defaults, _flushes
     _defaults = {name: _read(name) for name in _LOCAL}
     _flushes = torch.tensor(1e-310, dtype=torch.float64).mul(1).item() == 0
     for name in (*_LOCAL.values(), *_FOLLOWED):

@@ -355,6 +355,31 @@ class BackendTest(RegisteredCase):
                 result.backward()
 
     @torch.no_grad()
+    def test_the_step_of_an_optimizer(self):
+        for kind, options in (
+            (torch.optim.Adam, {}),
+            (torch.optim.AdamW, {"amsgrad": True}),
+            (torch.optim.SGD, {"momentum": 0.9, "nesterov": True}),
+            (torch.optim.RMSprop, {"momentum": 0.9}),
+        ):
+            with self.subTest(kind.__name__):
+                torch._dynamo.reset()
+                local = [torch.nn.Parameter(torch.randn(*size)) for size in ((5, 7), (3,))]
+                remote = [torch.nn.Parameter(one.detach().to(self.device)) for one in local]
+                step = torch.compile(kind(local, 0.01, **options).step, backend="eager")
+                optimizer = kind(remote, 0.01, **options)
+                compiled = _Counted(lambda x: (optimizer.step(), x * 2)[1])
+                for _ in range(6):
+                    for here, there in zip(local, remote):
+                        here.grad = torch.randn(here.shape)
+                        there.grad = here.grad.to(self.device)
+                    step()
+                    compiled(self.on(2))
+                    for here, there in zip(local, remote):
+                        self.assert_same(there.detach(), here.detach())
+                self.assertEqual(compiled.statistics()["refusal"], "")
+                self.assertGreaterEqual(compiled.statistics()["replays"], 2)
+
     def test_random_numbers_are_drawn_anew(self):
         compiled = _Counted(lambda x: torch.nn.functional.dropout(x, 0.5, True) + torch.rand_like(x))
         x = self.on(64)
@@ -493,6 +518,24 @@ class BackendTest(RegisteredCase):
         self.assertIn(__file__, warning)
 
     @torch.no_grad()
+    def test_pytorchs_own_kernels_in_python_that_only_call_operators(self):
+        import torch.ao.quantization.fx._decomposed  # noqa: F401
+
+        operators = torch.ops.quantized_decomposed
+        scales, zeros = torch.tensor([0.1, 0.2]), torch.tensor([0, 1])
+
+        def quantized(x, scales, zeros):
+            bounds = (-128, 127, torch.int8)
+            y = operators.quantize_per_tensor(x, 0.1, 0, *bounds)
+            y = operators.dequantize_per_tensor(y, 0.1, 0, *bounds).relu()
+            z = operators.quantize_per_channel(y, scales, zeros, 0, *bounds)
+            return operators.dequantize_per_channel(z, scales, zeros, 0, *bounds) + 1
+
+        for compiled in (_Counted(quantized), djinn.compile(quantized)):
+            self.check(compiled, quantized, lambda: [torch.randn(2, 8), scales, zeros], times=5)
+            self.assertEqual(compiled.statistics()["refusal"], "")
+
+    @torch.no_grad()
     def test_an_error_is_the_programs_and_later_calls_are_replayed(self):
         def multiply(x, y):
             return x @ y
@@ -528,6 +571,14 @@ class BackendTest(RegisteredCase):
         x = torch.randn(3)
         self.assertTrue(torch.equal(compiled(x), x * 2))
 
+    @torch.no_grad()
+    def test_modes_of_other_compilers_have_no_effect(self):
+        local = Block().eval()
+        for mode in ("reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"):
+            with self.subTest(mode):
+                compiled = _Counted(copy.deepcopy(local).to(self.device), mode=mode)
+                self.check(compiled, local, lambda: [torch.randn(4, 8)])
+
     def test_options_are_refused(self):
         compiled = torch.compile(lambda x: x + 1, backend="djinn", options={"no_such": 1})
         with self.assertRaisesRegex(Exception, "takes no options, got options"):
@@ -547,6 +598,46 @@ class BackendTest(RegisteredCase):
         for name, factory in factories.items():
             with self.subTest(name), self.assertRaisesRegex(Exception, 'backend="djinn"'):
                 torch.compile(factory)(torch.ones(2))
+
+    @torch.no_grad()
+    def test_the_configuration_of_other_backends_stays_as_it_is(self):
+        config = torch._dynamo.config
+        names = ("allow_rnn", "allow_unspec_int_on_nn_module", "skip_nnmodule_hook_guards",
+                 "suppress_errors")
+        before = [getattr(config, name) for name in names]
+        during = []
+
+        @torch.compiler.disable
+        def look(x):
+            during.append([getattr(config, name) for name in names])
+            return x
+
+        class Looking(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.network = torch.nn.GRU(4, 3)
+
+            def forward(self, x):
+                return look(self.network(x)[0] * 2) + 1
+
+        for compile in (djinn.compile, lambda model: torch.compile(model, backend="djinn")):
+            compiled = compile(Looking().to(self.device))
+            for _ in range(3):
+                compiled(self.on(2, 5, 4))
+        self.assertEqual(during, [before] * 6)
+        network = torch.compile(torch.nn.GRU(4, 3), backend="eager", fullgraph=True)
+        with self.assertRaisesRegex(Exception, "allow_rnn"):
+            network(torch.randn(2, 5, 4))
+
+    @torch.no_grad()
+    def test_a_function_that_is_not_to_be_traced_is_called_as_it_is(self):
+        @torch.compiler.disable(recursive=False)
+        def untraced(x):
+            return x * (2 if torch.compiler.is_compiling() else 3)
+
+        compiled = _Counted(lambda x: untraced(x + 1) + 1)
+        for _ in range(3):
+            self.assert_same(compiled(torch.ones(3).to(self.device)), torch.full((3,), 7.0))
 
     def test_the_backend_is_known_before_djinn_is_imported(self):
         listed = run_program("import torch._dynamo; print(torch._dynamo.list_backends())")

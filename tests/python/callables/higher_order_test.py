@@ -4,6 +4,8 @@ import warnings
 
 import torch
 import torch.utils.checkpoint
+import transformers
+from torch.nn.attention import flex_attention
 
 import djinn
 from tests.python.callables.registered_case import RegisteredCase
@@ -87,6 +89,83 @@ class HigherOrderTest(RegisteredCase):
         for function, args in self.functions.items():
             with self.subTest(function.__name__):
                 self.check(Module(function), function, args)
+
+
+    @torch.no_grad()
+    def test_under_autocast(self):
+        function = lambda x, mask: torch.cond(mask.sum() > 0, lambda y: y @ y, lambda y: y.cos(), (x,))
+        for mask in (torch.ones(3), torch.zeros(3)):
+            with torch.autocast(self.device.type, torch.bfloat16):
+                found = function(torch.eye(3, device=self.device), mask.to(self.device))
+            with torch.autocast("cpu", torch.bfloat16):
+                expected = function(torch.eye(3), mask)
+            self.assert_same(found, expected)
+
+
+class FlexAttentionTest(RegisteredCase):
+    def setUp(self):
+        super().setUp()
+        self.enterContext(warnings.catch_warnings())
+        # PyTorch warns that it is slow without a compiler.
+        warnings.simplefilter("ignore")
+        torch._dynamo.reset()
+
+    def operands(self, device, dtype=torch.float32):
+        generator = torch.Generator().manual_seed(1)
+        return [torch.randn(1, 2, 16, 8, generator=generator).to(device, dtype) for _ in range(3)]
+
+    def attend(self, device, dtype=torch.float32, attend=flex_attention.flex_attention):
+        def causal(batch, head, query, key):
+            return query >= key
+
+        def relative(score, batch, head, query, key):
+            return score + (query - key) * 0.1
+
+        mask = flex_attention.create_block_mask(causal, None, None, 16, 16, device, BLOCK_SIZE=8)
+        return attend(*self.operands(device, dtype), score_mod=relative, block_mask=mask)
+
+    @torch.no_grad()
+    def test_values(self):
+        for dtype in (torch.float32, torch.bfloat16):
+            self.assert_same(self.attend(self.device, dtype), self.attend("cpu", dtype))
+
+    @torch.no_grad()
+    def test_compiled(self):
+        compiled = torch.compile(flex_attention.flex_attention, backend="djinn")
+        expected = self.attend("cpu")
+        for _ in range(3):
+            torch.testing.assert_close(self.attend(self.device, attend=compiled).cpu(), expected)
+
+    @torch.no_grad()
+    def test_under_autocast(self):
+        with torch.autocast(self.device.type, torch.bfloat16):
+            found = self.attend(self.device)
+        with torch.autocast("cpu", torch.bfloat16):
+            self.assert_same(found, self.attend("cpu"))
+
+    def test_gradients(self):
+        # The CPU computes none of flex_attention.
+        found = []
+        for place, attend in (
+            ("cpu", torch.nn.functional.scaled_dot_product_attention),
+            (self.device, flex_attention.flex_attention),
+        ):
+            operands = [one.requires_grad_() for one in self.operands(place)]
+            attend(*operands).square().sum().backward()
+            found.append([one.grad.cpu() for one in operands])
+        torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=1e-5)
+
+    @torch.no_grad()
+    def test_a_model_of_transformers(self):
+        config = transformers.LlamaConfig(
+            vocab_size=32, hidden_size=32, intermediate_size=32, num_hidden_layers=1,
+            num_attention_heads=2, num_key_value_heads=2)
+        model = transformers.LlamaModel(config).eval()
+        ids = torch.arange(16)[None]
+        expected = model(ids).last_hidden_state
+        model.to(self.device).set_attn_implementation("flex_attention")
+        found = model(ids.to(self.device)).last_hidden_state
+        torch.testing.assert_close(found.cpu(), expected, rtol=1e-4, atol=1e-4)
 
 
 class CheckpointTest(RemoteCase):

@@ -12,11 +12,11 @@ _OPTIMIZERS = {
 
 
 class OptimizersTest(RemoteCase):
-    def trained(self, place, make):
+    def trained(self, place, make, dtype=torch.float32):
         torch.manual_seed(0)
         model = torch.nn.Sequential(
-            torch.nn.Linear(7, 11), torch.nn.Tanh(), torch.nn.Linear(11, 3)).to(place)
-        inputs, targets = torch.randn(5, 7).to(place), torch.randn(5, 3).to(place)
+            torch.nn.Linear(7, 11), torch.nn.Tanh(), torch.nn.Linear(11, 3)).to(place, dtype)
+        inputs, targets = torch.randn(5, 7).to(place, dtype), torch.randn(5, 3).to(place, dtype)
         optimizer = make(model.parameters())
         for _ in range(6):
             optimizer.zero_grad()
@@ -47,6 +47,30 @@ class OptimizersTest(RemoteCase):
                     tolerance = 0 if WORKER_DEVICE == "cpu" else 1e-4
                     torch.testing.assert_close(
                         self.trained(self.device, make), expected, rtol=tolerance, atol=tolerance)
+
+    def test_each_dtype_of_parameters(self):
+        options = {
+            "defaults": {},
+            "a rate in a tensor": {"lr": torch.tensor(0.01)},
+            "weight decay": {"weight_decay": 0.1},
+            "momentum": {"momentum": 0.9},
+            "largest squares": {"amsgrad": True},
+        }
+        for name, kind in _OPTIMIZERS.items():
+            for option, arguments in options.items():
+                for dtype in (torch.float16, torch.bfloat16, torch.float64):
+                    def make(parameters, kind=kind, arguments=arguments):
+                        return kind(parameters, **arguments)
+
+                    try:
+                        expected = self.trained("cpu", make, dtype)
+                    except TypeError:
+                        continue  # The optimizer has no such option.
+                    with self.subTest(optimizer=name, option=option, dtype=dtype):
+                        tolerance = 0 if WORKER_DEVICE == "cpu" else 1e-2
+                        torch.testing.assert_close(
+                            self.trained(self.device, make, dtype), expected,
+                            rtol=tolerance, atol=tolerance)
 
     def test_a_list_form_that_is_asked_for_is_taken(self):
         step = torch.optim.ASGD(

@@ -6,7 +6,6 @@ replays later ones: one message for all operators. AOTAutograd makes two graphs,
 backward, of a graph that needs gradients.
 """
 
-import functools
 import logging
 import operator
 import os
@@ -16,7 +15,6 @@ import types
 
 import torch
 from torch._dynamo.backends.common import aot_autograd
-from torch._dynamo.guards import GuardBuilder
 from torch._functorch._aot_autograd.runtime_wrappers import _AnalyzeCustomOpInputOutputMode
 from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.utils._python_dispatch import (
@@ -26,32 +24,13 @@ from torch.utils._python_dispatch import (
 
 from djinn import _djinn
 from djinn._debug import LIBRARY_FOLDERS
+from djinn._dynamo import configuration
 from djinn._dynamo.division import CAPTURED, LATE, divide, name_of_part
 from djinn._dynamo.nodes import is_remote, is_tensor, name_of, tensors_of, value_of
 from djinn._dynamo.rewrites import rewrite
+from djinn._dynamo.second_order import SecondOrder, draws
 from djinn._operators import is_of_pytorch, kernels_in_python, qualified_name_of
 from djinn._refusals import NEVER_ALIKE, Differences, is_passing, is_silent, warn
-
-# Hooks that a program adds later are seen, too.
-torch._dynamo.config.skip_nnmodule_hook_guards = False
-_guard_empty_hooks = GuardBuilder.EMPTY_NN_MODULE_HOOKS_DICT
-
-
-@functools.wraps(_guard_empty_hooks)
-def _guard_hooks_that_run(builder, guard):
-    """Guards that a module has no hooks of one kind.
-
-    The dictionaries whose names end in "_with_kwargs" only describe the hooks in other ones.
-    """
-    if not guard.name.endswith("_with_kwargs"):
-        _guard_empty_hooks(builder, guard)
-
-
-GuardBuilder.EMPTY_NN_MODULE_HOOKS_DICT = _guard_hooks_that_run
-# Recurrent networks are parts of graphs, which Dynamo leaves out by default.
-torch._dynamo.config.allow_rnn = True
-# A counter of a module's does not make another graph in each call.
-torch._dynamo.config.allow_unspec_int_on_nn_module = True
 
 # The packages whose functions in graphs do nothing but call operators. Dynamo does not trace
 # those of einops.
@@ -110,8 +89,12 @@ class Captures:
         self.differences = Differences()
 
 
-def djinn(graph, example_inputs, **options):
-    """Compiles a graph for torch.compile(backend="djinn"), which calls this function."""
+def djinn(graph, example_inputs, mode=None, **options):
+    """Compiles a graph for torch.compile(backend="djinn"), which calls this function.
+
+    A mode says how a compiler trades its own time and memory for speed. It changes no result and
+    has no effect here.
+    """
     if options:
         raise TypeError(f'backend="djinn" takes no options, got {", ".join(sorted(options))}')
     if thread.call is not None:
@@ -121,7 +104,11 @@ def djinn(graph, example_inputs, **options):
         execute = _executor(graph, _static_inputs(graph), place, False)
         return lambda *args: execute(list(args))
 
+    is_random = False
+
     def forward(part, _):
+        nonlocal is_random
+        is_random |= draws(part)
         context = torch._guards.TracingContext.try_get()
         metadata = context and context.fw_metadata
         static = metadata.static_input_indices if metadata else ()
@@ -136,7 +123,13 @@ def djinn(graph, example_inputs, **options):
         inference_compiler=forward,
         keep_inference_input_mutations=True,
     )
-    return compiler(graph, example_inputs)
+    run = compiler(graph, example_inputs)
+    second_order = SecondOrder(run, _code_of(graph), place, is_random)
+    return lambda *args: second_order(*args)
+
+
+# The calls of djinn.compile() go on where Dynamo cannot trace.
+configuration.teach(djinn, lambda: thread.call is not None)
 
 
 class Place:

@@ -7,24 +7,34 @@ so they pass it on.
 Two of them repeat a random operator in the backward pass of a compiled checkpoint. They save and
 set the states of the generators that PyTorch knows. Here they get kernels for those of remote
 devices.
+
+flex_attention() is one of them, and refuses devices that it does not know.
 """
+
+import functools
 
 import torch
 from torch import _ops
 from torch._prims import rng_prims
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.amp import autocast_mode
 
 from djinn import _device_module
 
-# The key that capture_scope.cc uses.
-_KEY = torch._C._dispatch_key_parse("TESTING_ONLY_GenericMode")
+_NAME = torch._C._get_privateuse1_backend_name()
+_AUTOCAST = torch._C.DispatchKey.AutocastPrivateUse1
+# The first one is the key that capture_scope.cc uses. PyTorch passes on those of autocast that it
+# knows.
+_KEYS = (torch._C._dispatch_key_parse("TESTING_ONLY_GenericMode"), _AUTOCAST)
 
 
 def teach():
-    """Registers the fallthrough for all present and future higher-order operators."""
-    _ops._HIGHER_ORDER_OP_DEFAULT_FALLTHROUGH_DISPATCH_KEYS.append(_KEY)
+    """Registers the fallthroughs for all present and future higher-order operators."""
+    _ops._HIGHER_ORDER_OP_DEFAULT_FALLTHROUGH_DISPATCH_KEYS.extend(_KEYS)
     for operator in _ops._higher_order_ops.values():
-        operator.fallthrough(_KEY)
+        for key in _KEYS:
+            operator.fallthrough(key)
+    torch._higher_order_ops.flex_attention.py_impl(_AUTOCAST)(_flex_attention_in_autocast)
     _replace(rng_prims.run_and_save_rng_state, _saving)
     _replace(rng_prims.run_with_rng_state, _repeating)
 
@@ -43,8 +53,7 @@ def _device_of(args, kwargs):
     """Returns the remote device of an operator's call, or None."""
     devices = [torch.device(kwargs["device"])] if kwargs.get("device") else []
     devices += [arg.device for arg in args if isinstance(arg, torch.Tensor)]
-    name = torch._C._get_privateuse1_backend_name()
-    return next((device for device in devices if device.type == name), None)
+    return next((device for device in devices if device.type == _NAME), None)
 
 
 def _saving(others, is_fake):
@@ -76,3 +85,36 @@ def _repeating(others, is_fake):
             _device_module.set_rng_state(current, device)
 
     return run_with
+
+
+def _flex_attention_in_autocast(*args, **kwargs):
+    """Converts query, key and value, as the operator does under autocast on other devices."""
+    dtype = torch.get_autocast_dtype(_NAME)
+    converted = [autocast_mode._cast(one, _NAME, dtype) for one in args[:3]]
+    with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(_AUTOCAST)):
+        return torch._higher_order_ops.flex_attention(*converted, *args[3:], **kwargs)
+
+
+def teach_flex_attention(module):
+    """Changes `torch.nn.attention.flex_attention`, which knows some devices by name."""
+    original = module._validate_device
+
+    @functools.wraps(original)
+    def _validate_device(query, key, value):
+        if query.device.type != _NAME:
+            original(query, key, value)
+
+    module._validate_device = _validate_device
+
+
+def teach_transformers(module):
+    """Changes `transformers.integrations.flex_attention`, which compiles it with Inductor."""
+    original = module.compile_friendly_flex_attention
+
+    @functools.wraps(original)
+    def compile_friendly_flex_attention(query, key, value, training=False, **kwargs):
+        if query.device.type != _NAME:
+            return original(query, key, value, training, **kwargs)
+        return module.flex_attention(query, key, value, **kwargs)
+
+    module.compile_friendly_flex_attention = compile_friendly_flex_attention

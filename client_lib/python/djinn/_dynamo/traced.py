@@ -59,11 +59,6 @@ class TracedCalls:
         from djinn._dynamo.backend import thread
 
         call, outer = _Call(self, _called(function, args)), thread.call
-        config = torch._dynamo.config
-        # Code that Dynamo cannot trace is called as it is.
-        raises = not config.suppress_errors
-        if raises:
-            config.suppress_errors = True
         thread.call = call
         try:
             with _FewCollections() if self._is_new else contextlib.nullcontext():
@@ -74,8 +69,6 @@ class TracedCalls:
             raise
         finally:
             thread.call = outer
-            if raises:
-                config.suppress_errors = False
             self._count(call, function, args, kwargs)
 
     def _compiled_for(self, function, args, kwargs):
