@@ -38,6 +38,12 @@ class ReferenceTest(unittest.TestCase):
             name: (kind, text) for name, (kind, text, *_) in counted.items()
             if not name.startswith(_NO_EXECUTOR)})
 
+    def test_help_of_each_metric_can_be_read_alone(self):
+        unclear = {name: text
+                   for name, (_, text, *_) in reference.metrics(reference.sources(_ROOT)).items()
+                   if re.match(r"(What|How|Their|From|Those)\b", text) or len(text.split()) < 3}
+        self.assertEqual(unclear, {}, "a help begins with its subject and has 3 words or more")
+
     def test_finds_each_form_of_a_metric(self):
         texts = {
             "coordinator/a.h": 'LabelledCounter a_{"djinn_a_total",\n "A" " b.", {"x", "y"}};',

@@ -20,7 +20,7 @@ namespace djinn::worker {
 namespace {
 
 void CollectExecution(const ExecutionCounters& counters, Exposition* out) {
-  out->Counter("djinn_worker_runs_total", "Runs executed.",
+  out->Counter("djinn_worker_runs_total", "Runs that the worker executed.",
                static_cast<double>(counters.runs));
   const auto nodes = [&](const char* result, uint64_t count) {
     out->Counter("djinn_worker_nodes_total", "Operator calls, by outcome.",
@@ -77,7 +77,7 @@ void WorkerReport::CollectMemory(Exposition* out) const {
   const auto cache_bytes = [&](const char* cache, const char* residency,
                                double value) {
     out->Gauge(
-        "djinn_cache_bytes", "What a cache holds; plans are estimated.", value,
+        "djinn_cache_bytes", "Bytes in a cache; an estimate for plans.", value,
         {{"worker", worker}, {"cache", cache}, {"residency", residency}});
   };
   const double content = bytes(MemoryClass::kContents);
@@ -112,16 +112,17 @@ void WorkerReport::CollectMemory(Exposition* out) const {
                static_cast<double>(used),
                {{"worker", worker}, {"tenant", tenant}});
   }
-  out->Gauge("djinn_worker_memory_pressure",
-             "How full the device is: 1 from 80 % on, 2 from 95 %.",
-             static_cast<double>(usage.pressure()), {{"worker", worker}});
+  out->Gauge(
+      "djinn_worker_memory_pressure",
+      "Memory use of the device: 1 from 80 % on, 2 from 95 %, otherwise 0.",
+      static_cast<double>(usage.pressure()), {{"worker", worker}});
 }
 
 void WorkerReport::CollectSessions(Exposition* out) const {
   for (const auto& [tenant, age] :
        parts_.executor.queue().OldestWaits(&environment_.metrics->tenants)) {
     out->Gauge("djinn_oldest_pending_age_seconds",
-               "How long the tenant's work has waited that waits longest.",
+               "Age of the tenant's oldest pending work.",
                absl::ToDoubleSeconds(age), {{"tenant", tenant}});
   }
   out->Counter("djinn_worker_unbilled_leases_total",
@@ -138,7 +139,7 @@ void WorkerReport::CollectSessions(Exposition* out) const {
     out->Gauge("djinn_worker_models", "Models that are registered.",
                use.model_count(), {{"tenant", tenant}});
     out->Gauge("djinn_worker_model_bytes",
-               "What they had when they were registered.",
+               "Bytes that registered models had at their registration.",
                static_cast<double>(use.model_bytes()), {{"tenant", tenant}});
     out->Gauge("djinn_worker_refused_models",
                "Registrations of the sessions here that their tenants' budgets "
@@ -148,7 +149,7 @@ void WorkerReport::CollectSessions(Exposition* out) const {
     out->Gauge("djinn_worker_kv_sessions",
                "Sessions that hold caches of keys and values.", caches > 0,
                {{"tenant", tenant}});
-    out->Gauge("djinn_worker_kv_bytes", "What those caches hold.",
+    out->Gauge("djinn_worker_kv_bytes", "Bytes in caches of keys and values.",
                static_cast<double>(caches), {{"tenant", tenant}});
     const std::optional<Lease> lease = parts_.leases.Find(lease_id);
     if (!lease.has_value()) continue;
@@ -170,12 +171,12 @@ void WorkerReport::Collect(Exposition* out) const {
   parts_.streams.Collect(out);
   CollectSessions(out);
   out->Histogram("djinn_state_idle_before_evict_seconds",
-                 "How long ago contents that yielded had been used last.",
+                 "Time between the last use of a content and its eviction.",
                  environment_.contents->idle_before_evict());
   for (const auto& [event, count] : device_.Counts()) {
     out->Counter("djinn_worker_device_events_total",
-                 "What the device counts by itself.",
-                 static_cast<double>(count), {{"event", event}});
+                 "Events that the device counts.", static_cast<double>(count),
+                 {{"event", event}});
   }
   const auto transfer = [&](const char* path, const char* kind,
                             Traffic::Kind which) {

@@ -188,9 +188,11 @@ class StreamTable {
   SessionMetrics& session_metrics_;
   const std::function<void()> changed_;
   SessionFactory factory_;
-  LabelledCounter recoveries_{"djinn_recoveries_total",
-                              "Peers lost, and what was taken up again.",
-                              {"kind", "result"}};
+  LabelledCounter recoveries_{
+      "djinn_recoveries_total",
+      "Losses and recoveries of peers, leases, sessions and virtual devices, "
+      "by kind and result.",
+      {"kind", "result"}};
   // Time from a stream's break until another one resumed its session.
   DurationHistogram resumed_streams_;
 

@@ -19,8 +19,8 @@ TEST_F(SupervisorTest, MetricsOfExecutorsAreJoinedAndOutliveThem) {
   Lease("a", "a1");
   Lease("b", "b1");
   Exposition counted;
-  counted.Counter("djinn_worker_runs_total", "Runs executed.", 2,
-                  {{"tenant", "somebody"}});
+  counted.Counter("djinn_worker_runs_total", "Runs that the worker executed.",
+                  2, {{"tenant", "somebody"}});
   // The name of a family that is the supervisor's own.
   counted.Counter("djinn_worker_device_handovers_total", "Hand-overs.", 77);
   v1::FromExecutor message;

@@ -17,7 +17,8 @@ using ::testing::Not;
 v1::ExecutorMetrics Reported(double runs, double sessions, double pressure,
                              const std::string& tenant) {
   Exposition metrics;
-  metrics.Counter("djinn_worker_runs_total", "Runs executed.", runs);
+  metrics.Counter("djinn_worker_runs_total", "Runs that the worker executed.",
+                  runs);
   metrics.Gauge("djinn_worker_sessions", "Sessions.", sessions,
                 {{"tenant", tenant}});
   metrics.Gauge("djinn_worker_memory_pressure", "Pressure.", pressure);
@@ -159,7 +160,7 @@ TEST(JoinedMetricsTest, NoExecutorDecidesTheFormOfOthersMetrics) {
   ASSERT_TRUE(JoinedMetrics::Check(lie).ok());
   JoinedMetrics joined;
   joined.AddPast(lie, "a");
-  EXPECT_THAT(Text(joined), HasSubstr("Runs executed."));
+  EXPECT_THAT(Text(joined), HasSubstr("Runs that the worker executed."));
   EXPECT_THAT(Text(joined), Not(HasSubstr("Lies")));
   EXPECT_THAT(Text(joined), Not(HasSubstr("invented")));
 }
