@@ -35,8 +35,8 @@ class AllGpusWorker {
   // `clock` must outlive this.
   static absl::StatusOr<std::unique_ptr<AllGpusWorker>> Start(
       const WorkerConfig& config, const std::string& config_path, Clock* clock);
-  // Does so with processes of `launcher` for GPUs with these UUIDs. Returns
-  // NO_GPU_SERVES and the errors of MonitoringPort::Open().
+  // Like Start(), with processes of `launcher`, for the GPUs with these UUIDs.
+  // Returns NO_GPU_SERVES and the errors of MonitoringPort::Open().
   static absl::StatusOr<std::unique_ptr<AllGpusWorker>> StartWith(
       const WorkerConfig& config, std::vector<std::string> uuids,
       std::unique_ptr<GpuLauncher> launcher, Clock* clock);

@@ -126,7 +126,8 @@ class Worker {
   std::vector<ReadinessCheck> CheckReadiness() const;
   absl::Status StartMonitoring(const WorkerConfig& config);
 
-  // Of an executor that does not serve over shared memory yet.
+  // An executor's inherited socket, on which ServeSharedMemory() listens. -1:
+  // there is none.
   int shared_memory_listener_ = -1;
   std::string shared_memory_socket_;
   // In order of construction; each field uses those before it.

@@ -19,8 +19,8 @@ class ContextMeter {
   struct Reading {
     // Memory of the GPU that no process used at Start().
     uint64_t free_bytes = 0;
-    // What this process has taken of it since, as far as nobody else took or
-    // gave back any.
+    // Memory that this process has taken since Start(). Exact only if no other
+    // process took or released memory of the GPU meanwhile.
     uint64_t context_bytes = 0;
   };
 

@@ -36,11 +36,11 @@ struct RelayedLease {
 };
 using RelayedLeases = std::map<std::string, RelayedLease>;
 
-// What an executor's report says that concerns the supervisor.
+// The parts of an executor's report that the supervisor uses.
 struct ReportNews {
-  // Leases that it names and was not given.
+  // Leases that the report names and the executor was not given.
   std::vector<std::string> strangers;
-  // Fingerprints of graphs whose plan it did not report before.
+  // Fingerprints of graphs whose plan the executor did not report before.
   std::vector<std::string> graphs;
 };
 
@@ -87,7 +87,7 @@ class ExecutorReport {
   absl::flat_hash_map<std::string, uint64_t> graphs_;
 };
 
-// What the coordinator's stream has said so far and a new executor must learn.
+// Keeps the orders of the coordinator's stream that a new executor gets first.
 class StandingOrders {
  public:
   // Learns from the next message of the coordinator.

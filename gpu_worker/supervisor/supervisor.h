@@ -93,8 +93,8 @@ struct SupervisorOptions {
   // thread of Step(). Null: executors fetch nothing.
   std::function<std::shared_ptr<void>(uint64_t number, Descriptor socket)>
       serve_fetching;
-  // Does so for the executor's contents. Null: none are kept outside of
-  // executors.
+  // Serves the executor's contents, like serve_fetching. Null: contents are
+  // kept in executors alone.
   std::function<std::shared_ptr<void>(uint64_t number, Descriptor socket)>
       serve_contents;
   // Takes the spans of executors, and outlives the supervisor. Null: executors
@@ -270,11 +270,11 @@ class Supervisor {
       ABSL_GUARDED_BY(mu_);
   std::map<std::string, Tenant> tenants_ ABSL_GUARDED_BY(mu_);
   StandingOrders orders_ ABSL_GUARDED_BY(mu_);
-  // Ended leases of executors that are gone, until they are settled.
+  // Ended leases of executors that have ended, until they are settled.
   std::map<std::string, v1::EndedLease> ended_ ABSL_GUARDED_BY(mu_);
   // Ended leases that were forgotten before they were settled.
   uint64_t unbilled_ ABSL_GUARDED_BY(mu_) = 0;
-  // What executors executed that are gone.
+  // Work of executors that have ended.
   v1::ExecutionUse executed_ ABSL_GUARDED_BY(mu_);
   uint64_t refused_calls_ ABSL_GUARDED_BY(mu_) = 0;
   // Executors that ended and were not asked to, by reason.

@@ -222,9 +222,9 @@ TEST_F(ClusterReclaimTest, WhatWasLostIsExplained) {
   v1::DeviceExplanation device = Explain(borrower);
   EXPECT_EQ(device.lease_id(), "");
   EXPECT_EQ(device.gate().reason(), "QUOTA_RECLAIMED");
-  EXPECT_EQ(device.gate().message(),
-            "the lease at worker w0 has ended: tenant blue took back what is "
-            "its own");
+  EXPECT_EQ(
+      device.gate().message(),
+      "the lease at worker w0 has ended: tenant blue reclaimed its quota");
   EXPECT_EQ(device.lost_lease().lease_id(), lease_id);
   EXPECT_EQ(device.lost_lease().worker_id(), "w0");
   EXPECT_EQ(device.lost_lease().reason(), "QUOTA_RECLAIMED");
