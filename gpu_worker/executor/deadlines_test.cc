@@ -179,8 +179,8 @@ TEST_F(DeadlinesTest, WhatIsNotKnownIsNotRefused) {
   EXPECT_EQ(error.reason(), "RUN_WOULD_BE_LATE");
   // A later try would not complete any sooner.
   EXPECT_FALSE(error.has_retry_after());
-  // The duration of another graph is unknown, and that of this one after a
-  // while.
+  // The duration of another graph is unknown. That of this graph becomes
+  // unknown after a while.
   client->Create(3, 4);
   client->Run(2, {3, kOne});
   EXPECT_EQ(client->Read(3, 1), Floats{2});

@@ -310,8 +310,8 @@ TEST(SimulatorTest, ClassesAreDeclaredOrFollowFromTheWork) {
   ASSERT_EQ(result.classes.size(), 3u);
   EXPECT_EQ(result.classes.begin()->first, JobClass::kRealtime);
   EXPECT_EQ(result.classes.at(JobClass::kBatch).jobs, 2u);
-  // Both jobs of higher classes preempt the training, which executes one call
-  // after each second of theirs.
+  // Both jobs of higher classes preempt the training job. It executes one call
+  // after each second that they compute.
   EXPECT_NEAR(result.classes.at(JobClass::kRealtime).p99_latency_seconds, 1.5,
               1e-9);
   EXPECT_NEAR(result.classes.at(JobClass::kInteractive).p99_latency_seconds,

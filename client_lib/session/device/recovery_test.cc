@@ -98,8 +98,8 @@ TEST_F(RecoveryTest, TheSuccessorGetsWhatMattersAndNothingElse) {
   EXPECT_EQ(*ReadAll(z), "second..");
   EXPECT_TRUE(ReadAll(y).ok());
   EXPECT_EQ(session_->statistics().recoveries, 1);
-  // The uploads of x, of what y was computed from, and the last one of z, and
-  // the run that computes y.
+  // Four messages are kept: the uploads of x and of y's other operand, the last
+  // upload of z, and the run that computes y.
   EXPECT_EQ(session_->statistics().messages_replayed, 4);
   EXPECT_THAT(cluster_.coordinator().returned_leases(),
               testing::ElementsAre("lease-0"));
