@@ -117,7 +117,7 @@ TEST(TlsTest, EncryptsWithAndWithoutClientCertificates) {
             absl::AbortedError("plain"));
 }
 
-TEST(TlsTest, WhatFailsIsNamed) {
+TEST(TlsTest, HandshakeErrorNamesTheProblem) {
   const ServerTls plain;
   const ServerTls tls = Ours().Issue("server");
   ServerTls mutual = tls;

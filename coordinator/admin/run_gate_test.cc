@@ -113,7 +113,7 @@ TEST_F(RunGateTest, PreemptedRunIsHeldByItsPreemptor) {
             "goes first, by deadline");
 }
 
-TEST_F(RunGateTest, WhatIsOverIsHeldByNothing) {
+TEST_F(RunGateTest, CompletedRunHasNoGate) {
   run_.set_state(v1::RunRecord::COMPLETED);
   run_.set_gate(v1::RUN_GATE_BYTES);
   Describe();

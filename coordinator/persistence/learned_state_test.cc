@@ -123,7 +123,7 @@ TEST_F(LearnedStateTest, OtherEntriesOfTheStateAreNotItsOwn) {
   EXPECT_EQ(log_, "");
 }
 
-TEST_F(LearnedStateTest, WhatTheTableLetsGoGoes) {
+TEST_F(LearnedStateTest, RemovedProgramIsRemovedFromTheState) {
   WorkTable table;
   const SharedWork work = Products(1);
   for (size_t i = 0; i < WorkTable::kMaxPrograms; ++i) {

@@ -166,7 +166,7 @@ TEST_F(DeadlinesTest, HowFarOffAnExpectedStartWasIsCounted) {
   EXPECT_TRUE(says("sum 2"));
 }
 
-TEST_F(DeadlinesTest, WhatIsNotKnownIsNotRefused) {
+TEST_F(DeadlinesTest, RunOfUnknownDurationIsNotRefused) {
   const auto client = OpenAs("s1", "t1", absl::Seconds(0.5));
   for (int i = 1; i <= 2; ++i) {
     Run(client.get(), 1);
@@ -190,7 +190,7 @@ TEST_F(DeadlinesTest, WhatIsNotKnownIsNotRefused) {
   EXPECT_EQ(client->Read(4, 1), Floats{1});
 }
 
-TEST_F(DeadlinesTest, WhoWaitsLongestIsKnown) {
+TEST_F(DeadlinesTest, OldestPendingAgeIsReportedByTenant) {
   const auto client = OpenAs("s1", "t1", {});
   const auto other = OpenAs("s2", "t2", {});
   const auto idle = OpenAs("s3", "t3", {});

@@ -100,7 +100,7 @@ TEST_F(NvmlTest, GpusAreFoundByNumberAndByAddress) {
               HasSubstr("nvmlDeviceGetHandleByPciBusId_v2: Not Found"));
 }
 
-TEST_F(NvmlTest, WhatIsMissingIsNamed) {
+TEST_F(NvmlTest, MissingLibraryIsNamed) {
   const absl::Status none = Nvml::Open("libnone-nvml.so.1").status();
   EXPECT_EQ(ErrorReason(none), "NVML_UNAVAILABLE");
   EXPECT_THAT(std::string(none.message()), HasSubstr("libnone-nvml.so.1"));

@@ -123,7 +123,7 @@ TEST(SimulatorTest, StateOfOneTenantIsNotAnothers) {
   EXPECT_EQ(Play(trace).moved_bytes, 800u);
 }
 
-TEST(SimulatorTest, WhatNoJobUsesYieldsAndIsFetchedAgain) {
+TEST(SimulatorTest, UnusedStateIsEvictedAndFetchedAgain) {
   Trace trace;
   trace.workers = {Worker("a")};
   trace.tenants = {{"red"}};
@@ -242,7 +242,7 @@ SimulatedJob WithDeadline(SimulatedJob job, double seconds) {
   return job;
 }
 
-TEST(SimulatorTest, WhatWouldBeLateIsRefusedOnceItIsKnown) {
+TEST(SimulatorTest, JobThatWouldBeLateIsRefusedOnceItsTimeIsKnown) {
   Trace trace;
   trace.workers = {Worker("a")};
   trace.tenants = {{"red"}};
@@ -472,7 +472,7 @@ TEST(SimulatorTest, ATurnYieldsSoOftenAndThenGoesToItsEnd) {
   EXPECT_NEAR(result.makespan_seconds, 1200, 1e-6);
 }
 
-TEST(SimulatorTest, WhoNeedsADeviceNowGetsItSoonerWherePreemptionIs) {
+TEST(SimulatorTest, PreemptionServesUrgentJobsSooner) {
   const absl::StatusOr<Trace> trace = ReadTrace(
       ConfigReader::FromFile("scheduler/simulator/training_trace.yaml"));
   ASSERT_TRUE(trace.ok()) << trace.status();

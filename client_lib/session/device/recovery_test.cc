@@ -270,7 +270,7 @@ TEST_F(RecoveryTest, ARunThatKillsTwoWorkersIsGivenUpAndTheSessionGoesOn) {
   EXPECT_EQ(ErrorReason(ReadAll(y).status()), "RUN_KILLS_WORKERS");
 }
 
-TEST_F(RecoveryTest, OfSeveralRunsOnTheirWayOnlyTheOneThatKillsIsGivenUp) {
+TEST_F(RecoveryTest, OnlyTheRunThatKillsWorkersIsGivenUp) {
   cluster_.worker().Pause();
   const StoragePtr x = Uploaded("12345678");
   // Lanes that take turns make runs of their own.
@@ -330,7 +330,7 @@ TEST_F(RecoveryTest, ARunThatTwoExecutorsWereExecutingIsGivenUp) {
   reader.join();
 }
 
-TEST_F(RecoveryTest, OfAWorkerWithExecutorsFourLossesGiveARunUp) {
+TEST_F(RecoveryTest, FourLossesOfAnExecutorGiveARunUp) {
   cluster_.worker().Set(&FakeScript::executor_per_tenant, true);
   cluster_.worker().Set(&FakeScript::held_operator, "test::op7");
   const StoragePtr y = Called(7, {Uploaded("12345678")});

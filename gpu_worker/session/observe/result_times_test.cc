@@ -32,7 +32,7 @@ TEST(ResultTimesTest, APromptMayBeSeveralRuns) {
   EXPECT_EQ(times.NoteResult(Of(4))->took, Of(3));
 }
 
-TEST(ResultTimesTest, WhatIsReadBesidesIsNoResult) {
+TEST(ResultTimesTest, ReadWithoutARunIsNoResult) {
   ResultTimes times;
   EXPECT_FALSE(times.expects_result());
   times.NoteRun(kToken, Of(1));

@@ -74,7 +74,7 @@ TEST(JoinedMetricsTest, FamiliesOfTheSupervisorStandAlone) {
   EXPECT_THAT(out.Text(), HasSubstr("djinn_worker_runs_total 100"));
 }
 
-TEST(JoinedMetricsTest, WhatWouldBreakAScrapeIsRefused) {
+TEST(JoinedMetricsTest, MetricsThatWouldBreakAScrapeAreRefused) {
   const auto bad = [](auto change) {
     v1::ExecutorMetrics metrics = Reported(1, 1, 1, "a");
     change(metrics.mutable_families(0));
