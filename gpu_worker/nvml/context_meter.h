@@ -1,5 +1,5 @@
-// Measures what a process takes on its GPU before it holds a value: the context
-// of the driver, the kernels that are loaded, and libraries' own memory.
+// Measures the GPU memory that a process takes before it holds a value: the
+// context of the driver, loaded kernels, and libraries' own memory.
 #ifndef GPU_WORKER_NVML_CONTEXT_METER_H_
 #define GPU_WORKER_NVML_CONTEXT_METER_H_
 
@@ -28,8 +28,8 @@ class ContextMeter {
   // Returns the errors of Nvml.
   static absl::StatusOr<ContextMeter> Start(const std::string& library);
 
-  // Returns what the process took on the GPU, of which `available_bytes` are
-  // free now or kept for values. Returns the errors of Nvml.
+  // Returns the memory that the process took. `available_bytes` of the GPU are
+  // now free or kept for values. Returns the errors of Nvml.
   absl::StatusOr<Reading> Read(const std::string& bus_id,
                                uint64_t available_bytes) const;
 

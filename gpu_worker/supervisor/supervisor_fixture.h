@@ -1,5 +1,5 @@
-// A supervisor on a fake clock, with executors that are sockets in the test's
-// process.
+// Runs a supervisor on a fake clock, with executors that are sockets in the
+// test's process.
 #ifndef GPU_WORKER_SUPERVISOR_SUPERVISOR_FIXTURE_H_
 #define GPU_WORKER_SUPERVISOR_SUPERVISOR_FIXTURE_H_
 
@@ -55,7 +55,7 @@ class FakeExecutor {
     unsent_ += bytes;
     Flush();
   }
-  // Sends what the socket had no room for.
+  // Sends the bytes for which the socket had no room.
   void Flush() { (void)WriteSome(socket_.get(), &unsent_); }
   // Sends the bytes, and a copy of the descriptor with them.
   void SendDescriptor(std::string bytes, int descriptor) {

@@ -1,8 +1,8 @@
-// Lists the metrics that executors count: those that the supervisor adds up.
+// Lists the metrics that executors count and the supervisor adds up.
 //
 // An executor is the same program as its supervisor, so the supervisor knows
-// what an honest one sends. A test of docs/reference compares the list with the
-// code.
+// which metrics an honest executor sends. A test of docs/reference compares the
+// list with the code.
 #ifndef GPU_WORKER_SUPERVISOR_METRICS_EXECUTOR_FAMILIES_H_
 #define GPU_WORKER_SUPERVISOR_METRICS_EXECUTOR_FAMILIES_H_
 

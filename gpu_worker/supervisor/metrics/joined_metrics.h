@@ -1,12 +1,12 @@
 // Joins the metrics of a worker's executors to one set.
 //
-// Numbers with the same name and labels are summed, or the largest one counts
-// where a sum would mean nothing (how full the device is). The label `tenant`
-// becomes the executor's tenant, whatever the executor wrote. Only families
-// that executors of this program have (executor_families.h) are joined, with
-// the help that the program gives them.
+// Numbers with the same name and labels are summed. If a sum means nothing, as
+// for the pressure of the device's memory, the largest number counts. The label
+// `tenant` becomes the executor's tenant, whatever the executor wrote. Only
+// families that executors of this program have (executor_families.h) are
+// joined, with the help that the program gives them.
 //
-// A value; not thread-safe.
+// Copyable; not thread-safe.
 #ifndef GPU_WORKER_SUPERVISOR_METRICS_JOINED_METRICS_H_
 #define GPU_WORKER_SUPERVISOR_METRICS_JOINED_METRICS_H_
 
@@ -28,13 +28,13 @@ class JoinedMetrics {
   // another type or with other bounds than in this program.
   static absl::Status Check(const v1::ExecutorMetrics& metrics);
 
-  // Adds what an executor reported last. `tenant` is the value of its label.
+  // Adds the last report of an executor. `tenant` is the value of its label.
   void Add(const v1::ExecutorMetrics& metrics, const std::string& tenant) {
     AddAll(metrics, tenant, /*past=*/false);
   }
-  // Adds what remains of an executor that has ended: all but its gauges, and no
-  // new series once the tenant has added 1,000. Logs the first one of each
-  // tenant that is left out.
+  // Adds the last report of an executor that has ended, without gauges, and
+  // without new series once the tenant has added 1,000. Logs each tenant's
+  // first series that is left out.
   void AddPast(const v1::ExecutorMetrics& metrics, const std::string& tenant) {
     AddAll(metrics, tenant, /*past=*/true);
   }
@@ -53,7 +53,7 @@ class JoinedMetrics {
 
   // By the family's name.
   std::map<std::string, Series> families_;
-  // How many series each tenant has added that had ended.
+  // Number of series of ended executors that each tenant has added.
   std::map<std::string, size_t> past_series_;
 };
 
