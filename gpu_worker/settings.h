@@ -1,6 +1,6 @@
 // Holds the settings of a worker that a reload of its configuration replaces:
-// tokens, what the worker says of itself, and its bounds for stopping. All
-// other settings count at the next start.
+// tokens, the worker's description of itself, its minimum of free memory and
+// its drain timeout. All other settings count at the next start.
 //
 // Thread-safe.
 #ifndef GPU_WORKER_SETTINGS_H_
