@@ -1,6 +1,6 @@
-// The process of a worker with `device.kind: cuda`: it starts a worker for each
-// visible GPU, restarts those that end, and answers for the health of all. It
-// has no device and executes nothing.
+// Runs the process of a worker with `device.kind: cuda`. The process starts a
+// worker for each visible GPU, restarts workers that end, and reports the
+// health of all. It has no device and executes nothing.
 #ifndef GPU_WORKER_ALL_GPUS_WORKER_H_
 #define GPU_WORKER_ALL_GPUS_WORKER_H_
 
@@ -35,8 +35,8 @@ class AllGpusWorker {
   // `clock` must outlive this.
   static absl::StatusOr<std::unique_ptr<AllGpusWorker>> Start(
       const WorkerConfig& config, const std::string& config_path, Clock* clock);
-  // Does so with processes of `launcher` for GPUs with these UUIDs. Returns
-  // NO_GPU_SERVES and the errors of MonitoringPort::Open().
+  // Like Start(), with processes of `launcher`, for the GPUs with these UUIDs.
+  // Returns NO_GPU_SERVES and the errors of MonitoringPort::Open().
   static absl::StatusOr<std::unique_ptr<AllGpusWorker>> StartWith(
       const WorkerConfig& config, std::vector<std::string> uuids,
       std::unique_ptr<GpuLauncher> launcher, Clock* clock);
@@ -50,11 +50,10 @@ class AllGpusWorker {
     return monitoring_ == nullptr ? "" : monitoring_->address();
   }
 
-  // Puts the configuration into force as far as it can be (settings.h), and has
-  // every worker read it again.
+  // Like Settings::Reload(). Also makes every worker read the file again.
   void Reload(const absl::StatusOr<WorkerConfig>& read);
-  // Has every worker drain and end, and waits for that as long as the
-  // configuration's drain_timeout allows them.
+  // Makes every worker drain and end, and waits for their ends as long as the
+  // configuration's drain_timeout allows.
   void Drain(const WaitFunction& wait);
   // Ends every worker at once. Call it once.
   void Stop();

@@ -82,8 +82,8 @@ void ReportHealth(SupervisionLink* link, SpanBuffer* spans, Worker* worker) {
   }
 }
 
-// What an executor on a GPU has besides others. Nothing of it may end before
-// the process does.
+// The parts that only an executor on a GPU has. They must live as long as the
+// process.
 struct GpuParts {
   std::optional<FileBroker> files;
   std::optional<ContextMeter> meter;

@@ -1,4 +1,4 @@
-// The executor process of one tenant, which a supervisor starts.
+// Runs the executor process of one tenant, which a supervisor starts.
 #ifndef GPU_WORKER_EXECUTOR_MAIN_H_
 #define GPU_WORKER_EXECUTOR_MAIN_H_
 

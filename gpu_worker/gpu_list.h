@@ -1,5 +1,5 @@
-// Lists the GPUs that a process may use, and derives from a worker's
-// configuration for all GPUs that of the worker of one GPU.
+// Lists the GPUs that a process may use, and derives the configuration of one
+// GPU's worker from that for all GPUs.
 #ifndef GPU_WORKER_GPU_LIST_H_
 #define GPU_WORKER_GPU_LIST_H_
 
@@ -16,10 +16,10 @@
 namespace djinn::worker {
 
 // Returns the UUIDs of the GPUs in the order of their PCI addresses. `visible`
-// is the value of CUDA_VISIBLE_DEVICES, unset where there is no such variable:
+// is the value of CUDA_VISIBLE_DEVICES, nullopt if the variable is not set:
 // numbers in the same order, or UUIDs or unique beginnings of them, separated
-// by commas. They decide which GPUs there are, and their order. Errors are
-// FailedPrecondition:
+// by commas. They decide which GPUs are returned, and in which order. Errors
+// are FailedPrecondition:
 //
 // NO_GPU: there is none, or the variable hides all.
 //
@@ -34,10 +34,10 @@ absl::StatusOr<std::vector<std::string>> ListGpus(
 // Returns the configuration of the worker of GPU `index` of `count`. Its
 // worker_id and paths get the suffix "-gpuN". The port of `listen` and
 // `advertise` is N higher, unless the system chooses it. The monitoring port is
-// N + 1 higher, because the one that is configured is the supervisor's; while
-// it is busy, another one stands in for it. The disk and the memory for
-// contents are divided equally, and so are the ports of executors. Returns
-// InvalidArgument (BAD_CONFIG) where there is no such port, or too few for
+// N + 1 higher, because the configured one is the supervisor's; while that port
+// is busy, the worker uses another one. The disk, the memory for contents and
+// the ports of executors are divided equally. Returns InvalidArgument
+// (BAD_CONFIG) if a port would be too high, or if there are too few for
 // executors.
 absl::StatusOr<WorkerConfig> ConfigOfGpu(const WorkerConfig& all, int index,
                                          int count, const std::string& uuid);

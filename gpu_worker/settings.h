@@ -1,6 +1,6 @@
 // Holds the settings of a worker that a reload of its configuration replaces:
-// tokens, what the worker says of itself, and its bounds for stopping. All
-// other settings count at the next start.
+// tokens, the worker's description of itself, its minimum of free memory and
+// its drain timeout. All other settings count at the next start.
 //
 // Thread-safe.
 #ifndef GPU_WORKER_SETTINGS_H_
@@ -31,9 +31,9 @@ class Settings {
   // `clock` must outlive this.
   Settings(const WorkerConfig& running, Clock* clock);
 
-  // Puts the configuration into force as far as it can be, and logs what
-  // counts at the next start. An error, of reading it, changes nothing, and is
-  // logged, too. Returns whether there was none.
+  // Applies the settings that a reload can change, and logs those that count at
+  // the next start. If `read` is an error, returns false, changes nothing and
+  // logs the error.
   bool Reload(const absl::StatusOr<WorkerConfig>& read);
 
   std::string join_token() const;

@@ -58,7 +58,7 @@ TEST_F(SettingsTest, AReloadReplacesWhatItCan) {
   EXPECT_EQ(state.link_bytes_per_second(), 9u);
 }
 
-TEST_F(SettingsTest, WhatNeedsARestartIsNamedAsTheFileDoes) {
+TEST_F(SettingsTest, PendingSettingsHaveTheFilesNames) {
   WorkerConfig read = Running();
   read.listen = "127.0.0.1:1";
   read.coordinator_tls.server_name = "other";

@@ -1,7 +1,7 @@
-// Watches how much memory executors could still get from their device, for
-// their supervisor, which uses no device. It counts as a worker without
-// executors does: what is available on the machine, or free on the GPU together
-// with what a process keeps for later allocations.
+// Watches the memory that executors could still get from their device, for
+// their supervisor, which uses no device. Like a worker without executors, it
+// counts the memory that is available on the machine; on a GPU, the free memory
+// and the memory that a process keeps for later allocations.
 #ifndef GPU_WORKER_SUPERVISED_DEVICE_H_
 #define GPU_WORKER_SUPERVISED_DEVICE_H_
 
@@ -24,17 +24,17 @@ namespace djinn::worker {
 struct SupervisedDeviceOptions {
   // "cpu", "cuda" or "fake".
   std::string kind;
-  // All the memory of a fake device, which nobody else uses.
+  // All the memory of a fake device, which no other process uses.
   uint64_t memory_bytes = 0;
-  // With less memory available, the device is not usable. 0: any will do.
+  // With less memory available, the device is not usable. 0: no minimum.
   uint64_t min_free_bytes = 0;
-  // Where the machine says it, for a CPU.
+  // The files that report the machine's memory, for a CPU.
   MemoryFiles machine;
-  // Tells the free memory of a GPU, and must outlive the watch. Null: nothing
-  // does.
+  // Reports the free memory of a GPU, and must outlive the watch. Null: it is
+  // unknown.
   const GpuMonitor* gpu = nullptr;
-  // Returns the most that an executor says it could get from the GPU. An
-  // executor is believed up to the memory that it may keep.
+  // Returns the largest amount that an executor reports as available from the
+  // GPU. The report counts up to the memory that an executor may keep.
   std::function<uint64_t()> said_by_executors;
   uint64_t most_kept_bytes = 0;
 };
@@ -42,7 +42,8 @@ struct SupervisedDeviceOptions {
 // Thread-safe.
 class SupervisedDevice {
  public:
-  // Measures, and starts a thread that measures from then on: NVML may block.
+  // Measures once, and starts a thread that measures from then on, because NVML
+  // may block.
   // `clock` must outlive this.
   SupervisedDevice(SupervisedDeviceOptions options, Clock* clock);
   // Waits for a measurement under way.
@@ -50,11 +51,11 @@ class SupervisedDevice {
   SupervisedDevice(const SupervisedDevice&) = delete;
   SupervisedDevice& operator=(const SupervisedDevice&) = delete;
 
-  // Sets the minimum from now on.
+  // Changes the minimum.
   void SetMinFree(uint64_t bytes) { watch_.SetMinFree(bytes); }
 
-  // Returns whether enough memory is available. Where nothing can tell the
-  // memory of a GPU, the check holds, and says so.
+  // Returns whether enough memory is available. If the memory of a GPU is
+  // unknown, the check succeeds and says why.
   ReadinessCheck Check() const;
   // Adds the available memory to a scrape, if it is known.
   void Collect(const std::string& worker, Exposition* out) const {

@@ -1,8 +1,8 @@
-// A worker whose tenants have processes of their own: the supervisor of these
-// executors, the stream to the coordinator, the calls to other workers, the
-// watch of the device's memory and health, and a gRPC server that answers
-// health checks and names executors' addresses. It has no device and executes
-// nothing.
+// Runs a worker whose tenants have separate processes. It consists of the
+// supervisor of these executors, the stream to the coordinator, the calls to
+// other workers, the watch of the device's memory and health, and a gRPC server
+// that answers health checks and names executors' addresses. It has no device
+// and executes nothing.
 #ifndef GPU_WORKER_SUPERVISED_WORKER_H_
 #define GPU_WORKER_SUPERVISED_WORKER_H_
 
@@ -48,9 +48,9 @@ class ExecutorAddressService;
 // Serves from Start() until Stop(). Not thread-safe.
 class SupervisedWorker {
  public:
-  // Starts the first executor, and returns when it is ready. Returns its end
-  // when it is not, and the errors of Worker::Start(). `clock` and `random`
-  // must outlive the worker.
+  // Starts the first executor, and returns when it is ready. Returns how the
+  // executor ended if it does not become ready, and the errors of
+  // Worker::Start(). `clock` and `random` must outlive the worker.
   static absl::StatusOr<std::unique_ptr<SupervisedWorker>> Start(
       const WorkerConfig& config, Clock* clock, RandomSource* random);
   // Calls Stop().
@@ -61,11 +61,11 @@ class SupervisedWorker {
   std::string monitoring_address() const {
     return monitoring_ == nullptr ? "" : monitoring_->address();
   }
-  // Puts the configuration into force as far as it can be (settings.h).
+  // Like Settings::Reload().
   void Reload(const absl::StatusOr<WorkerConfig>& read);
-  // Does as Worker::Drain().
+  // Like Worker::Drain().
   void Drain(const WaitFunction& wait);
-  // Has executors end their clients' sessions (DRAINING), and returns when
+  // Makes executors end their clients' sessions (DRAINING), and returns when
   // everything has stopped. Call it once.
   void Stop();
 
@@ -74,13 +74,13 @@ class SupervisedWorker {
   void WatchDevice(const WorkerConfig& config, Clock* clock);
   std::vector<ReadinessCheck> CheckReadiness();
   absl::Status StartMonitoring(const WorkerConfig& config);
-  // Makes what executors reach other workers through.
+  // Creates the objects through which executors reach other workers.
   absl::Status ReachPeers(const WorkerConfig& config, Clock* clock);
-  // Makes what keeps executors' contents, if something does. Returns the errors
-  // of DiskStore::Open().
+  // Creates the service that keeps executors' contents, if the configuration
+  // has one. Returns the errors of DiskStore::Open().
   absl::Status KeepContents(const WorkerConfig& config, Clock* clock,
                             RandomSource* random);
-  // Hands the certificate to the executors if it is new, because they can open
+  // Sends the certificate to the executors if it is new, because they can open
   // no files. Returns CheckServerTls()'s errors if it was never fit.
   absl::Status PassTlsOn();
   // Runs the supervisor until Stop(), and then stops it.
@@ -104,8 +104,8 @@ class SupervisedWorker {
   std::unique_ptr<Launcher> launcher_;
   std::unique_ptr<Arbiter> arbiter_;
   std::unique_ptr<Supervisor> supervisor_;
-  // Belong to the thread, once it runs: what the executors have, and the time
-  // at which the files were read.
+  // Belong to the thread, once it runs: the certificate that the executors
+  // have, and the time at which its files were read.
   ServerTls tls_files_;
   TlsTexts tls_;
   absl::Duration tls_read_;
@@ -127,10 +127,10 @@ class SupervisedWorker {
   std::unique_ptr<MonitoringPort> monitoring_;
 };
 
-// Returns what every executor of the worker is told.
+// Returns the setup of every executor of the worker.
 v1::ExecutorSetup SetupOf(const WorkerConfig& config);
-// Returns the configuration that an executor works by. It has no coordinator
-// and no secrets.
+// Returns the configuration of an executor, which has no coordinator and no
+// secrets.
 WorkerConfig ConfigOf(const v1::ExecutorSetup& setup);
 
 }  // namespace djinn::worker

@@ -1,5 +1,5 @@
-// A whole worker in this process: device, core, gRPC server and the stream to
-// the coordinator.
+// Runs a whole worker in this process: device, core, gRPC server and the stream
+// to the coordinator.
 #ifndef GPU_WORKER_WORKER_H_
 #define GPU_WORKER_WORKER_H_
 
@@ -52,7 +52,7 @@ struct ExecutorSeams {
   std::unique_ptr<PeerConnector> peers;
   // Takes the spans of traced runs, and outlives the worker; may be null.
   SpanSink* spans = nullptr;
-  // Keeps contents at the supervisor; null: nothing does.
+  // Keeps contents at the supervisor; null: the supervisor keeps none.
   std::shared_ptr<ContentStore> contents;
 };
 
@@ -68,8 +68,8 @@ class Worker {
       const WorkerConfig& config, std::unique_ptr<Device> device, Clock* clock,
       RandomSource* random,
       std::function<void(const absl::Status&)> device_broken = nullptr);
-  // Starts an executor, which serves no client before AcceptClients(), and
-  // which gRPC health calls not serving before SetServing(). It reads files now
+  // Starts an executor. It serves no client before AcceptClients(), and gRPC
+  // health says that it does not serve before SetServing(). It reads files now
   // and never later.
   static absl::StatusOr<std::unique_ptr<Worker>> StartExecutor(
       const WorkerConfig& config, ExecutorSeams seams,
@@ -87,7 +87,7 @@ class Worker {
   }
   Readiness* readiness() { return readiness_.get(); }
 
-  // Puts the configuration into force as far as Settings::Reload() does.
+  // Like Settings::Reload().
   void Reload(const absl::StatusOr<WorkerConfig>& read);
 
   // Makes the worker not ready, and lets its virtual devices migrate to other
@@ -103,7 +103,7 @@ class Worker {
   // See WorkerCore::MarkProgress().
   uint64_t MarkProgress() { return core_->MarkProgress(); }
 
-  // Adds what the worker counts to a scrape, except for what its process is.
+  // Adds the worker's metrics to a scrape, except for those of its process.
   void Collect(Exposition* out) const;
   // Adds every metric that Collect() will ever add, with numbers that mean
   // nothing.
@@ -130,7 +130,8 @@ class Worker {
   std::vector<ReadinessCheck> CheckReadiness() const;
   absl::Status StartMonitoring(const WorkerConfig& config);
 
-  // Of an executor that does not serve over shared memory yet.
+  // An executor's inherited socket, on which ServeSharedMemory() listens. -1:
+  // there is none.
   int shared_memory_listener_ = -1;
   std::string shared_memory_socket_;
   // In order of construction; each field uses those before it.

@@ -194,7 +194,7 @@ TEST_P(WorkerTest, ManyRepliesLeaveInFewerMessages) {
   EXPECT_LT(MessagesFor(50), 50);
 }
 
-TEST_P(WorkerTest, WhoHasNotSaidWhoItIsSaysLittle) {
+TEST_P(WorkerTest, LongFirstMessageEndsTheStream) {
   v1::BulkHello bulk;
   bulk.set_session_id("s1");
   bulk.set_lease_token(Token());
@@ -453,7 +453,7 @@ TEST_P(WorkerTest, ACallerThatGoesLetsGoOfWhatWasOffered) {
   WaitAllFree();
 }
 
-TEST_P(WorkerTest, WhatIsHeldForAnotherFetchComesAllTheSame) {
+TEST_P(WorkerTest, FetchHeldForAnotherCompletes) {
   // The deadline gives the first fetch's bytes precedence over the second's.
   coordinator_.has_run_deadline = true;
   StartWorker(absl::Seconds(30));

@@ -38,9 +38,9 @@ std::string CallGuard(const std::string& key,
                       const std::vector<at::Tensor>& arguments,
                       const std::vector<at::Tensor>& parameters);
 
-// Returns a string that is equal if the tensors' gradients have equal metadata
-// and share memory with each other, the arguments and the parameters in the
-// same way.
+// Returns a string that is equal for two calls if the gradients of their
+// tensors have equal metadata, and if the same gradients share memory with each
+// other, with arguments and with parameters.
 std::string GradientGuard(const std::vector<at::Tensor>& arguments,
                           const std::vector<at::Tensor>& parameters);
 

@@ -123,7 +123,7 @@ TEST(RemoteSessionTest, PartsThatShareAGraphRepeatTheirOwnRuns) {
   EXPECT_EQ(ListedByParts(8, 4), std::vector<int>(8, 0));
 }
 
-TEST(RemoteSessionTest, OfMorePartsThanRunsAreRememberedSomeSayEverything) {
+TEST(RemoteSessionTest, RunOfTooManyPartsListsAllItsSlots) {
   std::vector<int> listed = ListedByParts(9, 6);
   std::sort(listed.begin(), listed.end());
   EXPECT_EQ(listed.back(), 12);

@@ -58,7 +58,7 @@ TEST(GraphQueueTest, TooManyBytesAreDroppedAndCounted) {
   EXPECT_FALSE(queue.Push(Request(6), 1));
 }
 
-TEST(GraphQueueTest, WhatIsClearedMakesRoom) {
+TEST(GraphQueueTest, ClearedQueueHasRoom) {
   GraphQueue queue(1, 1000);
   EXPECT_TRUE(queue.Push(Request(1), 1000));
   queue.Clear();

@@ -388,7 +388,7 @@ TEST_F(GrpcCoordinatorLinkTest, GivesLeasesBackOnEveryStream) {
               ElementsAre("l10 unreachable", "l10 unreachable", "l11"));
 }
 
-TEST_F(GrpcCoordinatorLinkTest, WhatEndedIsNotGivenBack) {
+TEST_F(GrpcCoordinatorLinkTest, EndedLeaseIsNotReturned) {
   ASSERT_TRUE(Open().ok());
   ASSERT_EQ(Request(0)->lease().lease_id(), "l");
   EXPECT_EQ(events_.WaitEnded(), "l WORKER_LOST");

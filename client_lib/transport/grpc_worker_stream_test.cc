@@ -360,7 +360,7 @@ TEST_F(GrpcWorkerStreamTest, SendsBulkAsFramesAndDropsTheSource) {
   for (Patience patience; !watch.expired();) patience.Yield();
 }
 
-TEST_F(GrpcWorkerStreamTest, WhatIsWrittenToWhileItIsSentHasItsChecksum) {
+TEST_F(GrpcWorkerStreamTest, ChecksumMatchesBytesChangedDuringSending) {
   Connect();
   const auto owner = std::make_shared<std::string>(kBulkChunkBytes, 'x');
   ASSERT_TRUE(stream_->SendBulk(7, 0, {*owner, owner}).ok());

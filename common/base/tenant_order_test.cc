@@ -41,7 +41,7 @@ TEST(TenantOrderTest, ATenantLetsGoOfWhatItUsedLeastRecently) {
   EXPECT_EQ(Release(&order), "");
 }
 
-TEST(TenantOrderTest, WhoHasTheMostLosesWhoeverUsedItsOwnLast) {
+TEST(TenantOrderTest, TenantWithTheMostLosesItsOldestItem) {
   Order order({.items = 4});
   Item mine{"mine", {}};
   order.Take("blue", &mine, 0);
@@ -56,7 +56,7 @@ TEST(TenantOrderTest, WhoHasTheMostLosesWhoeverUsedItsOwnLast) {
   EXPECT_TRUE(mine.holders.contains("blue"));
 }
 
-TEST(TenantOrderTest, WhatOneLetsGoStaysTheOthers) {
+TEST(TenantOrderTest, SharedItemStaysTheOtherTenants) {
   Order order({.items = 2});
   Item shared{"shared", {}}, other{"other", {}};
   order.Take("red", &shared, 0);
@@ -96,7 +96,7 @@ TEST(TenantOrderTest, AnItemThatGrowsDoesSoForItsHolders) {
   EXPECT_EQ(Release(&order), "blue shared");
 }
 
-TEST(TenantOrderTest, WhoHasItsPartLosesNothing) {
+TEST(TenantOrderTest, TenantWithinItsPartLosesNothing) {
   // The actions of three other tenants, together or one after another, do not
   // matter.
   constexpr uint64_t kLimit = 40;

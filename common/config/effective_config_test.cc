@@ -86,7 +86,7 @@ TEST_F(EffectiveConfigTest, ALimitThatIsGivenIsShown) {
               HasSubstr("\nmost: 0  # w.yaml:3\n"));
 }
 
-TEST_F(EffectiveConfigTest, WhatItShowsIsAFileOfTheSameMeaning) {
+TEST_F(EffectiveConfigTest, ShownConfigurationCanBeReadAgain) {
   const std::string shown =
       Show("name: a\ntoken_file: secret.token\ntenants: [{name: red}]\n")
           .value();

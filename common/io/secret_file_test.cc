@@ -37,7 +37,7 @@ TEST(SecretFileTest, ATokenIsOneWord) {
   }
 }
 
-TEST(SecretFileTest, WhatCannotBeReadIsNamed) {
+TEST(SecretFileTest, UnreadableFileIsNamed) {
   EXPECT_THAT(std::string(ReadToken("/no/such.token").status().message()),
               HasSubstr("cannot read /no/such.token: No such file"));
   EXPECT_THAT(std::string(ReadToken(testing::TempDir()).status().message()),

@@ -40,7 +40,7 @@ void CollectProcess(Exposition* out) {
     ++open;
   }
   if (!error) {
-    out->Gauge("process_open_fds", "Open descriptors.",
+    out->Gauge("process_open_fds", "Open file descriptors of the process.",
                static_cast<double>(open));
   }
 }
@@ -50,10 +50,11 @@ void CollectProcess(Exposition* out) {
 MetricsSource ProcessMetrics(const std::string& role) {
   const double start = absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch());
   return [role, start](Exposition* out) {
-    out->Gauge("djinn_build_info", "1; the labels say what runs.", 1,
+    out->Gauge("djinn_build_info",
+               "Always 1; the labels give the role and the version.", 1,
                {{"role", role}, {"version", kVersion}});
     out->Gauge("process_start_time_seconds",
-               "When the process started, since 1970.", start);
+               "Unix time at which the process started.", start);
     CollectProcess(out);
   };
 }

@@ -154,7 +154,7 @@ TEST_F(ChannelPoolTest, FewWaitForOneAddress) {
   EXPECT_EQ(pool.counts(), (Counts{.created = 5, .reused = 2, .closed = 2}));
 }
 
-TEST_F(ChannelPoolTest, OfTooManyTheOneThatWaitsLongestCloses) {
+TEST_F(ChannelPoolTest, LeastRecentlyUsedIdleChannelCloses) {
   ChannelPool pool({.max_idle = 2}, &clock_);
   std::vector<ChannelPointer> taken;
   for (int i = 0; i < 3; ++i) taken.push_back(Take(&pool, {{}, i}));
@@ -165,7 +165,7 @@ TEST_F(ChannelPoolTest, OfTooManyTheOneThatWaitsLongestCloses) {
   EXPECT_EQ(pool.counts(), (Counts{.created = 3, .reused = 2, .closed = 1}));
 }
 
-TEST_F(ChannelPoolTest, WhatWaitedForTooLongCloses) {
+TEST_F(ChannelPoolTest, ChannelClosesAfterTheIdleTimeout) {
   const absl::Duration timeout = ChannelPool::kIdleTimeout;
   Take(&pool_);
   clock_.Advance(timeout - absl::Seconds(1));
@@ -199,7 +199,7 @@ TEST_F(ChannelPoolTest, AServerThatStartsAgainGetsNewConnections) {
   EXPECT_EQ(pool_.counts(), (Counts{.created = 2, .closed = 1}));
 }
 
-TEST_F(ChannelPoolTest, WhatCannotConnectIsNotShared) {
+TEST_F(ChannelPoolTest, FailedChannelIsNotShared) {
   ChannelPool pool({.max_users = 2}, &clock_);
   const auto take = [&] { return *pool.Take("unix:/no/such/socket", {}); };
   ChannelPointer first = take();
@@ -210,7 +210,7 @@ TEST_F(ChannelPoolTest, WhatCannotConnectIsNotShared) {
   EXPECT_EQ(pool.counts(), (Counts{.created = 2, .failed = 1}));
 }
 
-TEST_F(ChannelPoolTest, WhatIsDistrustedIsNotUsedAgain) {
+TEST_F(ChannelPoolTest, DistrustedChannelIsNotReused) {
   const std::unique_ptr<Server> other = Start("127.0.0.1:0");
   Take(&pool_, other->address(), {});
   ChannelPointer older = Take(&pool_);

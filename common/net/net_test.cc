@@ -65,7 +65,7 @@ TEST(RawMessageTest, ThereAndBackAndWhatIsNone) {
   EXPECT_TRUE(ParseRawMessage(&buffer, &again).ok());
 }
 
-TEST(RawMessageTest, WhatWouldTakeTooMuchIsNotParsed) {
+TEST(RawMessageTest, MessageThatTakesTooMuchMemoryIsNotParsed) {
   v1::ControlRequest request;
   // An empty node takes two bytes on the wire.
   std::string nodes;

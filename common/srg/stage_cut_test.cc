@@ -105,7 +105,7 @@ TEST_F(StageCutTest, AllNodesInOneStageAreTheWhole) {
   EXPECT_EQ(CutStage(graph_, {{0, 0}}, 0).graph, graph_);
 }
 
-TEST_F(StageCutTest, NobodyWaitsForALaterStage) {
+TEST_F(StageCutTest, StageThatWaitsForALaterOneIsRefused) {
   const uint32_t x = Bound();
   const uint32_t h = Call("a::relu", {View(x)});
   Call("a::exp", {View(h)});
@@ -117,7 +117,7 @@ TEST_F(StageCutTest, NobodyWaitsForALaterStage) {
               HasSubstr("node 1 (a::exp) of stage 0 comes after stage 1"));
 }
 
-TEST_F(StageCutTest, WhatALaterStageLooksAtIsWrittenByNoEarlierOne) {
+TEST_F(StageCutTest, EarlierStageMustNotWriteALaterReadersSlot) {
   const uint32_t x = Bound();
   const uint32_t h = Call("a::relu", {View(x)});
   Call("a::exp", {View(h)});
@@ -131,7 +131,7 @@ TEST_F(StageCutTest, WhatALaterStageLooksAtIsWrittenByNoEarlierOne) {
   EXPECT_EQ(CheckStageOrder(graph_, {{0, 1, 1, 0}}), absl::OkStatus());
 }
 
-TEST_F(StageCutTest, WhatIsWrittenFurtherOnIsBoundThere) {
+TEST_F(StageCutTest, SlotWrittenInALaterStageIsBoundThere) {
   const uint32_t x = Bound();
   const uint32_t h = Call("a::relu", {View(x)});
   Write("a::add_", h, {View(Bound())});

@@ -79,7 +79,7 @@ TEST(MessageScanTest, UnknownFieldsAreSeenWhereverTheyAre) {
   EXPECT_GT(scan.parsed_bytes, 5000u);
 }
 
-TEST(MessageScanTest, WhatIsNoMessageIsLeftToTheParser) {
+TEST(MessageScanTest, MalformedMessageIsLeftToTheParser) {
   std::string bytes = WithNodes(10).SerializeAsString();
   bytes.pop_back();
   ScanBytes(bytes);

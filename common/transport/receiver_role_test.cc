@@ -63,11 +63,11 @@ TEST_F(ReceiverRoleTest, TheThreadHasItUntilItReceivedSomething) {
   EXPECT_EQ(role_.Wake(), Holder::kThread);
 }
 
-TEST_F(ReceiverRoleTest, WhatIsDoneTakesNothing) {
+TEST_F(ReceiverRoleTest, CompletedReceiverTakesNoTurn) {
   EXPECT_EQ(role_.Take([] { return true; }, kLong), Turn::kOver);
 }
 
-TEST_F(ReceiverRoleTest, WhoWaitsTakesOverWhenSomethingCame) {
+TEST_F(ReceiverRoleTest, WaitingThreadTakesTheRoleBack) {
   StartThread();
   TakeRole();
   EXPECT_EQ(role_.Wake(), Holder::kLeader);

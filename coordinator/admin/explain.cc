@@ -187,7 +187,7 @@ void Explain(ClusterState& state, const LostLease& lost,
       "the lease at worker ", lost.worker_id, " has ended",
       lost.for_tenant.empty() ? ""
                               : absl::StrCat(": tenant ", lost.for_tenant,
-                                             " took back what is its own")));
+                                             " reclaimed its quota")));
   gate->set_unblocked_by(
       state.queue.stops.Find(tenant) != nullptr
           ? ResumeCommand(tenant)

@@ -119,7 +119,7 @@ TEST_F(ClusterQueueTest, AFurtherMemberIsRefusedAtOnce) {
   EXPECT_EQ(Next(session)->refused().reason(), "QUEUE_STOPPED");
 }
 
-TEST_F(ClusterQueueTest, WhoWaitsAlreadyIsSetAsideAndComesBackInOrder) {
+TEST_F(ClusterQueueTest, RequestsOfAStoppedQueueReturnInTheirOrder) {
   w0_.set_free_bytes(0);
   ASSERT_TRUE(workers::Report(*cluster_, worker_, w0_).ok());
   const StreamId first = OpenAndAsk("red");

@@ -54,9 +54,8 @@ struct Held {
 Held HeldBy(v1::RunGate gate, const RunSurroundings& around) {
   switch (gate) {
     case v1::RUN_GATE_SESSION:
-      return {"WAITS_FOR_SESSION",
-              "for what its session is at: messages before it are executed",
-              "the end of these"};
+      return {"WAITS_FOR_SESSION", "for earlier messages of its session",
+              "their execution"};
     case v1::RUN_GATE_PLAN:
       return {"WAITS_FOR_PLAN",
               "for the plan of a graph that its session defined",

@@ -46,8 +46,7 @@ TEST_F(RunGateTest, MessagesOfItsSessionAreCounted) {
   *run_.mutable_gate_time() = ToProtoDuration(absl::Nanoseconds(12'345));
   EXPECT_EQ(Describe().message(),
             "1 message of its session is ahead of it; its session has kept it "
-            "waiting 12us for what its session is at: messages before it are "
-            "executed");
+            "waiting 12us for earlier messages of its session");
   run_.set_messages_ahead(2);
   EXPECT_EQ(Describe().reason(), "WAITS_FOR_SESSION");
   EXPECT_EQ(Describe().message().substr(0, 42),
@@ -114,7 +113,7 @@ TEST_F(RunGateTest, PreemptedRunIsHeldByItsPreemptor) {
             "blue (deadline)");
 }
 
-TEST_F(RunGateTest, WhatIsOverIsHeldByNothing) {
+TEST_F(RunGateTest, CompletedRunHasNoGate) {
   run_.set_state(v1::RunRecord::COMPLETED);
   run_.set_gate(v1::RUN_GATE_BYTES);
   Describe();

@@ -13,7 +13,7 @@ TEST(RunNameTest, ANumberAloneIsOfAnyDevice) {
   EXPECT_EQ(name->number, 17u);
 }
 
-TEST(RunNameTest, WhatIsShownCanBeAsked) {
+TEST(RunNameTest, ShownNameIsParsed) {
   for (const MemberId device :
        {MemberId{0, 0}, MemberId{2, 0}, MemberId{2, 1}}) {
     const absl::StatusOr<RunName> name = ParseRunName(RunNameOf(device, 5));

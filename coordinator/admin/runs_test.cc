@@ -252,7 +252,7 @@ TEST_F(ClusterRunsTest, AWorkerSpeaksForItsOwnLeasesAlone) {
   EXPECT_EQ((*list->answer)->runs(1).run(), "1:7");
 }
 
-TEST_F(ClusterRunsTest, WhatIsSaidOfAnotherSessionIsLeftOut) {
+TEST_F(ClusterRunsTest, AnswerAboutAnotherSessionIsIgnored) {
   const StreamId other = Open("blue");
   Grant(other, 0, worker_, &w0_);
   const List list = ListRuns(session_.owner);
@@ -271,7 +271,7 @@ TEST_F(ClusterRunsTest, ASessionThatEndsMeanwhileIsUnknown) {
   EXPECT_EQ(Reason(explanation), "SESSION_UNKNOWN");
 }
 
-TEST_F(ClusterRunsTest, WhoStillWaitsIsToldThatTheCoordinatorStops) {
+TEST_F(ClusterRunsTest, PendingInquiryEndsWhenTheCoordinatorStops) {
   const List list = ListRuns(session_.owner);
   coordinator::Stop(*cluster_);
   EXPECT_EQ(Reason(list), "COORDINATOR_STOPPING");

@@ -25,10 +25,11 @@ namespace {
 
 constexpr char kNominal[] = "djinn_tenant_quota_nominal";
 constexpr char kNominalHelp[] =
-    "What the configuration grants; worker_* at each worker.";
+    "Quota that the configuration grants; resources named worker_* count at "
+    "each worker.";
 constexpr char kUsage[] = "djinn_tenant_usage";
 constexpr char kUsageHelp[] =
-    "What the tenant has now, at all workers together.";
+    "Quota that the tenant uses now, over all workers.";
 
 // Returns the label of the gate that operators see.
 std::string PendingReason(const PendingLease& pending) {

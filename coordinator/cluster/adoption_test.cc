@@ -246,7 +246,7 @@ TEST_F(ReboundDeviceTest, TheNewerLeaseStaysWhereTheStoreIsOlder) {
   }
 }
 
-TEST_F(ReboundDeviceTest, WhatTheStoreKnowsToHaveEndedIsNotAdopted) {
+TEST_F(ReboundDeviceTest, LeaseThatTheStoreEndedIsNotAdopted) {
   StartAnew(with_new_);
   here_ = Join(w0_);
   EXPECT_THAT(views::Leases(*cluster_, {}).items, IsEmpty());
@@ -259,7 +259,7 @@ TEST_F(ReboundDeviceTest, WhatTheStoreKnowsToHaveEndedIsNotAdopted) {
   EXPECT_EQ(Next(back)->granted().lease().lease_id(), new_.lease_id());
 }
 
-TEST_F(ReboundDeviceTest, WhatCameAfterTheLastWriteIsAdopted) {
+TEST_F(ReboundDeviceTest, LeaseNewerThanTheStoreIsAdopted) {
   // The store lacks the device, or has another lease of it.
   const v1::Lease second = Grant(session_, 1, there_, &w1_);
   EXPECT_EQ(second.session_epoch(), new_.session_epoch());
@@ -300,7 +300,7 @@ TEST_F(ReboundDeviceTest, AClientThatWasGivenTheOlderOneIsTold) {
   EXPECT_EQ(ended.reason(), "LEASE_SUPERSEDED");
 }
 
-TEST_F(ReboundDeviceTest, WhoWaitsForWorkersDoesNotKnowAllLeases) {
+TEST_F(ReboundDeviceTest, RestartedCoordinatorDoesNotKnowAllLeases) {
   // Only the workers know the leases of the last moments before the restart.
   const auto knows_all = [this](const Saved& saved) {
     v1::StoredSession stored;
@@ -312,7 +312,7 @@ TEST_F(ReboundDeviceTest, WhoWaitsForWorkersDoesNotKnowAllLeases) {
   EXPECT_FALSE(knows_all(persistence::Save(*cluster_)));
 }
 
-TEST_F(ReboundDeviceTest, WhatAnIncompleteStoreDoesNotListIsAdopted) {
+TEST_F(ReboundDeviceTest, LeaseMissingInAnIncompleteStoreIsAdopted) {
   // The store began with a process that knew the session only from a worker.
   // Leases that the store does not list may therefore be valid.
   StartAnew({});
@@ -330,7 +330,7 @@ TEST_F(ReboundDeviceTest, WhatAnIncompleteStoreDoesNotListIsAdopted) {
   EXPECT_THAT(Desired(here_)->drop_session_ids(), IsEmpty());
 }
 
-TEST_F(ReboundDeviceTest, WhatTheClientGotHereStays) {
+TEST_F(ReboundDeviceTest, LeaseGrantedAfterTheRestartStays) {
   // The client asked before any worker had reported a lease.
   StartAnew({});
   v1::WorkerState w2 = TestWorker("w2");

@@ -208,7 +208,7 @@ TEST_F(ClusterTest, RequestWaitsForAWorkerUntilItsDeadline) {
   EXPECT_TRUE(Next(session)->has_granted());
 }
 
-TEST_F(ClusterTest, WhatCanNeverFitIsRefusedAtOnce) {
+TEST_F(ClusterTest, RequestTooLargeForEveryWorkerIsRefused) {
   config_.tenants[0].limits.set_memory_bytes(~uint64_t{0});
   config_.tenants[0].totals.set_memory_bytes(~uint64_t{0});
   tenants::Set(*cluster_, config_.tenants);

@@ -99,7 +99,7 @@ TEST_F(ClusterJobsTest, KeepsRunsWithTheirWorkAndTime) {
   EXPECT_EQ(jobs[1].runs(), 1u);
 }
 
-TEST_F(ClusterJobsTest, OfSeveralSessionsItIsTheOneThatUsedMost) {
+TEST_F(ClusterJobsTest, JobBelongsToTheSessionThatUsedMost) {
   Record(10);
   OpenWith("red");
   OpenWith("blue");

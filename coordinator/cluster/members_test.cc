@@ -137,7 +137,7 @@ TEST_F(ClusterMembersTest, StagesGetTheRoomThatEndedLeasesHadPromised) {
   EXPECT_EQ(room(), w1_.free_bytes());
 }
 
-TEST_F(ClusterMembersTest, WhatWasCutLastIsExplained) {
+TEST_F(ClusterMembersTest, LastPlanIsExplained) {
   ASSERT_TRUE(Ask(0, 1).has_granted());
   v1::StageAnswer stages;
   stages.mutable_plan()->set_problem("no stages");
@@ -164,7 +164,7 @@ TEST_F(ClusterMembersTest, WhatWasCutLastIsExplained) {
   EXPECT_EQ(device.batch().parts(0).rows(), 3u);
 }
 
-TEST_F(ClusterMembersTest, WhatWasCutIsRememberedForTheNextQuestion) {
+TEST_F(ClusterMembersTest, PlansAreRememberedByGraph) {
   ASSERT_TRUE(Ask(0, 1).has_granted());
   const auto answer = [&](const std::string& fingerprint, int stages) {
     v1::StageAnswer told;
@@ -309,7 +309,7 @@ TEST_F(ClusterMembersTest, ARestartedCoordinatorAdoptsTheMembers) {
             first_.granted().lease().lease_id());
 }
 
-TEST_F(ClusterMembersTest, WhatIsGivenBackMakesRoom) {
+TEST_F(ClusterMembersTest, ReturnedLeaseFreesQuota) {
   Tenant tenant = TestTenant("red");
   tenant.quotas[static_cast<size_t>(scheduler::Resource::kMemoryBytes)]
       .nominal = uint64_t{2} << 30;  // what two leases take

@@ -277,7 +277,7 @@ TEST_F(ClusterTenantsTest, ARemovedTenantsSessionsEnd) {
             "TOKEN_UNKNOWN");
 }
 
-TEST_F(ClusterTenantsTest, WhatARemovedTenantUsedStaysCounted) {
+TEST_F(ClusterTenantsTest, UseOfARemovedTenantStaysCounted) {
   const StreamId worker = Join(w0_);
   Grant(Open("red"), 0, worker, &w0_);
   w0_.mutable_sessions(0)->mutable_lease_use()->set_bytes(10);

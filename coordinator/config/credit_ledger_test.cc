@@ -113,7 +113,7 @@ TEST_F(CreditLedgerTest, ALostWorkersLeasesAreSettled) {
   EXPECT_EQ(ledger_.Reserved("red").device_time, absl::Seconds(2));
 }
 
-TEST_F(CreditLedgerTest, WhatWasBilledIsKnownOfTheNewestThatAreRetired) {
+TEST_F(CreditLedgerTest, BillsOfTheNewestRetiredAccountsAreKept) {
   absl::Duration now;
   TopUp("a");
   ledger_.RetireWorker(
@@ -196,7 +196,7 @@ TEST_F(CreditLedgerTest, AnotherLengthOfPeriodsBringsNoCreditByItself) {
   EXPECT_TRUE(TopUp("a"));
 }
 
-TEST_F(CreditLedgerTest, WhatCountedInAPeriodThatHasEndedDoesNotCount) {
+TEST_F(CreditLedgerTest, UseInAnEarlierPeriodDoesNotCount) {
   now_ = absl::UnixEpoch() + absl::Hours(24 * 50 + 15);
   limits_.period = absl::Hours(24);
   while (TopUp("a")) ledger_.Bill("a", {Granted("a"), 0}, {});
@@ -237,7 +237,7 @@ TEST_F(CreditLedgerTest, TakesUpWhatAnotherCoordinatorGranted) {
   EXPECT_EQ(ledger_.Reserved("red").device_time, absl::Seconds(2));
 }
 
-TEST_F(CreditLedgerTest, WhatWasUsedBeyondAnotherCoordinatorsGrantIsOwed) {
+TEST_F(CreditLedgerTest, UseBeyondAnotherCoordinatorsGrantIsOwed) {
   v1::LeaseCredits credits;
   *credits.mutable_device_time() = ToProtoDuration(absl::Seconds(1));
   ledger_.Adopt("a", credits);
@@ -426,7 +426,7 @@ TEST_F(CreditLedgerTest, PhasesAddUpToDeviceTime) {
   EXPECT_EQ(ledger_.Find("a")->billed.phases, billed.phases);
 }
 
-TEST_F(CreditLedgerTest, WhatWasUsedInAPeriodIsKnownByPhase) {
+TEST_F(CreditLedgerTest, UseInThePeriodIsKnownByPhase) {
   limits_.period = absl::Hours(24);
   TopUp("a");
   Use use{absl::Seconds(1), 0};

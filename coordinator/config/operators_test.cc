@@ -41,7 +41,7 @@ TEST_F(CredentialsTest, UnknownTokensAreNobodys) {
   EXPECT_FALSE(credentials_.IsJoinToken("a"));
 }
 
-TEST_F(CredentialsTest, WhatIsSetCountsAtOnce) {
+TEST_F(CredentialsTest, NewCredentialsReplaceTheOldOnes) {
   credentials_.Set({{"admin", Role::kAdmin, "b"}}, "other");
   EXPECT_FALSE(credentials_.Admit("a", Role::kViewer).ok());
   EXPECT_FALSE(credentials_.Admit("v", Role::kViewer).ok());

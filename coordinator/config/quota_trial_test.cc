@@ -140,7 +140,7 @@ TEST_F(QuotaTrialTest, AResourceThatWasNotLimitedHasNoBefore) {
   EXPECT_EQ(response.over_nominal(), 2);
 }
 
-TEST_F(QuotaTrialTest, WhatNoConfigurationCouldSayIsRefused) {
+TEST_F(QuotaTrialTest, QuotaThatNoConfigurationCanHaveIsRefused) {
   const absl::Status unknown =
       Checked(Request("red", 1, "memory"), tenants_[0]);
   EXPECT_EQ(ErrorReason(unknown), "RESOURCE_UNKNOWN");
@@ -199,7 +199,7 @@ class RateTrialTest : public testing::Test {
   absl::Duration now_ = absl::Seconds(1);
 };
 
-TEST_F(RateTrialTest, WhoWaitsBorrowsLessWhenItsOwnGrows) {
+TEST_F(RateTrialTest, WaitingTenantBorrowsLessWithALargerQuota) {
   budget_.NoteWaiting("red", now_);
   now_ += absl::Seconds(1);
   budget_.Advance(now_, {});
@@ -220,7 +220,7 @@ TEST_F(RateTrialTest, WhoWaitsBorrowsLessWhenItsOwnGrows) {
   EXPECT_EQ(less.others(0).after().borrowed(), 0);
 }
 
-TEST_F(RateTrialTest, WhoHadNoneIsTakenToWantAll) {
+TEST_F(RateTrialTest, TenantWithoutAQuotaIsAssumedToWantAll) {
   tenants_[0].device_rate.reset();
   Configure();
   const v1::TryQuotaResponse response = Try(tenants_[0], 2);

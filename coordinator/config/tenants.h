@@ -136,8 +136,8 @@ v1::Urgency KnownUrgency(const v1::Urgency& said);
 // Returns `asked` with its class lowered to the highest one that the tenant's
 // sessions may have.
 v1::Urgency AllowedUrgency(const Tenant& tenant, const v1::Urgency& asked);
-// Does the same for a tenant that may be null. Null stands for a tenant that is
-// not configured and has no limits.
+// Like the function above. A null `tenant` stands for a tenant that is not
+// configured and has no limits.
 v1::Urgency AllowedUrgency(const Tenant* tenant, const v1::Urgency& asked);
 
 // Converts the configured quotas of tenants and cohorts to the forms with which

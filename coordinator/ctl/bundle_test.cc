@@ -103,7 +103,7 @@ TEST_F(BundleTest, AWorkersConfigurationIsAddedAsItStands) {
   EXPECT_EQ(bundle_.missing(), "");
 }
 
-TEST_F(BundleTest, WhatCannotBeReadIsNamed) {
+TEST_F(BundleTest, UnreadableFileIsNamed) {
   bundle_.AddConfig(folder_ + "/absent.yaml");
   bundle_.AddLog(folder_ + "/absent.log");
   bundle_.AddConfig(

@@ -255,7 +255,7 @@ TEST_F(ClientTest, FlagsThatAreWrongAreNamed) {
             "there is no phase \"x\"");
 }
 
-TEST_F(ClientTest, WhoMayNotAskIsToldSo) {
+TEST_F(ClientTest, TenantsTokenIsRefused) {
   const absl::Status status = Try({"get", "queues"}, "red-token");
   EXPECT_EQ(ErrorReason(status), "TOKEN_UNKNOWN");
   EXPECT_EQ(ExitStatus(status), kRefused);

@@ -267,7 +267,7 @@ TEST(DetailTest, ALeaseShowsItsUseAndLimits) {
   EXPECT_THAT(text, HasSubstr("cache memory    4.0kB of 6.0kB\n"));
 }
 
-TEST(DetailTest, OfALostWorkerOnlyWhatIsKnown) {
+TEST(DetailTest, LostWorkerShowsNoMemory) {
   auto worker = Parse<v1::WorkerInfo>(R"pb(
     worker_id: "w0"
     state: ACTIVE

@@ -105,7 +105,7 @@ std::string Wrong(std::vector<std::string> words,
   return std::string(ToSet(std::move(words), tenant).status().message());
 }
 
-TEST(QuotaReportTest, WhatIsNotNamedStaysAsItIs) {
+TEST(QuotaReportTest, UnnamedLimitsStayAsTheyAre) {
   const auto tenant = Parse<v1::TenantInfo>(R"pb(
     quotas { resource: "content_bytes" nominal: 3 lending_limit: 1 }
     quotas {

@@ -19,7 +19,7 @@ uint64_t BytesOf(int64_t size) {
   return TestGraph(size).SpaceUsedLong() + v1::GraphNotes().SpaceUsedLong();
 }
 
-TEST(GraphIntakeTest, WhatTheQueueHasNoRoomForIsRefused) {
+TEST(GraphIntakeTest, GraphBeyondTheQueuesRoomIsRefused) {
   GraphStore store(1 << 20);
   // The queue has room for one graph, and nearly for another.
   GraphIntake intake(&store, 2 * BytesOf(3) - 1);

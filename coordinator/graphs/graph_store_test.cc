@@ -109,7 +109,7 @@ TEST(GraphStoreTest, PiecesOfOneProgramExplainEachOther) {
   EXPECT_EQ(PhaseOf(&store, piece), v1::PHASE_LLM_DECODE);
 }
 
-TEST(GraphStoreTest, WhatAProgramShowsIsItsTenantsAlone) {
+TEST(GraphStoreTest, PhaseThatAProgramShowsIsItsTenantsAlone) {
   GraphStore store(1 << 20);
   semantics::Program blue, red;
   store.Add("blue", Piece(true), {}, &blue).value();
@@ -147,7 +147,7 @@ TEST(GraphStoreTest, WhatAProgramShowsIsItsTenantsAlone) {
   EXPECT_EQ(store.WorksOf("green", piece).shown, shown);
 }
 
-TEST(GraphStoreTest, WhatAGraphIsToATenantGoesWithItsHold) {
+TEST(GraphStoreTest, MeaningOfAGraphEndsWithItsTenantsHold) {
   const v1::Graph srg_graph = TestGraph(1);
   const uint64_t each = KeptBytes(TestGraph(100));
   GraphStore store(6 * each);
@@ -362,7 +362,7 @@ TEST(GraphStoreTest, ATenantDoesNotCrowdOutAnother) {
   EXPECT_LE(store.stats().bytes, 6 * KeptBytes(TestGraph(100)));
 }
 
-TEST(GraphStoreTest, WhatAnotherTenantDefinesStays) {
+TEST(GraphStoreTest, GraphHeldByAnotherTenantStays) {
   GraphStore store(3 * KeptBytes(TestGraph(100)));
   const std::string shared = store.Add("red", TestGraph(1)).value();
   store.Add("blue", TestGraph(1)).value();

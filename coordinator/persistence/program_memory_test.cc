@@ -124,7 +124,7 @@ TEST_F(ProgramMemoryTest, OtherEntriesOfTheStateAreNotItsOwn) {
   EXPECT_EQ(log_, "");
 }
 
-TEST_F(ProgramMemoryTest, WhatTheTableLetsGoGoes) {
+TEST_F(ProgramMemoryTest, RemovedProgramIsRemovedFromTheState) {
   WorkTable table;
   const SharedWork work = Products(1);
   for (size_t i = 0; i < WorkTable::kMaxPrograms; ++i) {

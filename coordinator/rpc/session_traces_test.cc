@@ -121,7 +121,7 @@ TEST_F(SessionTracesTest, ARequestOfNoTraceEndsTheFirst) {
   EXPECT_THAT(spans_.spans, IsEmpty());
 }
 
-TEST_F(SessionTracesTest, WhatStaysOpenIsForgotten) {
+TEST_F(SessionTracesTest, OpenSpanIsForgottenAfterAWhile) {
   v1::SessionResponse asked;
   v1::Lease* const to = asked.mutable_migrate()->mutable_to()->mutable_lease();
   to->set_lease_id("l2");

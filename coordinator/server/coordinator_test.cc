@@ -229,7 +229,7 @@ TEST_F(CoordinatorTest, RestartLosesNothing) {
   EXPECT_EQ(Sessions()[0].state(), v1::SessionInfo::ATTACHED);
 }
 
-TEST_F(CoordinatorTest, WhatWasLearnedIsInTheStateFile) {
+TEST_F(CoordinatorTest, LearnedFactorsAreInTheStateFile) {
   config_.state_file = testing::TempDir() + "/learned.db";
   config_.placement_policy = "minimize_cost";
   Restart();

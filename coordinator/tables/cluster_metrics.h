@@ -51,8 +51,8 @@ struct ClusterMetrics {
   // and workers that restarted.
   DurationHistogram attached_again;
   DurationHistogram worker_restarts;
-  // Time from when a client noticed the loss of a worker until another one had
-  // executed the replay, and the parts of it, as clients report them.
+  // Time between a client's notice of a lost worker and the end of the replay
+  // on another one, in total and by stage, as clients report it.
   struct {
     DurationHistogram total, lease, connect, send, replay;
   } rebound;

@@ -34,7 +34,7 @@ TEST(QueueStopsTest, OutlivesTheProcess) {
   EXPECT_EQ(described.stop_time().seconds(), 43200);
 }
 
-TEST(QueueStopsTest, WhoWaitsIsToldWhoseQueueAndWhatHelps) {
+TEST(QueueStopsTest, ErrorNamesTheQueueAndTheCommand) {
   const absl::Status why = QueueStopped("red");
   EXPECT_EQ(why.code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(ErrorReason(why), "QUEUE_STOPPED");

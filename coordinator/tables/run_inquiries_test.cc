@@ -26,7 +26,7 @@ TEST(RunInquiriesTest, OnlySoManyWait) {
   EXPECT_TRUE(ask(absl::Seconds(100)).ok());
 }
 
-TEST(RunInquiriesTest, WhatIsTooMuchIsRefused) {
+TEST(RunInquiriesTest, OversizedAnswerIsRefused) {
   v1::WorkerState good;
   v1::LeaseRuns* const lease = good.add_runs_answers()->add_leases();
   lease->add_runs()->add_preemptions()->set_session_id("5e6f7a8b");

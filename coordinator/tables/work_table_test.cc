@@ -28,7 +28,7 @@ TEST(TenantMapTest, ForgetsWhatWasToldLeastRecently) {
   EXPECT_EQ(map.size(), 2u);
 }
 
-TEST(TenantMapTest, WhatAnotherTenantToldOfStays) {
+TEST(TenantMapTest, EntryHeldByAnotherTenantStays) {
   TenantMap<int> map(4);
   map.Put("red", "shared", 1);
   map.Put("blue", "shared", 1);

@@ -71,7 +71,7 @@ class WorkerRegistryTest : public testing::Test {
   uint64_t streams_ = 0;
 };
 
-TEST_F(WorkerRegistryTest, WhoHasAGraphIsWhoLastReportedIt) {
+TEST_F(WorkerRegistryTest, LastReportDecidesWhichWorkersHaveAGraph) {
   Worker* const b = Join(State("b", {"g", "h"}));
   Worker* const a = Join(State("a", {"g"}));
   EXPECT_THAT(With("g"), ElementsAre("a", "b"));
@@ -96,7 +96,7 @@ TEST_F(WorkerRegistryTest, AGraphThatIsReportedTwiceIsOne) {
   EXPECT_THAT(With("h"), ElementsAre("a"));
 }
 
-TEST_F(WorkerRegistryTest, WhoIsLostOrRestartsHasNoGraphs) {
+TEST_F(WorkerRegistryTest, LostOrRestartedWorkerHasNoGraphs) {
   Worker* const a = Join(State("a", {"g"}));
   Worker* const b = Join(State("b", {"g"}));
   registry_.MarkLost(a);
@@ -113,7 +113,7 @@ TEST_F(WorkerRegistryTest, WhoIsLostOrRestartsHasNoGraphs) {
   EXPECT_THAT(With("g"), IsEmpty());
 }
 
-TEST_F(WorkerRegistryTest, WhoHasASessionIsWhoLastReportedALeaseOfIt) {
+TEST_F(WorkerRegistryTest, LastReportDecidesWhichWorkersHaveASession) {
   Worker* const b = Join(Holding("b", {{"1", "s"}, {"2", "s"}, {"3", "t"}}));
   Worker* const a = Join(Holding("a", {{"4", "s"}}));
   EXPECT_THAT(WithSession("s"), ElementsAre("a", "b"));
@@ -132,7 +132,7 @@ TEST_F(WorkerRegistryTest, WhoHasASessionIsWhoLastReportedALeaseOfIt) {
   EXPECT_THAT(WithSession("s"), IsEmpty());
 }
 
-TEST_F(WorkerRegistryTest, WhoIsLostOrRestartsHasNoSessions) {
+TEST_F(WorkerRegistryTest, LostOrRestartedWorkerHasNoSessions) {
   Worker* const a = Join(Holding("a", {{"1", "s"}}));
   Worker* const b = Join(Holding("b", {{"2", "s"}}));
   registry_.MarkLost(a);

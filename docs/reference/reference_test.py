@@ -17,7 +17,7 @@ _OF_PEERS = {
     "BAD_SCALED_OBJECT", "CHANGE_MALFORMED", "CONTENT_MISMATCH", "GRAPHS_QUEUED",
     "GRAPH_MALFORMED", "INVALID_GENERATOR", "INVALID_VIEW", "LEASE_RETURNED", "LEASE_SUPERSEDED",
     "MALFORMED_GRAPH", "MALFORMED_KEY", "MALFORMED_LEASE", "MALFORMED_NOTES", "METRIC_UNKNOWN",
-    "NO_PEERS", "NO_SUCH_SESSION", "OFFER_REPLACED", "OLD_ISSUE", "PAGE_SIZE_NEGATIVE",
+    "NO_PEERS", "NO_SUCH_SESSION", "OFFER_REPLACED", "OLD_REVISION", "PAGE_SIZE_NEGATIVE",
     "PAGE_TOKEN_MALFORMED", "TIME_MALFORMED", "TOO_MANY_OFFERS", "TOO_MANY_STREAMS",
     "WRONG_WORKER",
 }
@@ -48,6 +48,12 @@ class ReferenceTest(unittest.TestCase):
     def test_pages_equal_the_code(self):
         found = reference.differences(_ROOT, os.path.abspath("docs/reference/config_keys"))
         self.assertEqual(found, [], "\n" + "\n".join(found))
+
+    def test_help_of_each_metric_can_be_read_alone(self):
+        unclear = {name: text
+                   for name, (_, text, *_) in reference.metrics(reference.sources(_ROOT)).items()
+                   if re.match(r"(What|How|Their|From|Those)\b", text) or len(text.split()) < 3}
+        self.assertEqual(unclear, {}, "a help begins with its subject and has 3 words or more")
 
     def test_finds_each_form_of_a_metric(self):
         texts = {

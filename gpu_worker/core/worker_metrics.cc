@@ -20,7 +20,7 @@ namespace djinn::worker {
 namespace {
 
 void CollectExecution(const ExecutionCounters& counters, Exposition* out) {
-  out->Counter("djinn_worker_runs_total", "Runs executed.",
+  out->Counter("djinn_worker_runs_total", "Runs that the worker executed.",
                static_cast<double>(counters.runs));
   const auto nodes = [&](const char* result, uint64_t count) {
     out->Counter("djinn_worker_nodes_total", "Operator calls, by outcome.",
@@ -77,7 +77,7 @@ void WorkerReport::CollectMemory(Exposition* out) const {
   const auto cache_bytes = [&](const char* cache, const char* residency,
                                double value) {
     out->Gauge(
-        "djinn_cache_bytes", "What a cache holds; plans are estimated.", value,
+        "djinn_cache_bytes", "Bytes in a cache; an estimate for plans.", value,
         {{"worker", worker}, {"cache", cache}, {"residency", residency}});
   };
   const double content = bytes(MemoryClass::kContents);
@@ -112,9 +112,10 @@ void WorkerReport::CollectMemory(Exposition* out) const {
   for (const auto& [tenant, used] : by_tenant) {
     tenant_memory.Add(static_cast<double>(used), {worker, tenant});
   }
-  out->Gauge("djinn_worker_memory_pressure",
-             "How full the device is: 1 from 80 % on, 2 from 95 %.",
-             static_cast<double>(usage.pressure()), {{"worker", worker}});
+  out->Gauge(
+      "djinn_worker_memory_pressure",
+      "Memory use of the device: 1 from 80 % on, 2 from 95 %, otherwise 0.",
+      static_cast<double>(usage.pressure()), {{"worker", worker}});
 }
 
 void WorkerReport::CollectSessions(Exposition* out) const {
@@ -179,12 +180,12 @@ void WorkerReport::Collect(Exposition* out) const {
   parts_.streams.Collect(out);
   CollectSessions(out);
   out->Histogram("djinn_state_idle_before_evict_seconds",
-                 "How long ago contents that yielded had been used last.",
+                 "Time between the last use of a content and its eviction.",
                  environment_.contents->idle_before_evict());
   for (const auto& [event, count] : device_.Counts()) {
     out->Counter("djinn_worker_device_events_total",
-                 "What the device counts by itself.",
-                 static_cast<double>(count), {{"event", event}});
+                 "Events that the device counts.", static_cast<double>(count),
+                 {{"event", event}});
   }
   const auto transfer = [&](const char* path, const char* kind,
                             Traffic::Kind which) {

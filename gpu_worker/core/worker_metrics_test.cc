@@ -73,7 +73,7 @@ class CountingDevice : public FakeDevice {
   }
 };
 
-TEST_F(WorkerMetricsTest, WhatTheDeviceCountsIsShownByEvent) {
+TEST_F(WorkerMetricsTest, DevicesCountersAreShownByEvent) {
   EXPECT_THAT(Metrics(), Not(HasSubstr("djinn_worker_device_events_total")));
   CountingDevice device;
   WorkerCore core({}, &device, &clock_, &random_);

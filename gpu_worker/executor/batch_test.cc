@@ -194,7 +194,7 @@ TEST_F(BatchTest, ProductThatCannotBeJoinedIsExecutedForEach) {
   EXPECT_EQ(Order(), "Jssaa");
 }
 
-TEST_F(BatchTest, WhoIsCancelledInTheMiddleLeavesTheOthersAsTheyAre) {
+TEST_F(BatchTest, CancelledMemberLeavesTheOthersUnchanged) {
   for (int i = 0; i < 3; ++i) {
     UploadWeight(Add("s" + std::to_string(i), "t1", static_cast<float>(i)));
   }
@@ -237,7 +237,7 @@ TEST_F(BatchTest, ASessionThatEndsInTheMiddleLeavesTheOthersAsTheyAre) {
   EXPECT_EQ(Order(), "Jaa");
 }
 
-TEST_F(BatchTest, WhoIsOutOfCreditTakesNoPart) {
+TEST_F(BatchTest, SessionWithoutCreditIsNotInTheBatch) {
   UploadWeight(Add("s0", "t1", 0));
   UploadWeight(Add("s1", "t1", 1));
   Plug();
@@ -391,7 +391,7 @@ TEST_F(BatchTest, AReadBehindTheRunIsAnsweredInTheSameTurn) {
   EXPECT_EQ(Order(), "Jaasa");
 }
 
-TEST_F(BatchTest, WhatIsFreedBeforeARunKeepsItFromNothing) {
+TEST_F(BatchTest, FreedStorageDoesNotKeepARunOutOfTheBatch) {
   for (int i = 0; i < 2; ++i) {
     UploadWeight(Add("s" + std::to_string(i), "t1", static_cast<float>(i)));
     clients_[i]->Create(40, 8);
@@ -505,7 +505,7 @@ srg::Graph GrowingStep() {
   return graph;
 }
 
-TEST_F(BatchTest, WhoLacksAPlanIsNotWaitedFor) {
+TEST_F(BatchTest, SessionWithoutAPlanIsNotAwaited) {
   for (int i = 0; i < 2; ++i) {
     UploadWeight(Add("s" + std::to_string(i), "t1", static_cast<float>(i)));
     EXPECT_TRUE(

@@ -32,7 +32,7 @@ class BatchingWindowTest : public BatchTest {
   }
 };
 
-TEST_F(BatchingWindowTest, WhoIsAboutToComeIsWaitedFor) {
+TEST_F(BatchingWindowTest, RegularSessionIsAwaited) {
   TestClient* const a = AddWithWeight("a", "t1");
   TestClient* const b = AddWithWeight("b", "t1");
   GoRound({a, b});
@@ -52,7 +52,7 @@ TEST_F(BatchingWindowTest, WhoIsAboutToComeIsWaitedFor) {
   EXPECT_EQ(Used("a") + Used("b") + Used("plug"), Busy());
 }
 
-TEST_F(BatchingWindowTest, WhoDoesNotComeIsWaitedForOnce) {
+TEST_F(BatchingWindowTest, AbsentSessionIsAwaitedOnce) {
   TestClient* const a = AddWithWeight("a", "t1");
   TestClient* const b = AddWithWeight("b", "t1");
   GoRound({a, b});
@@ -69,7 +69,7 @@ TEST_F(BatchingWindowTest, WhoDoesNotComeIsWaitedForOnce) {
   EXPECT_EQ(Waits(), "1");
 }
 
-TEST_F(BatchingWindowTest, WhoDoesSomethingElseIsNotWaitedForAnyLonger) {
+TEST_F(BatchingWindowTest, WindowEndsWhenTheSessionDoesSomethingElse) {
   TestClient* const a = AddWithWeight("a", "t1");
   TestClient* const b = AddWithWeight("b", "t1");
   UseMore(a);
@@ -93,7 +93,7 @@ TEST_F(BatchingWindowTest, LoneSessionDoesNotWait) {
   EXPECT_EQ(Waits(), "0");
 }
 
-TEST_F(BatchingWindowTest, WhoCameOnceIsNotWaitedFor) {
+TEST_F(BatchingWindowTest, SessionSeenOnceIsNotAwaited) {
   TestClient* const a = AddWithWeight("a", "t1");
   TestClient* const b = AddWithWeight("b", "t1");
   GoRound({a}, 2);
@@ -130,7 +130,7 @@ TEST_F(BatchingWindowTest, WindowClosesWhenAnotherRunWaits) {
   EXPECT_EQ(other->Read(kRows, 2), (Floats{1, 1}));
 }
 
-TEST_F(BatchingWindowTest, WhoMayNotTakePartIsNotWaitedFor) {
+TEST_F(BatchingWindowTest, SessionThatMayNotBatchIsNotAwaited) {
   Share({"t1", "t2"});
   Batch({"t1"});
   TestClient* const a = AddWithWeight("a", "t1");
@@ -165,7 +165,7 @@ TEST_F(BatchingWindowTest, LowerPriorityIsNotWaitedFor) {
   EXPECT_EQ(Waits(), "0");
 }
 
-TEST_F(BatchingWindowTest, WhoIsOutOfCreditIsNotWaitedFor) {
+TEST_F(BatchingWindowTest, SessionWithoutCreditIsNotAwaited) {
   TestClient* const a = AddWithWeight("a", "t1");
   TestClient* const b = AddWithWeight("b", "t1");
   GoRound({a, b});
@@ -178,7 +178,7 @@ TEST_F(BatchingWindowTest, WhoIsOutOfCreditIsNotWaitedFor) {
   EXPECT_EQ(Waits(), "0");
 }
 
-TEST_F(BatchingWindowTest, WhoIsGoneIsNotWaitedFor) {
+TEST_F(BatchingWindowTest, DroppedSessionIsNotAwaited) {
   TestClient* const a = AddWithWeight("a", "t1");
   TestClient* const b = AddWithWeight("b", "t1");
   GoRound({a, b});

@@ -166,7 +166,7 @@ TEST_F(DeadlinesTest, HowFarOffAnExpectedStartWasIsCounted) {
   EXPECT_TRUE(says("sum 2"));
 }
 
-TEST_F(DeadlinesTest, WhatIsNotKnownIsNotRefused) {
+TEST_F(DeadlinesTest, RunOfUnknownDurationIsNotRefused) {
   const auto client = OpenAs("s1", "t1", absl::Seconds(0.5));
   for (int i = 1; i <= 2; ++i) {
     Run(client.get(), 1);
@@ -179,8 +179,8 @@ TEST_F(DeadlinesTest, WhatIsNotKnownIsNotRefused) {
   EXPECT_EQ(error.reason(), "RUN_WOULD_BE_LATE");
   // A later try would not complete any sooner.
   EXPECT_FALSE(error.has_retry_after());
-  // The duration of another graph is unknown, and that of this one after a
-  // while.
+  // The duration of another graph is unknown. That of this graph becomes
+  // unknown after a while.
   client->Create(3, 4);
   client->Run(2, {3, kOne});
   EXPECT_EQ(client->Read(3, 1), Floats{2});
@@ -190,7 +190,7 @@ TEST_F(DeadlinesTest, WhatIsNotKnownIsNotRefused) {
   EXPECT_EQ(client->Read(4, 1), Floats{1});
 }
 
-TEST_F(DeadlinesTest, WhoWaitsLongestIsKnown) {
+TEST_F(DeadlinesTest, OldestPendingAgeIsReportedByTenant) {
   const auto client = OpenAs("s1", "t1", {});
   const auto other = OpenAs("s2", "t2", {});
   const auto idle = OpenAs("s3", "t3", {});

@@ -367,8 +367,7 @@ void Executor::Collect(Exposition* out) const {
   preemption_.Collect(out);
   metrics_.Collect(out);
   out->Counter("djinn_worker_executor_seconds_total",
-               "Time in which the thread that executes messages was at "
-               "work, from one wait to the next.",
+               "Time that the executor thread was not waiting.",
                absl::ToDoubleSeconds(worked()));
 }
 

@@ -6,22 +6,24 @@
 namespace djinn::worker {
 
 void ExecutorMetrics::Collect(Exposition* out) const {
-  out->Histogram("djinn_start_prediction_error_seconds",
-                 "Between when a run was expected to begin, where that was "
-                 "known, and when it did.",
-                 start_prediction_error);
+  out->Histogram(
+      "djinn_start_prediction_error_seconds",
+      "Difference between the predicted and the actual start of a run.",
+      start_prediction_error);
   out->Histogram("djinn_queue_wait_seconds",
-                 "From a session's having work to its turn.", queue_wait);
+                 "Time that a session with work waited for its turn.",
+                 queue_wait);
   out->Histogram("djinn_worker_step_seconds",
-                 "What one turn of a session on the device took.", steps);
+                 "Duration of one turn of a session on the device.", steps);
   out->Histogram("djinn_batch_runs",
-                 "Runs whose rows were multiplied by a weight together.",
+                 "Runs that one batch multiplied by a weight together.",
                  batch_runs);
-  out->Histogram("djinn_batch_rows", "Their rows.", batch_rows);
-  out->Histogram("djinn_batch_tenants", "Their tenants.", batch_tenants);
+  out->Histogram("djinn_batch_rows",
+                 "Rows that one multiplication of a batch had.", batch_rows);
+  out->Histogram("djinn_batch_tenants", "Tenants whose runs one batch had.",
+                 batch_tenants);
   out->Histogram("djinn_batch_wait_seconds",
-                 "How long a turn was put off for others to share it.",
-                 batch_waits);
+                 "Time that a turn waited in a batching window.", batch_waits);
   const PhaseTimes times = busy.Read();
   for (int i = 0; i < PhaseTimes::kPhases; ++i) {
     const auto phase = static_cast<v1::Phase>(i);
@@ -35,8 +37,7 @@ void ExecutorMetrics::Collect(Exposition* out) const {
   }
   out->Counter(
       "djinn_worker_housekeeping_seconds_total",
-      "Time in which the thread that executes messages was at "
-      "work for nobody.",
+      "Time that the executor thread spent outside of sessions' turns.",
       static_cast<double>(housekeeping.load(std::memory_order_relaxed)) * 1e-9);
 }
 

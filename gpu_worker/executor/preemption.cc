@@ -85,7 +85,7 @@ void Preemption::Yield(absl::Duration expected) {
 void Preemption::Collect(Exposition* out) const {
   count_.Collect(out);
   out->Histogram("djinn_preemption_duration_seconds",
-                 "How long turns that yielded did so.", durations_);
+                 "Time that a preempted turn was suspended.", durations_);
 }
 
 }  // namespace djinn::worker

@@ -179,7 +179,7 @@ TEST_F(PreemptionTest, ADeclaredClassCountsWhateverRuns) {
   EXPECT_EQ(Order(), "aaaaaaaaf");
 }
 
-TEST_F(PreemptionTest, WhoTrainedIsInteractiveAgainWithItsNextOtherRun) {
+TEST_F(PreemptionTest, TrainingSessionIsInteractiveAgainAfterItsNextRun) {
   const auto trainer = OpenAs("trainer", "t1", v1::PRIORITY_CLASS_UNSPECIFIED);
   const auto quick = OpenAs("quick", "t2", v1::PRIORITY_CLASS_UNSPECIFIED);
   RunLong(trainer.get(), 3);
@@ -288,7 +288,7 @@ TEST_F(PreemptionTest, ARunThatEndsMeanwhileIsNotGoneOnWith) {
   EXPECT_LE(Order().size(), 4u);
 }
 
-TEST_F(PreemptionTest, WhoWentFirstYieldsItself) {
+TEST_F(PreemptionTest, PreemptingRunIsPreempted) {
   const auto batch = OpenAs("batch", "t1", v1::PRIORITY_CLASS_BATCH);
   const auto quick = OpenAs("quick", "t1", v1::PRIORITY_CLASS_INTERACTIVE);
   const auto now = OpenAs("now", "t1", v1::PRIORITY_CLASS_REALTIME);
@@ -471,7 +471,7 @@ TEST_F(TokensFirstTest, WaitingTokenPreemptsAPrompt) {
 }
 
 // Either run draws 8 of 16 MiB, and holds them up to its last node.
-TEST_F(PreemptionTest, WhatHasNoRoomWaitsForWhoHoldsIt) {
+TEST_F(PreemptionTest, PreemptingRunWithoutRoomWaits) {
   const auto batch = OpenAs("batch", "t1", v1::PRIORITY_CLASS_BATCH);
   const auto quick = OpenAs("quick", "t1", v1::PRIORITY_CLASS_INTERACTIVE);
   const auto small = OpenAs("small", "t1", v1::PRIORITY_CLASS_INTERACTIVE);

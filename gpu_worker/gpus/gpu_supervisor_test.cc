@@ -97,7 +97,7 @@ TEST_F(GpuSupervisorTest, AWorkerIsStartedForEachGpu) {
   EXPECT_EQ(checks[1].failure, "[-]gpu failed: Xid 79");
 }
 
-TEST_F(GpuSupervisorTest, WhatEndsIsStartedAgainAndTheOthersGoOn) {
+TEST_F(GpuSupervisorTest, EndedProcessRestartsWhileOthersContinue) {
   launcher_.addresses = {{0, "host:1"}, {1, "host:2"}};
   Pass(absl::Seconds(2));
   launcher_.ended[100] = "signal 9";

@@ -77,7 +77,7 @@ TEST_F(MeteringTest, SaysWhatEverythingBeforeItTook) {
   EXPECT_EQ(DeviceTime(client->Meter()), absl::Seconds(3));
 }
 
-TEST_F(MeteringTest, WhatRequestsCostAddsUpToWhatIsBilled) {
+TEST_F(MeteringTest, CostsOfRequestsAddUpToTheBill) {
   Grant(Lease("s1", "t1"), 1'000'000);
   const std::unique_ptr<TestClient> client = Connect(HelloFor("s1"));
   client->Create(1, 8);
@@ -258,7 +258,7 @@ TEST_F(MeteringTest, OneTurnMayBeOfSeveralPhases) {
   EXPECT_EQ(phases.of(v1::PHASE_LLM_PREFILL), absl::Microseconds(20));
 }
 
-TEST_F(MeteringTest, WhatSurroundsATurnIsBilledToo) {
+TEST_F(MeteringTest, TimeAroundATurnIsBilled) {
   const std::unique_ptr<TestClient> client = OpenWithCredit(absl::Seconds(6));
   std::atomic<std::thread::id> executor;
   device_.SetExecuteHook([&](const std::string&) {
@@ -353,7 +353,7 @@ TEST_F(MeteringTest, AnAnswerThatWasLostComesAgain) {
   EXPECT_EQ(DeviceTime(client->Meter()), absl::Seconds(1));
 }
 
-TEST_F(MeteringTest, WhatTheWindowDoesNotCountIsBilled) {
+TEST_F(MeteringTest, FreesOutsideOfTheWindowAreBilled) {
   const std::unique_ptr<TestClient> client = Open();
   constexpr uint64_t kStorages = 40;
   for (uint64_t id = 1; id <= kStorages; ++id) client->Create(id, 8);
@@ -364,7 +364,7 @@ TEST_F(MeteringTest, WhatTheWindowDoesNotCountIsBilled) {
   EXPECT_GE(after.received_bytes() - before.received_bytes(), 6 * kStorages);
 }
 
-TEST_F(MeteringTest, WhatIsSuppliedAgainIsBilled) {
+TEST_F(MeteringTest, SuppliedGraphIsBilled) {
   WorkerCoreOptions options;
   options.graph_cache.max_plans = 1;
   Start(options);
@@ -379,7 +379,7 @@ TEST_F(MeteringTest, WhatIsSuppliedAgainIsBilled) {
             srg::ToProto(Fill()).ByteSizeLong());
 }
 
-TEST_F(MeteringTest, WhatIsCancelledIsBilled) {
+TEST_F(MeteringTest, CancelledMessagesAreBilled) {
   const std::unique_ptr<TestClient> client = OpenToFill();
   const v1::MeteredUse before = client->Meter();
   constexpr uint64_t kBytes = 50'000;
@@ -401,7 +401,7 @@ TEST_F(MeteringTest, WhatIsCancelledIsBilled) {
   EXPECT_GT(Billed().bytes(), waiting);
 }
 
-TEST_F(MeteringTest, WhoLeavesIsToldWhatItUsedHere) {
+TEST_F(MeteringTest, LeaveReturnsTheSessionsUse) {
   const std::unique_ptr<TestClient> client = OpenToFill();
   client->Run(1, {1}, {1});
   const uint64_t sequence = client->Leave(std::string(16, 'm'));

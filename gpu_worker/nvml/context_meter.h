@@ -1,5 +1,5 @@
-// Measures what a process takes on its GPU before it holds a value: the context
-// of the driver, the kernels that are loaded, and libraries' own memory.
+// Measures the GPU memory that a process takes before it holds a value: the
+// context of the driver, loaded kernels, and libraries' own memory.
 #ifndef GPU_WORKER_NVML_CONTEXT_METER_H_
 #define GPU_WORKER_NVML_CONTEXT_METER_H_
 
@@ -19,8 +19,8 @@ class ContextMeter {
   struct Reading {
     // Memory of the GPU that no process used at Start().
     uint64_t free_bytes = 0;
-    // What this process has taken of it since, as far as nobody else took or
-    // gave back any.
+    // Memory that this process has taken since Start(). Exact only if no other
+    // process took or released memory of the GPU meanwhile.
     uint64_t context_bytes = 0;
   };
 
@@ -28,8 +28,8 @@ class ContextMeter {
   // Returns the errors of Nvml.
   static absl::StatusOr<ContextMeter> Start(const std::string& library);
 
-  // Returns what the process took on the GPU, of which `available_bytes` are
-  // free now or kept for values. Returns the errors of Nvml.
+  // Returns the memory that the process took. `available_bytes` of the GPU are
+  // now free or kept for values. Returns the errors of Nvml.
   absl::StatusOr<Reading> Read(const std::string& bus_id,
                                uint64_t available_bytes) const;
 

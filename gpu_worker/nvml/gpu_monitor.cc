@@ -14,8 +14,8 @@ namespace djinn::worker {
 namespace {
 
 // Graphics engine exception, illegal memory access, stopped processing,
-// preemptive cleanup, video processor exception, context switch time-out: the
-// list that NVIDIA's Kubernetes device plug-in leaves out, too.
+// preemptive cleanup, video processor exception, context switch time-out.
+// NVIDIA's Kubernetes device plug-in ignores the same ones.
 constexpr uint32_t kProgramFaults[] = {13, 31, 43, 45, 68, 109};
 
 }  // namespace

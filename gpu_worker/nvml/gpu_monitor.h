@@ -1,14 +1,14 @@
 // Watches a GPU through NVML: its temperature, its uncorrected ECC errors, and
 // the Xids that the driver reports.
 //
-// An Xid, an uncorrected ECC error, or a GPU that NVML has lost is a failure,
-// which stays. Xids that a program causes by its own fault, such as an access
-// outside its memory, are counted and are no failure: the worker's device sees
-// them itself when they are its own. Without NVML the health says so and names
-// what is missing; the worker serves as well.
+// An Xid, an uncorrected ECC error, or a GPU that NVML has lost is a failure.
+// It lasts until the process ends. Xids that a program causes itself, such as
+// an access outside its memory, are counted and are no failure: if they are the
+// worker's own, its device notices them. Without NVML, the health names what is
+// missing, and the worker serves.
 //
-// Thread-safe. A thread of the monitor calls NVML, which may block; everybody
-// else reads what it found, except where a comment says otherwise.
+// Thread-safe. A thread of the monitor calls NVML, which may block. The other
+// functions return what that thread found, unless their comments say otherwise.
 #ifndef GPU_WORKER_NVML_GPU_MONITOR_H_
 #define GPU_WORKER_NVML_GPU_MONITOR_H_
 
@@ -28,14 +28,14 @@
 
 namespace djinn::worker {
 
-// Returns whether an Xid is a fault of the program that used the GPU, as in
-// NVIDIA's list, and says nothing about the GPU.
+// Returns whether NVIDIA's list calls the Xid a fault of the program that used
+// the GPU. Such an Xid says nothing about the GPU.
 bool IsProgramFault(uint32_t xid);
 
 struct GpuMonitorOptions {
   std::string library;
-  // The GPU: its UUID, or if that is empty its PCI address, or if that is
-  // empty, too, its number.
+  // The GPU: its UUID. If that is empty, its PCI address; if both are empty,
+  // its number.
   std::string uuid;
   std::string bus_id;
   int index = 0;
@@ -53,21 +53,20 @@ class GpuMonitor {
   GpuMonitor(const GpuMonitor&) = delete;
   GpuMonitor& operator=(const GpuMonitor&) = delete;
 
-  // Starts to watch. The thread calls `failed` when the GPU has got a failure.
-  // Call it at most once.
+  // Starts to watch. The thread calls `failed` when the GPU fails. Call it at
+  // most once.
   void Start(std::function<void()> failed);
   // Stops to watch. `failed` is not called from then on.
   void Stop();
 
-  // Returns why the GPU must not get work; empty when nothing is known to be
-  // wrong.
+  // Returns why the GPU must not get work; empty if no failure is known.
   std::string failure() const;
-  // Asks NVML, which may block, how much of the GPU's memory no process uses.
+  // Returns the GPU memory that no process uses. Calls NVML, which may block.
   // Returns its errors, and Unavailable (NVML_UNAVAILABLE) without NVML.
   absl::StatusOr<uint64_t> FreeBytes() const;
-  // Returns all that is known, with the failure.
+  // Returns everything that is known, including the failure.
   v1::GpuHealth health() const;
-  // Adds what is known to a scrape.
+  // Adds everything that is known to a scrape.
   void Collect(const std::string& worker, Exposition* out) const;
 
  private:
@@ -82,13 +81,13 @@ class GpuMonitor {
   void WaitForNext();
 
   const GpuMonitorOptions options_;
-  // Why the GPU is not watched, if it is not. It and the next two do not change
-  // after the constructor.
+  // The reason if the GPU is not watched. This field and the next two do not
+  // change after the constructor.
   absl::Status opened_;
   // Null without NVML.
   std::unique_ptr<Nvml> nvml_;
   Nvml::Gpu gpu_ = nullptr;
-  // After the constructor, the thread alone uses them.
+  // After the constructor, only the thread uses these two.
   std::unique_ptr<Nvml::XidEvents> events_;
   std::function<void()> failed_;
 

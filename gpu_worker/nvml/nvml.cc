@@ -34,8 +34,8 @@ struct Nvml::Functions {
   Result (*event_set_wait)(Handle, EventData*, unsigned) = nullptr;
   Result (*event_set_free)(Handle) = nullptr;
 
-  // Returns the name of the first function that the library lacks; null when it
-  // has them all.
+  // Returns the name of the first function that the library lacks; null if it
+  // has all of them.
   const char* Find(void* library) {
     const char* missing = nullptr;
     const auto find = [&](const char* name, auto* function) {
@@ -97,7 +97,7 @@ Nvml::Nvml(std::string library)
     : library_(std::move(library)), functions_(std::make_unique<Functions>()) {}
 
 absl::StatusOr<std::unique_ptr<Nvml>> Nvml::Open(const std::string& library) {
-  // The library stays loaded: NVIDIA's may leave threads behind.
+  // The library stays loaded, because NVIDIA's may leave threads behind.
   void* const loaded = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (loaded == nullptr) {
     const char* const error = dlerror();

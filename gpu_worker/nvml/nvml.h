@@ -1,8 +1,8 @@
-// Opens NVIDIA's management library, libnvidia-ml, at run time: a program that
-// uses it starts without it, too.
+// Opens NVIDIA's management library, libnvidia-ml, at run time, so that a
+// program that uses it also starts without it.
 //
-// Declares the few functions and types of NVML's stable C interface that are
-// used here. Their names without the prefix are those of NVML's documentation.
+// Declares the few functions and types of NVML's stable C interface that Djinn
+// uses. They have the names of NVML's documentation without the prefix.
 #ifndef GPU_WORKER_NVML_NVML_H_
 #define GPU_WORKER_NVML_NVML_H_
 
@@ -68,8 +68,7 @@ class Nvml {
   Nvml(const Nvml&) = delete;
   Nvml& operator=(const Nvml&) = delete;
 
-  // Returns the driver's version, such as "580.65.06"; empty if it is not
-  // known.
+  // Returns the driver's version, such as "580.65.06"; empty if it is unknown.
   std::string DriverVersion() const;
 
   // Returns the number of GPUs that this process may use.
@@ -85,21 +84,21 @@ class Nvml {
   // Returns the memory that no process uses.
   absl::StatusOr<uint64_t> FreeBytes(Gpu gpu) const;
 
-  // Return nothing where the GPU does not measure it.
+  // These two return nullopt if the GPU does not measure the value.
   absl::StatusOr<std::optional<uint32_t>> Temperature(Gpu gpu) const;
   // Counts memory errors that were not corrected since the driver was loaded.
   absl::StatusOr<std::optional<uint64_t>> UncorrectedEccErrors(Gpu gpu) const;
 
-  // Xids of one GPU from the time at which this is made.
+  // Xids of one GPU since the construction of this object.
   class XidEvents {
    public:
     virtual ~XidEvents() = default;
-    // Waits for the next one, and returns nothing when there is none in time.
+    // Waits for the next Xid. Returns nullopt if there is none in time.
     virtual absl::StatusOr<std::optional<uint32_t>> Wait(
         absl::Duration timeout) = 0;
   };
-  // Returns null where the driver reports no Xids. The result must not outlive
-  // this.
+  // Returns null if the driver reports no Xids. The result must not outlive
+  // this object.
   absl::StatusOr<std::unique_ptr<XidEvents>> WatchXids(Gpu gpu) const;
 
  private:

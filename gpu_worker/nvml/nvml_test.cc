@@ -1,4 +1,4 @@
-// Tests NVML and the monitor against a library of the test's own.
+// Tests NVML and the monitor with the fake library.
 #include "gpu_worker/nvml/nvml.h"
 
 #include <unistd.h>
@@ -36,7 +36,7 @@ class NvmlTest : public testing::Test {
   }
   ~NvmlTest() override { std::remove(path_.c_str()); }
 
-  // Replaces the file at once, as the library reads it at any time.
+  // Replaces the file atomically, because the library reads it at any time.
   void Describe(absl::string_view gpus) {
     const std::string draft = path_ + ".draft";
     std::ofstream(draft) << gpus;
@@ -78,7 +78,7 @@ TEST_F(NvmlTest, ContextIsWhatAProcessTookOfItsGpu) {
   ASSERT_TRUE(reading.ok()) << reading.status();
   EXPECT_EQ(reading->free_bytes, 900u);
   EXPECT_EQ(reading->context_bytes, 250u);
-  // Somebody else gave memory back.
+  // Another process released memory.
   EXPECT_EQ(meter->Read("0000:01:00.0", 501)->context_bytes, 0u);
   EXPECT_EQ(ErrorReason(meter->Read("0000:03:00.0", 1).status()),
             "NVML_UNAVAILABLE");
@@ -100,11 +100,11 @@ TEST_F(NvmlTest, GpusAreFoundByNumberAndByAddress) {
               HasSubstr("nvmlDeviceGetHandleByPciBusId_v2: Not Found"));
 }
 
-TEST_F(NvmlTest, WhatIsMissingIsNamed) {
+TEST_F(NvmlTest, MissingLibraryIsNamed) {
   const absl::Status none = Nvml::Open("libnone-nvml.so.1").status();
   EXPECT_EQ(ErrorReason(none), "NVML_UNAVAILABLE");
   EXPECT_THAT(std::string(none.message()), HasSubstr("libnone-nvml.so.1"));
-  // A library that is another one.
+  // The library exists, but is not NVML.
   EXPECT_THAT(std::string(Nvml::Open("libm.so.6").status().message()),
               HasSubstr("libm.so.6 has no nvmlInit_v2"));
   std::remove(path_.c_str());

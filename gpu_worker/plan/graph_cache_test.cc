@@ -105,7 +105,7 @@ TEST(GraphCacheTest, ATenantDoesNotCrowdOutAnotherWithBytes) {
   EXPECT_EQ(cache.Use(mine->fingerprint(), "blue"), mine);
 }
 
-TEST(GraphCacheTest, WhatAnotherTenantUsesStays) {
+TEST(GraphCacheTest, PlanUsedByAnotherTenantStays) {
   FakeDevice device(1000);
   GraphCache cache({.max_plans = 3});
   const auto shared = cache.Insert(MakePlan(&device, 1), "red");

@@ -194,7 +194,7 @@ TEST_F(LockstepTest, RunsOfOtherGraphsMeetAtTheirWeights) {
             "end1");
 }
 
-TEST_F(LockstepTest, WhoIsAheadWaitsForWhoWillCome) {
+TEST_F(LockstepTest, RunAheadWaitsForALaterCall) {
   Add("A", "bc");
   Add("B", "abc");
   EXPECT_EQ(Execute(), "Ba joined2x2 joined2x2 end0 end1");
@@ -206,7 +206,7 @@ TEST_F(LockstepTest, MemberDoesNotWaitForOneThatWillNotCome) {
   EXPECT_EQ(Execute(), "Aa joined2x2 end0 Bc Bc end1");
 }
 
-TEST_F(LockstepTest, WhoWaitForOneAnotherGoOn) {
+TEST_F(LockstepTest, RunsThatWaitForEachOtherContinue) {
   Add("A", "ab");
   Add("B", "ba");
   EXPECT_EQ(Execute(), "Aa joined2x2 end0 Ba end1");
@@ -223,7 +223,7 @@ TEST_F(LockstepTest, ARunWithoutNodesEndsAtOnce) {
   EXPECT_EQ(Execute(), "end0 Ba end1");
 }
 
-TEST_F(LockstepTest, WhoFailsBeforeTheCallIsLeftOutOfIt) {
+TEST_F(LockstepTest, RunThatFailsEarlierIsLeftOut) {
   Add("A", "a");
   Add("B", "X.");
   Add("C", "a");
@@ -251,7 +251,7 @@ TEST_F(LockstepTest, CancelledMemberDelaysNoOther) {
   EXPECT_EQ(Execute(), "joined2x2 A. end1 Ab end0");
 }
 
-TEST_F(LockstepTest, WhoHasNoRoomGoesOnWhenTheOthersAreDone) {
+TEST_F(LockstepTest, RunWithoutRoomContinuesAfterTheOthers) {
   Add("A", "a.")->set_cramped();
   Add("B", "a.");
   EXPECT_EQ(Execute(), "Ba B. end1 Aa A. end0");

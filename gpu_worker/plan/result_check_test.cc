@@ -35,7 +35,7 @@ class ResultCheckTest : public testing::Test {
   FakeDevice device_{1 << 20};
 };
 
-TEST_F(ResultCheckTest, WhatLiesInAnotherOrderIsCopied) {
+TEST_F(ResultCheckTest, ResultWithOtherStridesIsCopied) {
   NodeResult result = Fresh({1, 2, 3, 4, 5, 6}, View({2, 3}, {3, 1}));
   const srg::TensorView inferred = View({2, 3}, {1, 2});
   EXPECT_TRUE(CheckMetadata(inferred, result).ok());

@@ -239,7 +239,7 @@ TEST_F(ExecutorTest, SharedBuffersAreCopiedBeforeAWrite) {
   EXPECT_EQ(counters_.write_copies, 1u);
 }
 
-TEST_F(ExecutorTest, WhatHasNoRoomCountsForNothing) {
+TEST_F(ExecutorTest, FailedAllocationIsNotCharged) {
   const uint64_t held = Tensor({1, 2});
   FakeGraph s;
   const uint32_t x = s.Created(uint64_t{0} - 8);
@@ -438,7 +438,7 @@ TEST_F(ExecutorTest, StorageFoundToBeACacheIsReclassified) {
 }
 
 // Checks that a value created and released in the run is no cache.
-TEST_F(ExecutorTest, WhatARunDropsIsNoCache) {
+TEST_F(ExecutorTest, ValueReleasedInTheRunIsNoCache) {
   quota_.SetLimits({.all = 1 << 20, .caches = 8});
   FakeGraph s;
   const uint32_t x = s.Bound();
@@ -522,7 +522,7 @@ TEST_F(ExecutorTest, RunThatSettlesWithoutErrorPoisonsNothing) {
   EXPECT_EQ(errors_.count(), 0u);
 }
 
-TEST_F(ExecutorTest, WhatIsWrittenOverAfterALateFailureIsGood) {
+TEST_F(ExecutorTest, ValueOverwrittenAfterALateFailureIsValid) {
   FakeGraph s;
   const uint32_t x = s.Bound();
   const uint32_t y = s.Unary("fake::late", x, 2);
@@ -585,7 +585,7 @@ class BreakingEdge final : public NodeEdge {
   int times_ = 0;
 };
 
-TEST_F(ExecutorTest, WhatWasDoneBeforeTheDeviceFailedIsGood) {
+TEST_F(ExecutorTest, ValuesBeforeADeviceFailureAreValid) {
   LateGraph late;
   const auto plan = Admit(late.s);
   const v1::Run run = MakeRun(*plan, {Tensor({1, 2})});

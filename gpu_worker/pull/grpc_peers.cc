@@ -94,7 +94,7 @@ class GrpcPeers : public PeerConnector {
 void CollectChannels(const ChannelPool::Counts& counts, Exposition* out) {
   const auto count = [&](const char* event, uint64_t value) {
     out->Counter("djinn_worker_channel_events_total",
-                 "Connections to other workers, by what became of them.",
+                 "Events of connections to other workers.",
                  static_cast<double>(value), {{"event", event}});
   };
   count("created", counts.created);

@@ -32,7 +32,7 @@ TEST_F(LinkRatesTest, ALinkThatSlowsDownIsSlowAtOnce) {
   EXPECT_LT(Add(1'000'000, absl::Seconds(1)), 2'000'001u);
 }
 
-TEST_F(LinkRatesTest, WhatIsOldIsReplacedAndForgotten) {
+TEST_F(LinkRatesTest, OldMeasurementIsReplacedAndForgotten) {
   Add(1000, absl::Seconds(1));
   clock_.Advance(LinkRates::kFresh + absl::Seconds(1));
   EXPECT_EQ(Add(1000, absl::Seconds(2)), 500u);
@@ -61,7 +61,7 @@ TEST_F(LinkRatesTest, WorkersAreBounded) {
   EXPECT_EQ(rates_.Known()[1].worker_id(), "w0");
 }
 
-TEST_F(LinkRatesTest, WhatTakesNoTimeIsNotEndless) {
+TEST_F(LinkRatesTest, RateIsBounded) {
   EXPECT_EQ(Add(uint64_t{1} << 60, absl::Nanoseconds(1)),
             1'000'000'000'000'000);
   EXPECT_EQ(rates_.Add("w2", 1, absl::Hours(1)).bytes_per_second(), 1u);

@@ -96,8 +96,8 @@ class PeerPulls : public PullSource {
   // Hands everything that arrives to the receiver, to the end. After an error
   // the receiver has not been called with an outcome.
   absl::Status Receive(Fetch* fetch);
-  // Does the same over one call to the peer, except for the outcome, which it
-  // returns as PeerCall::Receive() does.
+  // Like Receive(), over one call to the peer, except that it returns the
+  // outcome as PeerCall::Receive() does.
   absl::StatusOr<std::optional<v1::ErrorDetail>> ReceiveFrom(
       const v1::Peer& peer, Fetch* fetch);
   // Joins the threads that are done.

@@ -127,7 +127,7 @@ TEST_F(OfferTableTest, AClaimOutlastsASessionThatWorksButNotForEver) {
   EXPECT_EQ(ErrorReason(impatient->refusal), "OFFER_UNKNOWN");
 }
 
-TEST_F(OfferTableTest, WhatExpiredLongAgoIsForgotten) {
+TEST_F(OfferTableTest, ExpiredOfferIsForgottenLater) {
   ASSERT_TRUE(table_.Add("s1", this, kTicket, Bytes()).ok());
   clock_.Advance(absl::Minutes(10));
   Check(Activity::kIdle);
@@ -186,7 +186,7 @@ TEST_F(OfferTableTest, EverythingIsBounded) {
   EXPECT_EQ(ErrorReason(second->refusal), "DRAINING");
 }
 
-TEST_F(OfferTableTest, WhatASessionOfferedGoesWithIt) {
+TEST_F(OfferTableTest, OffersEndWithTheirSession) {
   ASSERT_TRUE(Offer().ok());
   table_.Leave("s1", &clock_);
   EXPECT_EQ(table_.offers(), 1u);
@@ -445,7 +445,7 @@ TEST_F(PeerPullsTest, AConnectorMayFindWorkersItself) {
   EXPECT_EQ(peers_.dialled(), std::vector<std::string>{""});
 }
 
-TEST_F(PeerPullsTest, WhatIsNotWhatWasAskedForIsAnError) {
+TEST_F(PeerPullsTest, UnexpectedBytesAreAnError) {
   Name("w1", "unix:/w1");
   const auto outcome = [&](uint64_t size) { return Pull(size)->Next(); };
   peers_.End(MakeError(absl::StatusCode::kNotFound, "OFFER_UNKNOWN", "x"));
@@ -497,7 +497,7 @@ TEST_F(PeerPullsTest, ACallThatHangsEndsWhenItIsGivenUp) {
   EXPECT_EQ(other->Next(), "CANCELLED");
 }
 
-TEST_F(PeerPullsTest, WhatIsHereIsShared) {
+TEST_F(PeerPullsTest, LocalOfferIsShared) {
   const auto receiver = Pull(4, "w0");
   auto bytes = std::make_shared<OfferedBytes>();
   bytes->size_bytes = 4;

@@ -141,7 +141,7 @@ SendUrgency Awaited(uint64_t number, double remaining_seconds,
           {round, remaining_seconds, number}};
 }
 
-TEST(SendOrderTest, WhatASessionOfferedFirstArrivesFirst) {
+TEST(SendOrderTest, FirstOfferOfASessionArrivesFirst) {
   SlowLink link;
   // The fetches come in another order than the offers.
   link.Send("c", Offered(3), 40);
@@ -156,7 +156,7 @@ TEST(SendOrderTest, WhatASessionOfferedFirstArrivesFirst) {
   EXPECT_EQ(link.arrived("c"), 120);
 }
 
-TEST(SendOrderTest, WhatASessionOfferedLastDoesNotStandStill) {
+TEST(SendOrderTest, LastOfferOfASessionProgresses) {
   SlowLink link;
   link.Send("last", Offered(1000), 20);
   for (uint64_t i = 0; link.arrived("last") == 0 && i < 1000; ++i) {
@@ -169,7 +169,7 @@ TEST(SendOrderTest, WhatASessionOfferedLastDoesNotStandStill) {
   EXPECT_LE(link.arrived("last"), 20 * 65);
 }
 
-TEST(SendOrderTest, WhatMoreWaitsForArrivesFirst) {
+TEST(SendOrderTest, MoreCriticalValueArrivesFirst) {
   SlowLink link;
   link.Send("short", Awaited(1, 0.1), 40);
   link.Send("long", Awaited(2, 0.9), 40);
@@ -180,7 +180,7 @@ TEST(SendOrderTest, WhatMoreWaitsForArrivesFirst) {
   EXPECT_EQ(link.arrived("next"), 120);
 }
 
-TEST(SendOrderTest, WhatMoreWaitsForComesSoonHoweverManyWaitBehindIt) {
+TEST(SendOrderTest, MoreCriticalValueArrivesSoonBehindManyOthers) {
   SlowLink link(absl::Milliseconds(10));
   // The least critical values come first, and begin at once.
   for (int i = 0; i < 15; ++i) {
@@ -198,7 +198,7 @@ TEST(SendOrderTest, WhatMoreWaitsForComesSoonHoweverManyWaitBehindIt) {
   }
 }
 
-TEST(SendOrderTest, WhatStandsStillGoesOnWhenThoseAheadAreStuck) {
+TEST(SendOrderTest, HeldSenderContinuesWhenThoseAheadStall) {
   FakeClock clock;
   SendOrder order(&clock);
   std::vector<uint64_t> ahead;

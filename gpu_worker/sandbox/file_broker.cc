@@ -27,8 +27,8 @@
 namespace djinn::worker {
 namespace {
 
-// What a packet to the broker asks for. The path follows the header, with its
-// final zero.
+// Kinds of requests to the broker. The path follows the header, with its final
+// zero.
 enum class Ask : int32_t { kLibraries, kReadable, kDevice, kConfine, kOpen };
 
 struct Header {

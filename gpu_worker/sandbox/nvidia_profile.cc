@@ -104,8 +104,8 @@ absl::StatusOr<FileRules> FilesOfGpu(const std::string& bus_id,
     }
   }
   rules.readable = {absl::StrCat(root, "/proc/driver/nvidia"),
-                    // What the C library, OpenMP and the driver read about the
-                    // machine and its devices.
+                    // Files that the C library, OpenMP and the driver read to
+                    // learn about the machine and its devices.
                     "/proc/cpuinfo", "/proc/devices", "/proc/meminfo",
                     "/proc/modules", "/proc/stat",
                     "/proc/sys/vm/overcommit_memory", "/sys/devices/system",

@@ -137,7 +137,7 @@ TEST(GpuSandboxTest, LibrariesElsewhereDoNot) {
   });
 }
 
-TEST(GpuSandboxTest, WhatLibrariesReadAboutTheMachineOpens) {
+TEST(GpuSandboxTest, FilesThatLibrariesReadAreReadable) {
   const FakeGpu gpu;
   ExpectInGpuSandbox(gpu, [] {
     for (const char* const path :

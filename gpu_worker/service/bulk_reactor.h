@@ -1,5 +1,5 @@
-// One Bulk call, which waits for its hello and then belongs to the link of the
-// lease that the hello named; and the Bulk calls of one link.
+// Serves a Bulk call: it waits for the hello, and then belongs to the link of
+// the lease that the hello named. Keeps the Bulk calls of one link.
 #ifndef GPU_WORKER_SERVICE_BULK_REACTOR_H_
 #define GPU_WORKER_SERVICE_BULK_REACTOR_H_
 

@@ -201,7 +201,7 @@ class PullConnectionsTest : public WorkerCoreTest {
   CorePeers* other_ = nullptr;
 };
 
-TEST_F(PullConnectionsTest, WhoHasSaidNothingIsAskedTheOtherWay) {
+TEST_F(PullConnectionsTest, UnknownPeerIsAskedOverTheNetwork) {
   const std::unique_ptr<TestClient> client = OpenWithSevens();
   client->Offer(1, Ticket('a'));
   Receiver receiver;
@@ -327,7 +327,7 @@ TEST_F(PullConnectionsTest, ARootErrorComesInTheBytesPlace) {
   EXPECT_NE((*received)->error_id(), 0u);
 }
 
-TEST_F(PullConnectionsTest, WhatTheReceiverDoesNotTakeEndsTheCall) {
+TEST_F(PullConnectionsTest, ReceiversErrorEndsTheCall) {
   const std::unique_ptr<TestClient> client = OpenWithSevens();
   peers_->Learn(Peer(), path_);
   client->Offer(1, Ticket('a'));
@@ -371,7 +371,7 @@ TEST_F(PullConnectionsTest, ACallCancelledAtItsLastByteHarmsNoOther) {
   EXPECT_EQ(other_->asked(), 0);
 }
 
-TEST_F(PullConnectionsTest, WhoTakesNothingIsCutOff) {
+TEST_F(PullConnectionsTest, ReceiverThatTakesNothingIsCutOff) {
   const std::unique_ptr<TestClient> client = OpenWithSevens();
   peers_->Learn(Peer(), path_);
   client->Offer(1, Ticket('a'));
@@ -390,7 +390,7 @@ TEST_F(PullConnectionsTest, WhoTakesNothingIsCutOff) {
   EXPECT_TRUE(absl::IsUnavailable(end)) << end;
 }
 
-TEST_F(PullConnectionsTest, WhoTakesSlowlyIsNotCutOff) {
+TEST_F(PullConnectionsTest, SlowReceiverIsNotCutOff) {
   const std::unique_ptr<TestClient> client = OpenWithSevens();
   peers_->Learn(Peer(), path_);
   server_.reset();
@@ -430,7 +430,7 @@ TEST_F(PullConnectionsTest, WhereAnotherWorkerIsFoundItIsNotTriedAgain) {
   EXPECT_EQ(connections_->count(), 0u);
 }
 
-TEST_F(PullConnectionsTest, WhoHangsUpIsTriedAgainLater) {
+TEST_F(PullConnectionsTest, PeerThatHangsUpIsRetriedLater) {
   const std::unique_ptr<TestClient> client = OpenWithSevens();
   peers_->Learn(Peer(), path_);
   // Listens in the server's place and hangs up, like a server that has too many
@@ -475,7 +475,7 @@ TEST_F(PullConnectionsTest, AWorkerThatStopsEndsItsCalls) {
   EXPECT_FALSE(end.ok());
 }
 
-TEST_F(PullConnectionsTest, WhoStopsTellsAllBeforeItWaitsForOne) {
+TEST_F(PullConnectionsTest, StopNotifiesAllPeersBeforeItWaitsForOne) {
   const std::unique_ptr<TestClient> client = OpenWithSevens();
   // The first peer never says goodbye.
   auto connections =

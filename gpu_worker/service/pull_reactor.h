@@ -27,10 +27,11 @@ class PullReactor : public grpc::ServerWriteReactor<v1::PullResponse>,
                     public OfferClaimant,
                     public std::enable_shared_from_this<PullReactor> {
  public:
-  // Makes a reactor, which keeps itself alive until gRPC is done with it.
-  // `core` and `order` must outlive it. `socket` is where workers on this
-  // machine reach the core, too; empty when there is none. `call` counts the
-  // call. `unproven` hears of a caller that is given what it named.
+  // Creates a reactor, which keeps itself alive until gRPC is done with it.
+  // `core` and `order` must outlive it. `socket` is the path at which workers
+  // on this machine can also reach the core; empty if there is none. `call` is
+  // counted until the reactor ends. `unproven` learns of a caller that is given
+  // the value that it named.
   static PullReactor* Begin(grpc::CallbackServerContext* context,
                             CountedStream call, const v1::PullRequest& request,
                             WorkerCore* core, SendOrder* order,

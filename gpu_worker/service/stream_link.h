@@ -119,8 +119,8 @@ class StreamLink : public std::enable_shared_from_this<StreamLink> {
   // Ends a client that asked for bytes and did not open Bulk.
   void CheckBulk();
 
-  // Whether Control's connection is encrypted. Bulk calls arrive at the same
-  // server.
+  // True if Control's connection is encrypted. Bulk calls arrive at the same
+  // server, so the same holds for them.
   const bool encrypted_;
   AcceptedFunction accepted_;
 

@@ -137,7 +137,7 @@ TEST_F(EagerUploadsTest, AGeneratorsStateGoesInline) {
   EXPECT_TRUE(client->WaitCompleted(sent));
 }
 
-TEST_F(EagerUploadsTest, WhatIsTooSmallOrTooLargeEndsTheStream) {
+TEST_F(EagerUploadsTest, ContentOfAWrongSizeEndsTheStream) {
   int count = 0;
   for (const size_t size : {size_t{1024}, kMaxContentBytes + 1}) {
     std::unique_ptr<TestClient> client = Open("s" + std::to_string(++count));

@@ -37,7 +37,7 @@ TEST_F(WorkerCoreTest, ARunIsNotReportedApartFromTheReadThatFollowsIt) {
   }
 }
 
-TEST_F(WorkerCoreTest, WhatFollowsCountsForTheWindow) {
+TEST_F(WorkerCoreTest, HeldMessagesCountForTheWindow) {
   std::unique_ptr<TestClient> client = Open();
   client->Hold();
   // The session is parked on a transfer that never arrives, so that nothing

@@ -43,7 +43,7 @@ class MessageWaitTest : public WorkerCoreTest {
   const std::string bytes_ = FloatBytes(Floats(5000, 3));
 };
 
-TEST_F(MessageWaitTest, WhoHasNothingToDoWaitsForNothing) {
+TEST_F(MessageWaitTest, IdleSessionHasNoWait) {
   std::unique_ptr<TestClient> client = Open();
   EXPECT_TRUE(client->WaitCompleted(client->Create(1, 8)));
   EXPECT_TRUE(WaitsFor(Wait::FOR_UNSPECIFIED));
@@ -147,7 +147,7 @@ TEST_F(MessageWaitTest, ARunWaitsForItsGraph) {
   EXPECT_TRUE(WaitsFor(Wait::FOR_UNSPECIFIED));
 }
 
-TEST_F(MessageWaitTest, WhoHasNoCreditWaitsForNoTurn) {
+TEST_F(MessageWaitTest, SessionWithoutCreditWaitsForNoTurn) {
   v1::LeaseClaims poor = Lease("poor", "t1");
   *poor.mutable_credits()->mutable_device_time() =
       ToProtoDuration(absl::ZeroDuration());
@@ -256,7 +256,7 @@ TEST_F(PullWaitTest, ASessionThatEntersWaitsForAllOfIt) {
 }
 
 // Either run draws 8 of 16 MiB, and holds them up to its last node.
-TEST_F(MessageWaitTest, WhatWentFirstWaitsForRoom) {
+TEST_F(MessageWaitTest, PreemptingRunWaitsForRoom) {
   constexpr uint64_t kSum = 1, kGenerator = 10, kDrawn = 11;
   constexpr int64_t kCount = 1 << 20;
   FakeGraph s;

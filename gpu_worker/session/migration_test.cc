@@ -413,7 +413,7 @@ TEST_F(MigrationTest, AStateIsNoValue) {
   EXPECT_EQ(ErrorReason(there->WaitClosed()), "PROTOCOL_VIOLATION");
 }
 
-TEST_F(MigrationTest, WhatIsOnItsWayCountsForTheSession) {
+TEST_F(MigrationTest, StateInMigrationCountsForTheSession) {
   std::unique_ptr<TestClient> here = Open();
   std::unique_ptr<TestClient> there = OpenThere();
   v1::Left left;

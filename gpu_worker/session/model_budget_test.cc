@@ -52,7 +52,7 @@ TEST_F(ModelBudgetTest, HasWhatItsStoragesHaveTogether) {
   EXPECT_EQ(use.models(0).size_bytes(), 1024u);
 }
 
-TEST_F(ModelBudgetTest, WhatIsFreedCountsNoMore) {
+TEST_F(ModelBudgetTest, FreedStorageCountsNoMore) {
   const std::unique_ptr<TestClient> client = Open();
   client->Create(1, 1000);
   client->Create(2, 24);
@@ -181,7 +181,7 @@ TEST_F(ModelBudgetTest, AnAnswerThatWasLostComesAgain) {
   EXPECT_EQ(Use().model_count(), 1u);
 }
 
-TEST_F(ModelBudgetTest, WhatNoClientSaysEndsTheSession) {
+TEST_F(ModelBudgetTest, MalformedModelEndsTheSession) {
   const auto violation = [this](auto send) {
     const std::unique_ptr<TestClient> client = Open();
     client->Create(1, 8);

@@ -44,7 +44,7 @@ class ProofsTest : public WorkerCoreTest {
   const std::string bytes_ = FloatBytes(Floats(5000, 3));
 };
 
-TEST_F(ProofsTest, WhoProvesToHaveTheBytesSharesThem) {
+TEST_F(ProofsTest, ProofOfPossessionSharesTheContent) {
   Share({"t1", "t2"});
   std::unique_ptr<TestClient> owner = Bring("s1", "t1", bytes_);
   std::unique_ptr<TestClient> other = Open("s2", "t2");
@@ -187,7 +187,7 @@ TEST_F(ProofsTest, AProofThatDoesNotComeInTimeIsAMiss) {
   EXPECT_EQ(core_->contents().stats().adoptions, 0u);
 }
 
-TEST_F(ProofsTest, WhatIsToBeProvenIsNotEvicted) {
+TEST_F(ProofsTest, ContentUnderProofIsNotEvicted) {
   Share({"t1", "t2"});
   std::unique_ptr<TestClient> owner = Bring("s1", "t1", bytes_);
   std::unique_ptr<TestClient> client = Open("s2", "t2");

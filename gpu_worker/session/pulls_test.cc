@@ -82,7 +82,7 @@ TEST_F(PullsTest, HowFastAValueCameIsTold) {
   EXPECT_EQ(state.links(0).bytes_per_second(), link.bytes_per_second());
 }
 
-TEST_F(PullsTest, WhatComesTogetherSaysNothingOfTheLink) {
+TEST_F(PullsTest, BurstSaysNothingAboutTheLink) {
   std::unique_ptr<TestClient> here = Open();
   std::unique_ptr<TestClient> there = OpenThere();
   here->InstallInline(1, FloatBytes({1, 2}));
@@ -292,7 +292,7 @@ class SlowClaimant : public OfferClaimant {
   std::shared_ptr<const OfferedBytes> taken;
 };
 
-TEST_F(PullsTest, WhatIsUnderWayIsRecalledWhenItsStorageIsWrittenWithoutRoom) {
+TEST_F(PullsTest, OfferBeingSentIsRecalledForAWriteWithoutRoom) {
   std::unique_ptr<TestClient> here = Open();
   const uint64_t size = 5 << 20;
   here->Define(1, Fill());
@@ -387,7 +387,7 @@ TEST_F(PullsTest, AClientThatGoesLeavesNothingBehind) {
   EXPECT_TRUE(WaitUntil([&] { return other_->ledger().usage().used == 0; }));
 }
 
-TEST_F(PullsTest, WhatIsNoOfferEndsTheStream) {
+TEST_F(PullsTest, MalformedOfferEndsTheStream) {
   std::unique_ptr<TestClient> client = Open();
   client->InstallInline(1, FloatBytes({1}));
   client->Offer(1, "short");
@@ -422,7 +422,7 @@ class Asker : public OfferClaimant {
   std::shared_ptr<const OfferedBytes> given_;
 };
 
-TEST_F(PullsTest, WhatTheLongestWayWaitsForIsSentFirst) {
+TEST_F(PullsTest, OfferOnTheLongestPathIsSentFirst) {
   std::unique_ptr<TestClient> here = Open();
   here->InstallInline(1, FloatBytes({1, 2}));
   // In the order of the program: a value whose path ends soon, one whose path

@@ -148,7 +148,7 @@ TEST_F(RunsTest, RunsAreReportedOnlyWhileTheCoordinatorAsks) {
   EXPECT_EQ(core_->Snapshot().runs_answers_size(), 0);
 }
 
-TEST_F(RunsTest, OfASessionThatIsNotHereThereIsNothingToSay) {
+TEST_F(RunsTest, UnknownSessionHasNoRuns) {
   OpenAs("s1");
   EXPECT_EQ(Ask("nobody").leases_size(), 0);
 }
@@ -225,7 +225,7 @@ TEST_F(RunsTest, ItsTurnIsToldApartByWhoIsServed) {
   EXPECT_EQ(FromProtoDuration(other_run.waited()), absl::Seconds(3));
 }
 
-TEST_F(RunsTest, WhatItsSessionSentBeforeIsWaitedFor) {
+TEST_F(RunsTest, RunWaitsForEarlierMessages) {
   const auto client = OpenAs("s1");
   std::vector<v1::RunRecord> runs;
   Before(1, [&] { runs = RunsOf("s1"); });
@@ -388,7 +388,7 @@ TEST_F(RunsTest, ARunOfARefusedGraphFailed) {
   EXPECT_TRUE(run.fingerprint().empty());
 }
 
-TEST_F(RunsTest, WhatAClientGivesUpIsCancelled) {
+TEST_F(RunsTest, CancelledRunsAreRecorded) {
   const auto client = OpenAs("s1");
   Before(1, [&] {
     client->SendCancel();
@@ -457,7 +457,7 @@ class SharedRunsTest : public BatchTest {
   }
 };
 
-TEST_F(SharedRunsTest, WhoSharedProductsIsNamed) {
+TEST_F(SharedRunsTest, BatchCompanionsAreNamed) {
   Share({"t1", "t2"});
   Batch({"t1", "t2"});
   UploadWeight(Add("first", "t1", 0));

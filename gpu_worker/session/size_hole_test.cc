@@ -109,7 +109,7 @@ TEST_F(SizeHoleTest, ARepeatMayHaveAnother) {
   EXPECT_TRUE(WaitMemory(0));
 }
 
-TEST_F(SizeHoleTest, WhatAStorageHasNoRoomForIsRefused) {
+TEST_F(SizeHoleTest, SizeBeyondTheStorageIsRefused) {
   Begin(100);
   client_->Define(1, GrowingAddTo());
   RunAt(3);
@@ -130,7 +130,7 @@ TEST_F(SizeHoleTest, NoGraphAtThatSizeIsAViolation) {
   EXPECT_TRUE(WaitMemory(0));
 }
 
-TEST_F(SizeHoleTest, WhatAnOperatorRefusesPoisonsTheRun) {
+TEST_F(SizeHoleTest, SizeThatAnOperatorRefusesPoisonsTheRun) {
   Begin(100);
   // The operator of x[:2 + n] += y[:2] rejects any n above 0.
   srg::Graph graph = AddTo();

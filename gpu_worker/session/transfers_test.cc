@@ -368,7 +368,7 @@ TEST_F(WorkerCoreTest, IdleContentsMakeRoom) {
   EXPECT_TRUE(core_->contents().List().empty());
 }
 
-TEST_F(WorkerCoreTest, WhatWouldGoInlineTakesNoPlaceAmongContents) {
+TEST_F(WorkerCoreTest, InlineSizedUploadIsNoContent) {
   std::unique_ptr<TestClient> client = Open();
   // Leases of these tests let 1024 bytes go inline.
   uint64_t id = 0;

@@ -84,7 +84,7 @@ TEST_F(UploadRateTest, UploadsAtTheSameTimeShareTheLink) {
   EXPECT_LT(Rate(), 25 * kBulkChunkBytes);
 }
 
-TEST_F(UploadRateTest, WhatIsSmallOrOfThisMachineSaysNothing) {
+TEST_F(UploadRateTest, SmallOrLocalUploadIsNotMeasured) {
   const auto client = Open("small");
   Upload(client.get(), Bytes(3));
   EXPECT_EQ(Rate(), 0u);

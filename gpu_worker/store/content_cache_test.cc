@@ -190,7 +190,7 @@ TEST_F(ContentCacheTest, ManySmallContentsDoNotCrowdOutAnothers) {
   EXPECT_TRUE(Has("blue", 2, 8));
 }
 
-TEST_F(ContentCacheTest, WhatOneTenantLetsGoStaysTheOthers) {
+TEST_F(ContentCacheTest, SharedContentStaysTheOtherTenants) {
   cache_.SetSharing({"red", "blue"});
   cache_.Adopt("blue", {1, 0}, Insert("red", 1, 100));
   for (uint64_t hash = 2; hash < 5; ++hash) {

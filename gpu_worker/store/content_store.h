@@ -90,9 +90,9 @@ class ContentStore {
   // Returns null when the content is not here.
   virtual std::shared_ptr<ContentLoad> Load(ContentRequest request) = 0;
 
-  // Returns the contents of this store, and what it counts. Empty where another
-  // process reports both.
+  // Returns the contents of this store. Empty if another process reports them.
   virtual std::vector<ContentCache::Content> List() const { return {}; }
+  // Returns the counters of this store. Empty if another process reports them.
   virtual std::optional<Stats> stats() const { return std::nullopt; }
 };
 

@@ -35,7 +35,7 @@ void CollectDiskCache(const ContentStore::Stats& disk,
                       const std::string& worker, Exposition* out) {
   CollectCache("content_disk", disk.hits, disk.misses, disk.evictions, out);
   out->Gauge(
-      "djinn_cache_bytes", "What a cache holds; plans are estimated.",
+      "djinn_cache_bytes", "Bytes in a cache; an estimate for plans.",
       static_cast<double>(disk.bytes),
       {{"worker", worker}, {"cache", "content_disk"}, {"residency", "disk"}});
 }

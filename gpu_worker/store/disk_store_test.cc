@@ -181,7 +181,7 @@ TEST_F(DiskStoreTest, BrokenFilesAreMissesAndRemoved) {
   damage("header", flip(20));
 }
 
-TEST_F(DiskStoreTest, WhatAKilledProcessLeftIsRemoved) {
+TEST_F(DiskStoreTest, FilesOfAKilledProcessAreRemoved) {
   Write("a", "first");
   Write("a", "second");
   Write("a", "third");
@@ -272,7 +272,7 @@ TEST_F(DiskStoreTest, ATenantDoesNotCrowdOutAnother) {
   EXPECT_EQ(store_->stats()->entries, 1u);
 }
 
-TEST_F(DiskStoreTest, WhatIsMoreThanItsTenantsPartTakesNothingFromOthers) {
+TEST_F(DiskStoreTest, ContentBeyondItsTenantsPartEvictsNoOtherTenant) {
   const uint64_t file = 4096 + 10'000;
   Open(4 * file);
   Write("a", Content(1));
@@ -293,7 +293,7 @@ TEST_F(DiskStoreTest, WhatIsMoreThanItsTenantsPartTakesNothingFromOthers) {
   EXPECT_TRUE(store_->Has("c", HashOf(Content(1)), 10'000));
 }
 
-TEST_F(DiskStoreTest, WhatWaitsToBeWrittenIsSharedOut) {
+TEST_F(DiskStoreTest, QueueOfWritesIsDividedAmongTenants) {
   Open(1 << 20, /*max_waiting=*/4);
   std::vector<std::shared_ptr<Buffer>> used;
   const auto keep = [&](const std::string& tenant, int number) {
@@ -443,7 +443,7 @@ TEST_F(DiskStoreTest, AFileThatIsEvictedBeforeItIsReadIsNotCorrupt) {
   EXPECT_EQ(store_->stats()->corrupt_files, 0u);
 }
 
-TEST_F(DiskStoreTest, WhoGivesUpHearsOnce) {
+TEST_F(DiskStoreTest, GivenUpLoadSettlesOnce) {
   Write("a", "bytes");
   int settled = 0;
   const auto load = store_->Load({.tenant = "a",

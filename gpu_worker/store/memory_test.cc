@@ -192,7 +192,7 @@ TEST(SessionQuotaTest, CachesHaveACapOfTheirOwn) {
   EXPECT_EQ(quota.used(kOwn).count, 0u);
 }
 
-TEST(SessionQuotaTest, WhatIsAskedForMayBeAnyNumber) {
+TEST(SessionQuotaTest, ReservationOfAnySizeIsChecked) {
   constexpr uint64_t kMost = std::numeric_limits<uint64_t>::max();
   for (const MemoryLimits& limits :
        {MemoryLimits{.all = 100}, MemoryLimits{.all = 100, .storages = 50},
@@ -337,7 +337,7 @@ TEST(SessionQuotaTest, RoomIsTheLeastOfWhatEachCapLeavesForOwnMemory) {
   EXPECT_EQ(tenant.room(), 90u);
 }
 
-TEST(SessionQuotaTest, WhatIsNotKeptIsAsItWasWhateverTheCapsAre) {
+TEST(SessionQuotaTest, UnkeptChangeIsUndoneUnderAnyLimit) {
   TenantQuota tenant;
   SessionQuota quota({.all = 100, .contents = 60}, &tenant);
   QuotaShare share, none;

@@ -1,4 +1,5 @@
-// The storages of one session on this worker, by the id that the client chose.
+// Keeps the storages of one session on this worker, by the id that the client
+// chose.
 //
 // Not thread-safe: the thread that executes the session owns it.
 #ifndef GPU_WORKER_STORE_STORAGE_TABLE_H_

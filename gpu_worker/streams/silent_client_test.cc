@@ -66,7 +66,7 @@ TEST_F(SilentClientTest, EachAcknowledgementGivesTime) {
   EXPECT_TRUE(client->WaitCompleted(4));
 }
 
-TEST_F(SilentClientTest, WhatIsBelowTheBoundWaitsForever) {
+TEST_F(SilentClientTest, ClientBelowTheBoundIsNeverSilent) {
   std::unique_ptr<TestClient> client = OpenSilent();
   client->Create(1, 2 * kMiB);
   client->SendRead(1, Bytes(2 * kMiB), 7);

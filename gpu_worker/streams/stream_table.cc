@@ -285,10 +285,10 @@ size_t StreamTable::detached_sessions() const {
 
 void StreamTable::Collect(Exposition* out) const {
   recoveries_.Collect(out);
-  out->Histogram("djinn_recovery_duration_seconds",
-                 "From a peer's going away until it was taken up again.",
-                 resumed_streams_,
-                 {{"kind", "stream_resumed"}, {"stage", "total"}});
+  out->Histogram(
+      "djinn_recovery_duration_seconds",
+      "Time from the loss of a peer until it was back, or a stage of it.",
+      resumed_streams_, {{"kind", "stream_resumed"}, {"stage", "total"}});
   MutexLock lock(&mu_);
   out->Gauge("djinn_worker_connections", "Streams of clients.",
              static_cast<double>(connections_.size()));

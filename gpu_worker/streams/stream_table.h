@@ -108,7 +108,7 @@ class StreamTable {
   // and returns false when all of them together cannot free `missing` bytes.
   // Call it without locks; a thread that executes a session may call it.
   bool EndLost(uint64_t missing);
-  // Does the same among the tenant's sessions, for the tenant's limits.
+  // Like EndLost(), among the tenant's sessions, for the tenant's limits.
   bool EndLostOf(const std::string& tenant, uint64_t missing);
   // Closes and destroys streams. Returns false when there was nothing to do.
   bool CloseAndReap();
@@ -188,9 +188,11 @@ class StreamTable {
   SessionMetrics& session_metrics_;
   const std::function<void()> changed_;
   SessionFactory factory_;
-  LabelledCounter recoveries_{"djinn_recoveries_total",
-                              "Peers lost, and what was taken up again.",
-                              {"kind", "result"}};
+  LabelledCounter recoveries_{
+      "djinn_recoveries_total",
+      "Losses and recoveries of peers, leases, sessions and virtual devices, "
+      "by kind and result.",
+      {"kind", "result"}};
   // Time from a stream's break until another one resumed its session.
   DurationHistogram resumed_streams_;
 

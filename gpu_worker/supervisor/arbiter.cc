@@ -21,8 +21,8 @@ namespace {
 // must not keep the arbiter busy.
 constexpr int kMaxChanges = 64;
 
-// Reads what an executor wrote, which does not matter. Returns false when the
-// executor has closed its end.
+// Reads the bytes that an executor wrote, and ignores them. Returns false when
+// the executor has closed its end.
 bool Drain(int pipe) {
   char bytes[4096];
   return read(pipe, bytes, sizeof(bytes)) != 0;
@@ -48,7 +48,7 @@ struct Arbiter::Member {
   // last one, in weighted seconds.
   double start = 0;
   double finish = 0;
-  // When it lost its exclusive use; infinite unless its turn goes on since.
+  // When it lost its exclusive use; infinite unless its turn still continues.
   absl::Duration overdue_since = absl::InfiniteDuration();
 
   void Charge(absl::Duration time, double virtual_time) {
@@ -112,7 +112,7 @@ void Arbiter::Remove(uint64_t number) {
 Arbiter::Member* Arbiter::Next() {
   Member* next = nullptr;
   for (const auto& [number, member] : members_) {
-    // The executor may have changed its mind since it waited.
+    // The executor may no longer wait.
     member->waits = member->word.state() == kTurnWanted;
     if (member->waits && (next == nullptr || member->start < next->start)) {
       next = member.get();
@@ -133,8 +133,8 @@ void Arbiter::Charge() {
 
 void Arbiter::SetHolder(uint64_t number) {
   holder_ = number;
-  // The next one that waits does so for this holder. The last one may have
-  // ended while another waited.
+  // From now on, waiting executors wait for this holder. The last holder may
+  // have ended while another executor waited.
   contended_since_ = absl::InfiniteDuration();
 }
 
@@ -143,7 +143,7 @@ void Arbiter::Decide() {
     const uint32_t state = member->word.state();
     if (member->overdue_since != absl::InfiniteDuration() &&
         (state == kTurnNone || state == kTurnWanted)) {
-      // Meanwhile it had the device together with the next one.
+      // It shared the device with the next executor during that time.
       member->Charge((clock_->Monotonic() - member->overdue_since) / 2,
                      virtual_time_);
       member->overdue_since = absl::InfiniteDuration();
@@ -155,7 +155,7 @@ void Arbiter::Decide() {
   const auto holder = members_.find(holder_);
   if (holder != members_.end()) {
     const uint32_t state = holder->second->word.state();
-    // It gave the device back, and may want it again already.
+    // The executor returned the device, and may want it again already.
     if (state == kTurnNone || state == kTurnWanted) {
       Charge();
       if (state == kTurnWanted) {
@@ -179,8 +179,8 @@ void Arbiter::Decide() {
         if (contended_since_ == absl::InfiniteDuration()) {
           contended_since_ = clock_->Monotonic();
         }
-        // It gives the device back after its turn. A state that is neither is
-        // looked at when the executor raises its event.
+        // The executor returns the device after its turn. The arbiter handles
+        // other states when the executor raises its event.
         other.word.Change(kTurnInUse, kTurnAsked);
         if (other.word.state() == kTurnKept) continue;
         if (clock_->Monotonic() - contended_since_ < kPatience) return;

@@ -2,14 +2,13 @@
 //
 // The executor with the least weighted time goes next, as in the queue of one
 // process (start-time fair queueing). Time counts only while another executor
-// waits. The device changes hands between two turns; a thread of the arbiter
-// does it.
+// waits. A thread of the arbiter hands the device over, between two turns.
 //
 // An executor whose turn takes longer than kPatience, while another one waits,
 // loses its exclusive use: the other one begins beside it, and the operating
 // system divides the processors between them. So no executor can keep the
 // device, whatever it writes to its word. It is charged for the whole turn, and
-// by half for what it shared with others.
+// by half for the time that it shared with others.
 //
 // Thread-safe.
 #ifndef GPU_WORKER_SUPERVISOR_ARBITER_H_
@@ -67,7 +66,7 @@ class Arbiter {
   struct Member;
 
   void Run();
-  // Takes back and grants turns as far as it can be done now.
+  // Takes back and grants the turns that can be taken back or granted now.
   void Decide() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Returns the waiting executor that goes next, or null.
   Member* Next() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -84,8 +83,8 @@ class Arbiter {
   std::map<uint64_t, std::shared_ptr<Member>> members_ ABSL_GUARDED_BY(mu_);
   // The executor that has the device; 0 for none.
   uint64_t holder_ ABSL_GUARDED_BY(mu_) = 0;
-  // Since when the holder keeps the device from others; infinite while nobody
-  // waits.
+  // The time since which another executor waits for the holder; infinite while
+  // none waits.
   absl::Duration contended_since_ ABSL_GUARDED_BY(mu_) =
       absl::InfiniteDuration();
   // The start tag of the last grant.

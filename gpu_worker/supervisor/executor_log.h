@@ -1,10 +1,9 @@
-// Passes on what an executor writes to its standard output and error.
+// Passes on the standard output and error of an executor.
 //
 // A tenant that took its executor over may write anything. So the executor has
-// a pipe of its own, and each of its lines becomes a field of a line that the
-// supervisor writes. Neither another tenant's name nor the end of a line can be
-// forged, and what the executor writes in excess of its allowance waits in the
-// pipe or is lost.
+// its own pipe, and each of its lines becomes a field of a line that the
+// supervisor writes. The executor can forge neither another tenant's name nor
+// the end of a line. Lines beyond its allowance wait in the pipe or are lost.
 #ifndef GPU_WORKER_SUPERVISOR_EXECUTOR_LOG_H_
 #define GPU_WORKER_SUPERVISOR_EXECUTOR_LOG_H_
 
@@ -38,16 +37,16 @@ class ExecutorLog {
   // Takes the reading end of the pipe, which does not block.
   explicit ExecutorLog(Descriptor pipe) : pipe_(std::move(pipe)) {}
 
-  // Returns the descriptor to poll; -1 while nothing is to be read.
+  // Returns the descriptor to poll; -1 while there is nothing to read.
   int polled() const;
   // Returns whether bytes that were read may be a line that is due.
   bool waits() const { return !unread_.empty() && allowance_ >= 1; }
   // Returns the lines that have arrived and that the allowance covers.
   std::vector<std::string> Take();
-  // Returns what the executor has written before its end, the line without an
-  // end included. Call it once, last.
+  // Returns the rest of the executor's output, including a last line without an
+  // end. Call it once, last.
   std::vector<std::string> TakeLast();
-  // Adds to the allowance what the time since allows.
+  // Increases the allowance by that of the time that passed.
   void Age(absl::Duration passed);
 
  private:
@@ -66,9 +65,9 @@ class ExecutorLog {
 void LogForExecutor(absl::string_view tenant, uint64_t number,
                     const std::vector<std::string>& lines);
 
-// Returns the level that a line of common/log names, and cuts what every such
-// line begins with off: the time, the level and the role. Returns "warning" for
-// other lines.
+// Returns the level that a line of common/log names, and removes the beginning
+// that all such lines have: the time, the level and the role. Returns "warning"
+// for other lines.
 absl::string_view ConsumeHead(absl::string_view* line);
 
 }  // namespace djinn::worker

@@ -33,8 +33,8 @@ constexpr size_t kMaxChunkBytes = size_t{512} << 10;
 absl::Status GivenUp() { return absl::CancelledError("the executor gave up"); }
 
 // One call of an executor. The thread that fetches waits in OnBytes() until
-// gRPC has taken the chunk before, so the executor's pace is the other
-// worker's.
+// gRPC has taken the previous chunk, so the other worker sends at the
+// executor's pace.
 class FetchReactor : public grpc::ServerWriteReactor<v1::PullResponse>,
                      public PullReceiver,
                      public std::enable_shared_from_this<FetchReactor> {
@@ -108,7 +108,7 @@ class FetchReactor : public grpc::ServerWriteReactor<v1::PullResponse>,
   FetchReactor(PullSource* pulls, std::shared_ptr<std::atomic<size_t>> calls)
       : pulls_(pulls), calls_(std::move(calls)) {}
 
-  // Waits for the write before, and begins this one. Returns false when the
+  // Waits for the previous write, and begins this one. Returns false when the
   // call is over.
   bool Write(v1::PullResponse response) {
     {
@@ -171,7 +171,7 @@ class FetchingService : public v1::Fetching::CallbackService {
   void Begin(Descriptor socket) {
     grpc::ServerBuilder builder;
     builder.RegisterService(this);
-    // Also calls that send no request count.
+    // Calls that send no request count, too.
     builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,
                                static_cast<int>(FetchingServer::kMaxCalls));
     builder.SetMaxReceiveMessageSize(kMaxRequestBytes);
@@ -231,7 +231,7 @@ class FetchCall : public MessageCall {
 
   bool Read(v1::PullResponse* response) override {
     const bool read = call_.ReadMessage(response, &invalid_);
-    // No one reads any further, so the call would never end by itself.
+    // The thread stops reading, so the call would never end by itself.
     if (!invalid_.ok()) call_.Cancel();
     return read;
   }
@@ -240,11 +240,11 @@ class FetchCall : public MessageCall {
     return invalid_.ok() ? status : invalid_;
   }
   void Cancel() override { call_.Cancel(); }
-  // No wire is between the two processes.
+  // Both processes are on this machine.
   bool encrypted() const override { return true; }
 
  private:
-  absl::Status invalid_;  // set when bytes arrived that are not a message
+  absl::Status invalid_;  // set if bytes arrived that are no message
   BoundedCall call_;
 };
 

@@ -1,11 +1,11 @@
 // Fetches values of other workers for executors, whose sandboxes have no
 // network.
 //
-// An executor asks over a socket of its own to the supervisor (the service
-// Fetching), and the supervisor asks the other worker over the network. The
-// supervisor's credentials and connections stay with it, and it fetches for an
-// executor only what one of that executor's sessions is offered. Bytes pass
-// through the supervisor chunk by chunk; it keeps none.
+// An executor asks the supervisor over its own socket (the service Fetching),
+// and the supervisor asks the other worker over the network. Credentials and
+// connections stay with the supervisor. It fetches for an executor only values
+// that were offered to one of that executor's sessions. Bytes pass through the
+// supervisor chunk by chunk; it keeps none.
 #ifndef GPU_WORKER_SUPERVISOR_FETCHING_H_
 #define GPU_WORKER_SUPERVISOR_FETCHING_H_
 
@@ -29,7 +29,7 @@ class FetchingServer {
   using HasSession =
       std::function<bool(uint64_t executor, const std::string& session_id)>;
 
-  // Calls of one executor at a time. A session has one at most.
+  // Most calls of one executor at a time. A session has one at most.
   static constexpr size_t kMaxCalls = 256;
 
   // `pulls`, which the caller shuts down, must outlive this and all that

@@ -13,7 +13,7 @@
 
 namespace djinn::worker {
 
-// Size of the largest message, as with orders that list 65,536 leases.
+// Size of the largest message. Orders that list 65,536 leases fit into it.
 inline constexpr size_t kMaxFrameBytes = size_t{64} << 20;
 
 // Returns the message with its size before it.
@@ -30,7 +30,8 @@ class FrameReader {
   // Takes the next message. Returns NotFound when it has not arrived as a
   // whole, and InvalidArgument when it is too large or is no such message.
   absl::Status Take(google::protobuf::MessageLite* message);
-  // Takes its bytes, which stay until the next Fill(). Returns the same errors.
+  // Like Take(), but returns the message's bytes, which are valid until the
+  // next Fill().
   absl::StatusOr<absl::string_view> TakeBytes();
 
   // Sets the size of the largest message.
@@ -43,8 +44,8 @@ class FrameReader {
   size_t taken_ = 0;
 };
 
-// Writes bytes from the front and removes what was written. Returns Unavailable
-// when the rest would block, and Internal when the socket fails.
+// Writes bytes from the front, and removes those that it wrote. Returns
+// Unavailable if the rest would block, and Internal if the socket fails.
 absl::Status WriteSome(int socket, std::string* bytes);
 
 }  // namespace djinn::worker

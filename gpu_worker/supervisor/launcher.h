@@ -53,7 +53,7 @@ inline constexpr int kLastFd = kContentsFd;
 struct ProcessEnd {
   // Human-readable.
   std::string text;
-  // It ended by SIGKILL, which no instruction of the process causes.
+  // The process ended by SIGKILL, which none of its own instructions causes.
   bool killed = false;
 };
 
@@ -64,16 +64,16 @@ class Launcher {
 
   // Binds sockets for the executor with this number.
   virtual absl::StatusOr<ExecutorListeners> Listen(uint64_t number) = 0;
-  // Starts a process in a group of its own. The thread that calls this must
-  // live as long as the process.
+  // Starts a process in its own process group. The calling thread must live as
+  // long as the process.
   virtual absl::StatusOr<LaunchedExecutor> Launch(
       const ExecutorListeners& listeners, const Arbiter::Seat& seat) = 0;
   // Kills the process. Has no effect on one that has ended.
   virtual void Kill(pid_t pid) = 0;
-  // Returns how the process ended, or nothing while it runs. Call it again
-  // until it returns something, and then no more.
+  // Returns how the process ended, or nullopt while it runs. Call it until it
+  // returns a value, and not again after that.
   virtual std::optional<ProcessEnd> Reap(pid_t pid) = 0;
-  // Returns how many threads the process has, or nothing where the system does
+  // Returns the number of the process's threads, or nullopt if the system does
   // not say.
   virtual std::optional<uint64_t> ThreadsOf(pid_t pid) = 0;
 };
@@ -81,21 +81,21 @@ class Launcher {
 struct ProcessLauncherOptions {
   // The worker's listening address, whose host or path the executors use.
   std::string listen;
-  // Address for clients, whose host replaces the listening one's. Empty: the
-  // same.
+  // Address for clients. Its host replaces that of the listening address.
+  // Empty: clients use the listening address.
   std::string advertise;
   // Ports that executors may listen at; 0 and 0 for any.
   uint16_t first_port = 0;
   uint16_t last_port = 0;
   // Path of the worker's socket for shared memory; empty for none.
   std::string shared_memory_socket;
-  // Whether executors use a GPU, and inherit what the driver reads of the
-  // environment.
+  // Whether executors use a GPU. They then inherit the variables that the
+  // driver reads.
   bool gpu = false;
 };
 
 // Starts the running program again, as `djinn-worker --executor`. The processes
-// inherit a few variables of the environment, and no descriptor but their own.
+// inherit a few variables of the environment, and only their own descriptors.
 std::unique_ptr<Launcher> MakeProcessLauncher(ProcessLauncherOptions options);
 
 }  // namespace djinn::worker

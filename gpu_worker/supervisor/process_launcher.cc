@@ -35,8 +35,9 @@ namespace {
 constexpr int kBacklog = 1024;
 constexpr char kUnix[] = "unix:";
 
-// A further one where executors use a GPU: which GPUs there are, and how the
-// driver works. Its logs and debuggers have others.
+// Prefix of the variables that executors on a GPU get, too: they choose GPUs
+// and configure the driver. Logs and debuggers of the driver have other
+// prefixes.
 constexpr absl::string_view kInheritedWithGpu = "CUDA_";
 
 // Variables that libraries read and that hold no secret.
@@ -181,7 +182,7 @@ class ProcessLauncher : public Launcher {
                            MakeSocket(SOCK_STREAM, &launched.fetching));
     DJINN_ASSIGN_OR_RETURN(const Descriptor their_contents,
                            MakeSocket(SOCK_SEQPACKET, &launched.contents));
-    // Lines are lost rather than that the process waits for this one.
+    // The process must not wait for the supervisor, so lines may be lost.
     int log_ends[2];
     if (pipe2(log_ends, O_CLOEXEC | O_NONBLOCK) != 0) {
       return Failed("pipe2", errno);
@@ -242,8 +243,8 @@ class ProcessLauncher : public Launcher {
         posix_spawn(&launched.pid, program, &actions, &attributes, arguments,
                     InheritedEnvironment(options_.gpu).data());
     if (error != 0) return Failed("posix_spawn", error);
-    // This process may have raised its own limit since. The call fails for a
-    // process that has ended, which needs none.
+    // This process may have raised its own limit since. The call fails if the
+    // new process has ended, which needs no limit.
     if (descriptors_.has_value()) {
       prlimit(launched.pid, RLIMIT_NOFILE, &*descriptors_, nullptr);
     }
@@ -290,8 +291,8 @@ class ProcessLauncher : public Launcher {
                                   std::strerror(error)));
   }
 
-  // Reaps the brokers of executors that have ended. They are this process'
-  // children only where it is the first one of a container.
+  // Reaps the brokers of executors that have ended. They are children of this
+  // process only if it is the first process of a container.
   void ReapOrphans() {
     std::erase_if(groups_, [](pid_t group) {
       pid_t ended = 0;
@@ -327,7 +328,7 @@ class ProcessLauncher : public Launcher {
   // The limit of open files that executors get: the one with which this process
   // started.
   std::optional<rlimit> descriptors_;
-  // Groups of executors that have ended, until nobody is left in them.
+  // Groups of executors that have ended, until they have no processes.
   std::vector<pid_t> groups_;
 };
 

@@ -11,10 +11,12 @@
 
 namespace djinn::worker {
 
-// Reads /proc/PID/stat. Returns nothing where the system does not show it, as
-// where /proc hides processes of this user (`hidepid`).
+// Returns the number of the process's threads, which it reads from
+// /proc/PID/stat. Returns nullopt if the system does not show that file, for
+// example because /proc hides other processes (`hidepid`).
 std::optional<uint64_t> ReadProcessThreads(pid_t pid);
-// Does so for the text of that file, in which the process chooses its own name.
+// Parses the text of that file. The text contains the process's name, which the
+// process chooses and which may have any characters.
 std::optional<uint64_t> ParseProcessThreads(absl::string_view stat);
 
 }  // namespace djinn::worker

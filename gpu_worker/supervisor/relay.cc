@@ -12,7 +12,7 @@
 namespace djinn::worker {
 namespace {
 
-// Most phases that are kept for executors to come.
+// Most phases that are kept for later executors.
 constexpr size_t kMaxPhases = 65536;
 
 void AddDuration(const google::protobuf::Duration& added,
@@ -37,12 +37,12 @@ void AddMemory(const v1::MemoryUse& added, v1::MemoryUse* sum) {
   sum->set_cache_bytes(sum->cache_bytes() + added.cache_bytes());
 }
 
-// Most bytes that a message takes within another one besides its own.
+// Most bytes that a nested message takes in addition to its own.
 constexpr size_t kFieldBytes = 8;
 // Most links in a report.
 constexpr int kMaxLinks = 256;
 
-// Where several executors measured a link, the highest rate counts.
+// If several executors measured a link, the highest rate counts.
 void AddLink(const v1::PeerLink& link, v1::WorkerState* state) {
   for (v1::PeerLink& known : *state->mutable_links()) {
     if (known.worker_id() != link.worker_id()) continue;
@@ -53,7 +53,7 @@ void AddLink(const v1::PeerLink& link, v1::WorkerState* state) {
   if (state->links_size() < kMaxLinks) *state->add_links() = link;
 }
 
-// Puts the last use in the place of one that is less.
+// Replaces the use by the last one if it is smaller.
 void KeepUse(const v1::LeaseUse& last, v1::LeaseUse* use) {
   if (FromProtoDuration(use->device_time()) <
           FromProtoDuration(last.device_time()) ||
@@ -216,7 +216,8 @@ ReportNews ExecutorReport::Apply(v1::WorkerState report,
   for (v1::EndedLease& ended : *report.mutable_ended_leases()) {
     const std::string id = UncheckedClaims(ended.lease()).lease_id();
     const auto lease = given.find(id);
-    // A stranger's end is no news: the worker has ended or never had it.
+    // The end of an unknown lease is ignored: the worker has ended the lease,
+    // or never had it.
     if (lease == given.end()) continue;
     *ended.mutable_lease() = lease->second.lease;
     keep_use(id, ended.mutable_use());

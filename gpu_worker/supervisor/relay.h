@@ -36,11 +36,11 @@ struct RelayedLease {
 };
 using RelayedLeases = std::map<std::string, RelayedLease>;
 
-// What an executor's report says that concerns the supervisor.
+// The parts of an executor's report that the supervisor uses.
 struct ReportNews {
-  // Leases that it names and was not given.
+  // Leases that the report names and the executor was not given.
   std::vector<std::string> strangers;
-  // Fingerprints of graphs whose plan it did not report before.
+  // Fingerprints of graphs whose plan the executor did not report before.
   std::vector<std::string> graphs;
 };
 
@@ -59,20 +59,22 @@ class ExecutorReport {
   // Applies a report that CheckReport() accepted, of an executor that was given
   // these leases.
   ReportNews Apply(v1::WorkerState report, const RelayedLeases& given);
-  // Adds it to the worker's state, as far as it fits into the executor's part.
-  // Every content becomes the tenant's. All sessions and ended leases are
-  // added; where they do not fit, sessions lack what only operators look at.
+  // Adds the report to the worker's state, without entries that do not fit into
+  // the executor's part. Every content becomes the tenant's. All sessions and
+  // ended leases are added; if they do not fit, sessions lack the fields that
+  // only operators read.
   void AddTo(const std::string& tenant, const ReportPart& part,
              v1::WorkerState* state) const;
 
-  // Returns the last use of a lease that it reported.
+  // Returns the use of a lease that the executor reported last.
   v1::LeaseUse UseOf(const std::string& lease_id) const;
   const std::map<std::string, v1::EndedLease>& ended() const { return ended_; }
   // Returns whether the lease is in force or ended at the executor.
   bool Names(const std::string& lease_id) const {
     return held_.contains(lease_id) || ended_.contains(lease_id);
   }
-  // Run counts by fingerprint, of graphs that it has a plan for.
+  // Returns run counts by fingerprint, for graphs of which the executor has a
+  // plan.
   const absl::flat_hash_map<std::string, uint64_t>& graphs() const {
     return graphs_;
   }
@@ -87,7 +89,7 @@ class ExecutorReport {
   absl::flat_hash_map<std::string, uint64_t> graphs_;
 };
 
-// What the coordinator's stream has said so far and a new executor must learn.
+// Keeps the orders of the coordinator's stream that a new executor gets first.
 class StandingOrders {
  public:
   // Learns from the next message of the coordinator.
@@ -100,9 +102,9 @@ class StandingOrders {
                                  const std::string& tenant,
                                  const RelayedLeases& leases,
                                  const ExecutorReport& report);
-  // Returns the same of everything that still holds, without phases.
+  // Like PartOf(), for all orders that still hold, without phases.
   v1::DesiredState AllFor(const std::string& tenant) const;
-  // Adds what is known of the graph's phase for the tenant.
+  // Adds the known phase of the graph for the tenant.
   void AddPhases(const std::string& fingerprint, const std::string& tenant,
                  v1::DesiredState* out) const;
   // Returns the other workers that were ever named.

@@ -33,7 +33,7 @@ constexpr size_t kFingerprintBytes = 32;
 constexpr double kMaxBytesPerSecond = 1e12;
 // Leaves room for the sum over all executors.
 constexpr uint64_t kMaxNumber = uint64_t{1} << 55;
-// ToProtoDuration() clamps there.
+// ToProtoDuration() clamps longer times.
 constexpr int64_t kMaxSeconds =
     std::numeric_limits<int64_t>::max() / 1000000000;
 constexpr int kMaxDepth = 16;
@@ -63,7 +63,7 @@ int MostEntries(const FieldDescriptor& field) {
   return found == kMost->end() ? 64 : found->second;
 }
 
-// Returns whether the supervisor repeats nothing of the field as it is.
+// Returns whether the supervisor never repeats the field unchanged.
 bool IsReplaced(const FieldDescriptor& field) {
   return field.full_name() == "djinn.v1.WorkerState.contents" ||
          (field.message_type() != nullptr &&
@@ -184,7 +184,7 @@ absl::Status CheckEntry(const FieldDescriptor& field, int index,
       }
       break;
     }
-    // No value of these is beyond the bounds.
+    // All values of these types are within the bounds.
     case FieldDescriptor::CPPTYPE_INT32:
     case FieldDescriptor::CPPTYPE_UINT32:
     case FieldDescriptor::CPPTYPE_BOOL:
@@ -229,7 +229,7 @@ bool CountFields(CodedInputStream* in, const Descriptor& type, int depth,
     const FieldDescriptor* const field =
         type.FindFieldByNumber(WireFormatLite::GetTagFieldNumber(tag));
     const auto wire_type = WireFormatLite::GetTagWireType(tag);
-    // No message has groups, and skipping one would not count what is in it.
+    // No message has groups. Skipping one would not count its fields.
     if (wire_type == WireFormatLite::WIRETYPE_START_GROUP) return false;
     const bool delimited =
         wire_type == WireFormatLite::WIRETYPE_LENGTH_DELIMITED;
@@ -305,8 +305,8 @@ void LimitSessionMemory(uint64_t most, v1::SessionUse* use) {
   use->set_outstanding_bytes(std::min(use->outstanding_bytes(), most));
 }
 
-// Limits what leases and their sessions have used. What is said of other leases
-// is not repeated.
+// Limits the use of leases and their sessions. Entries for other leases are not
+// repeated.
 void LimitLeases(const ToldExecutor& told, v1::WorkerState* report) {
   const auto age = [&told](const v1::SignedLease& lease) {
     const auto given = told.leases->find(UncheckedClaims(lease).lease_id());
@@ -327,7 +327,7 @@ void LimitLeases(const ToldExecutor& told, v1::WorkerState* report) {
   }
 }
 
-// Keeps one answer to each open question, with leases of the session asked for.
+// Keeps one answer to each open question, with the leases of its session.
 void KeepAnswers(const ToldExecutor& told, v1::WorkerState* report) {
   std::set<uint64_t> answered;
   google::protobuf::RepeatedPtrField<v1::RunsAnswer> kept;

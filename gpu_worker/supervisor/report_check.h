@@ -1,14 +1,15 @@
-// Checks what executors send, before the supervisor repeats any of it to the
-// coordinator, to operators or in logs.
+// Checks the messages of executors, before the supervisor repeats any part of
+// them to the coordinator, to operators or in logs.
 //
-// An executor is its tenant's as soon as the tenant has found a hole in a
-// kernel. So it may send anything. A message that no executor of this program
-// sends is an error, and the supervisor ends the executor for it. An honest
-// executor may send odd values because its client is strange, or because it has
-// not heard of a change yet: the supervisor replaces them or leaves them out.
+// A tenant that finds a hole in a kernel controls its executor, which then may
+// send anything. If a message is one that no executor of this program sends,
+// the check returns an error, and the supervisor ends the executor. An honest
+// executor may send odd values because of its client, or because it does not
+// know of a change yet: the supervisor replaces or omits these values.
 //
-// The bounds go by the types of fields, so that a field that is added later is
-// bounded, too. Numbers of fixed size are random ids and hashes, and have none.
+// The bounds depend on the types of fields, so that fields that are added later
+// are bounded, too. Numbers of fixed size are random ids and hashes, and have
+// no bounds.
 #ifndef GPU_WORKER_SUPERVISOR_REPORT_CHECK_H_
 #define GPU_WORKER_SUPERVISOR_REPORT_CHECK_H_
 
@@ -64,12 +65,12 @@ absl::Status CheckNesting(absl::string_view bytes,
 // InvalidArgument, with the field's name, for texts of more than 512 bytes,
 // fingerprints of more than 32, lists that are too long, numbers beyond 2^55,
 // times beyond 292 years, and values that do not exist. Replaces control
-// characters in texts, and times below 0. Limits signed numbers to 2^55. Leaves
-// out what the supervisor never repeats: leases and contents.
+// characters in texts, and times below 0. Limits signed numbers to 2^55. Does
+// not check fields that the supervisor never repeats: leases and contents.
 absl::Status CheckFields(google::protobuf::Message* message,
                          absl::string_view tenant);
 
-// Who sends spans.
+// The sender of spans.
 struct SpanSource {
   std::string tenant;
   std::string worker_id;
@@ -77,15 +78,15 @@ struct SpanSource {
 // Checks the spans of an executor with CheckFields(). Also returns
 // InvalidArgument for ids of a wrong size, for more attributes or longer texts
 // than span.h allows, for attributes that are not Djinn's, and for parts of a
-// span that executors do not send. Replaces what the spans say of tenant and
-// worker by `source`.
+// span that executors do not send. Replaces the tenant and the worker of the
+// spans by those of `source`.
 absl::Status CheckSpans(const SpanSource& source, v1::ExecutorSpans* spans);
 
 // Checks a report that CheckFields() has accepted. Returns InvalidArgument when
 // it names a link to a worker that the executor cannot know. Removes answers to
-// questions that are not open, and of sessions that are not the tenant's.
-// Limits sizes to the executor's memory, device times to its age, and the use
-// of a lease to what the time since the supervisor gave it allows.
+// questions that are not open, and answers about sessions that are not the
+// tenant's. Limits sizes to the executor's memory, device times to its age, and
+// the use of a lease to the time since the supervisor gave it.
 absl::Status CheckReport(const ToldExecutor& told, v1::WorkerState* report);
 
 }  // namespace djinn::worker

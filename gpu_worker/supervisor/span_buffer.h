@@ -1,4 +1,4 @@
-// Keeps the spans that an executor makes until they are sent to its supervisor.
+// Keeps an executor's spans until they are sent to its supervisor.
 #ifndef GPU_WORKER_SUPERVISOR_SPAN_BUFFER_H_
 #define GPU_WORKER_SUPERVISOR_SPAN_BUFFER_H_
 
@@ -15,7 +15,7 @@ namespace djinn::worker {
 // Thread-safe.
 class SpanBuffer final : public SpanSink {
  public:
-  // Most spans that wait, and most of one message.
+  // Most waiting spans, and most spans of one message.
   static constexpr size_t kMaxSpans = 1024;
   static constexpr size_t kMaxTogether = 512;
 
@@ -28,7 +28,7 @@ class SpanBuffer final : public SpanSink {
   // Drops and counts a span that finds no room.
   void Add(Span span) override;
 
-  // Returns the next message; nullopt when there is nothing to say.
+  // Returns the next message; nullopt if there are no spans and no drops.
   std::optional<v1::ExecutorSpans> Take();
 
  private:

@@ -68,7 +68,7 @@ TEST(CheckSpansTest, TheTenantIsTheSupervisorsWord) {
   EXPECT_EQ(spans.spans(0).attributes_size(), 4);
 }
 
-TEST(CheckSpansTest, WhatNoExecutorSendsIsRefused) {
+TEST(CheckSpansTest, MalformedSpanIsRefused) {
   const auto change = [](const std::function<void(Span*)>& apply) {
     v1::ExecutorSpans spans;
     *spans.add_spans() = Good();

@@ -28,8 +28,9 @@ constexpr int kMaxReapPauses = 1000;
 constexpr uint64_t kMaxDropped = 1'000'000;
 constexpr absl::Duration kMeasureInterval = absl::Milliseconds(100);
 constexpr absl::Duration kLeaseInterval = absl::Seconds(1);
-// Longest time between two rounds that counts for executors. In a longer one,
-// the machine or this process stood still, and executors were not heard.
+// Longest time between two rounds that counts as time of the executors. A
+// longer pause means that the machine or this process was suspended, so that
+// the supervisor did not hear its executors.
 constexpr absl::Duration kLongestRound = absl::Seconds(1);
 // How long the address of an executor that died accepts connections. By then,
 // its clients have learned from the coordinator why it died.

@@ -1,23 +1,25 @@
 // Keeps an executor process per tenant, and answers for all of them to the
 // coordinator.
 //
-// One executor more than needed is kept ready, because starting one takes
-// seconds. The first lease of a tenant takes it. The tenant's clients reach
-// their executor at its own sockets, so nothing of a run passes the supervisor.
+// The supervisor keeps one executor more than needed ready, because starting
+// one takes seconds. The first lease of a tenant takes it. The tenant's clients
+// reach their executor at its own sockets, so no run passes through the
+// supervisor.
 //
-// An executor that ends takes its tenant's leases on this worker with it, and
+// When an executor ends, its tenant's leases on this worker end, too, and
 // nothing else. The reasons are
 // - EXECUTOR_LOST_IN_TURN for leases whose messages it was executing, or
 //   NODE_LIMIT if a node took too long;
 // - THREAD_LIMIT if it had too many threads, and LEASE_KEPT if it did not end a
-//   lease, for all unless it was executing messages of some;
-// - EXECUTOR_LOST for the others, and for all if something else killed the
-//   process.
-// Its address accepts connections for a while after that and does not answer,
-// so that clients learn the reason before they find the address refused.
+//   lease: for the leases whose messages it was executing, or for all leases if
+//   there were none;
+// - EXECUTOR_LOST for the others, and for all leases if something else killed
+//   the process.
+// For a while, the executor's address still accepts connections and does not
+// answer, so that clients learn the reason before the address refuses them.
 //
-// The tenant's next lease starts another one, at first at once, then after a
-// pause that doubles with each death.
+// The tenant's next lease starts another executor: the first time at once, then
+// after a pause that doubles with each death.
 //
 // Apply() and Snapshot() belong to a Synchronizer. One thread calls Step() in a
 // loop. The other functions are thread-safe.
@@ -64,8 +66,8 @@ struct SupervisorOptions {
   uint64_t memory_bytes = 0;
   // Most tenants that have an executor at a time.
   size_t max_executors = 4;
-  // Most ended leases of executors that are gone that wait to be settled, as
-  // each executor keeps of its own.
+  // Most ended leases of ended executors that wait to be settled. Each executor
+  // keeps as many of its own.
   size_t max_ended_leases = 65536;
   // The setup of every executor.
   v1::ExecutorSetup setup;
@@ -81,13 +83,13 @@ struct SupervisorOptions {
   // (device.threads). An executor may have so many threads, and some more.
   size_t processors = std::max(1u, std::thread::hardware_concurrency());
   size_t computing_threads = 0;
-  // Serves what the executor with this number asks for over the socket, as long
-  // as the result lives. Called, and the result destroyed, without locks in the
-  // thread of Step(). Null: executors fetch nothing.
+  // Serves the requests of the executor with this number over the socket, as
+  // long as the result lives. The thread of Step() calls it, and destroys the
+  // result, without locks. Null: executors fetch nothing.
   std::function<std::shared_ptr<void>(uint64_t number, Descriptor socket)>
       serve_fetching;
-  // Does so for the executor's contents. Null: none are kept outside of
-  // executors.
+  // Serves the executor's contents, like serve_fetching. Null: contents are
+  // kept in executors alone.
   std::function<std::shared_ptr<void>(uint64_t number, Descriptor socket)>
       serve_contents;
   // Takes the spans of executors, and outlives the supervisor. Null: executors
@@ -117,13 +119,13 @@ class Supervisor {
   void Apply(const v1::DesiredState& desired);
   // Returns the worker's state, complete except for its address.
   v1::WorkerState Snapshot() const;
-  // Adds what must arrive together with an acknowledgement.
+  // Adds the addresses, which must arrive together with an acknowledgement.
   void DescribeEndpoints(v1::WorkerState* state) const;
 
   // Sets the certificate of all executors, present and future ones.
   void SetTls(const v1::TlsTexts& tls);
-  // Sets what gRPC health says of all executors, present and future ones. At
-  // first, it calls them not serving.
+  // Sets what gRPC health says of all executors, present and future ones.
+  // Without a call it says that they do not serve.
   void SetServing(bool serving);
 
   // Starts executors that are due, reads and writes messages for `patience` at
@@ -133,14 +135,14 @@ class Supervisor {
   // Has Step() return soon.
   void Wake() { RaiseEvent(wake_.get()); }
 
-  // Returns OK when an executor was ready once. Otherwise returns Unavailable,
-  // which describes how the last one ended, if one did.
+  // Returns OK if any executor was ever ready. Otherwise returns Unavailable,
+  // which says how the last executor ended, if one did.
   absl::Status Ready() const;
   // Returns the speed and the numerics that the first executor reported.
   v1::ExecutorReady facts() const;
 
-  // Returns the most memory that an executor says it could still get from the
-  // device; 0 when none says so.
+  // Returns the largest amount of memory that an executor reports as available
+  // from the device; 0 if none reports any.
   uint64_t available_bytes() const;
 
   // Returns the executor's tenant; empty when it has none, or has ended.
@@ -160,8 +162,8 @@ class Supervisor {
 
   // Adds the supervisor's own metrics.
   void Collect(Exposition* out) const;
-  // Adds those of executors, present and past, except for families that `out`
-  // has already: an executor speaks for nothing else.
+  // Adds the metrics of executors, present and past, except for families that
+  // `out` has already: an executor must not change the supervisor's own.
   void CollectExecutors(Exposition* out) const;
 
  private:
@@ -251,11 +253,11 @@ class Supervisor {
       ABSL_GUARDED_BY(mu_);
   std::map<std::string, Tenant> tenants_ ABSL_GUARDED_BY(mu_);
   StandingOrders orders_ ABSL_GUARDED_BY(mu_);
-  // Ended leases of executors that are gone, until they are settled.
+  // Ended leases of executors that have ended, until they are settled.
   std::map<std::string, v1::EndedLease> ended_ ABSL_GUARDED_BY(mu_);
   // Ended leases that were forgotten before they were settled.
   uint64_t unbilled_ ABSL_GUARDED_BY(mu_) = 0;
-  // What executors executed that are gone.
+  // Work of executors that have ended.
   v1::ExecutionUse executed_ ABSL_GUARDED_BY(mu_);
   uint64_t refused_calls_ ABSL_GUARDED_BY(mu_) = 0;
   // Executors that ended and were not asked to, by reason.

@@ -36,7 +36,7 @@ TEST_F(SupervisorTest, AllRunsOfABatchAreToBlameForADeath) {
                                    std::pair("a2", "EXECUTOR_LOST_IN_TURN")));
 }
 
-TEST_F(SupervisorTest, NobodyIsToBlameForADeathBetweenTurns) {
+TEST_F(SupervisorTest, DeathBetweenTurnsBlamesNoLease) {
   Step();
   Lease("a", "a1");
   launcher_.words[0].NoteServed({"a1"});
@@ -46,7 +46,7 @@ TEST_F(SupervisorTest, NobodyIsToBlameForADeathBetweenTurns) {
   EXPECT_THAT(Ended(), ElementsAre(std::pair("a1", "EXECUTOR_LOST")));
 }
 
-TEST_F(SupervisorTest, NobodyIsToBlameForAKillFromOutside) {
+TEST_F(SupervisorTest, KillFromOutsideBlamesNoLease) {
   Step();
   Lease("a", "a1");
   launcher_.words[0].NoteServed({"a1"});

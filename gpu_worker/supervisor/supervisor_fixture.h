@@ -1,5 +1,5 @@
-// A supervisor on a fake clock, with executors that are sockets in the test's
-// process.
+// Runs a supervisor on a fake clock, with executors that are sockets in the
+// test's process.
 #ifndef GPU_WORKER_SUPERVISOR_SUPERVISOR_FIXTURE_H_
 #define GPU_WORKER_SUPERVISOR_SUPERVISOR_FIXTURE_H_
 
@@ -57,7 +57,7 @@ class FakeExecutor {
     unsent_ += bytes;
     Flush();
   }
-  // Sends what the socket had no room for.
+  // Sends the bytes for which the socket had no room.
   void Flush() { (void)WriteSome(socket_.get(), &unsent_); }
   // Sends the bytes, and a copy of the descriptor with them.
   void SendDescriptor(std::string bytes, int descriptor) {
@@ -78,7 +78,8 @@ class FakeExecutor {
   // Declares two metrics, and is ready.
   void SayReady() {
     Exposition declared;
-    declared.Counters("djinn_worker_runs_total", "Runs executed.", {"tenant"});
+    declared.Counters("djinn_worker_runs_total",
+                      "Runs that the worker executed.", {"tenant"});
     declared.Counters("djinn_worker_unbilled_leases_total", "Ended leases.",
                       {});
     v1::FromExecutor families;

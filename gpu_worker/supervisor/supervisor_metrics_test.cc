@@ -23,8 +23,8 @@ TEST_F(SupervisorTest, MetricsOfExecutorsAreJoinedAndOutliveThem) {
   executor(0).SayReady();
   executor(1).SayReady();
   Exposition counted;
-  counted.Counter("djinn_worker_runs_total", "Runs executed.", 2,
-                  {{"tenant", "somebody"}});
+  counted.Counter("djinn_worker_runs_total", "Runs that the worker executed.",
+                  2, {{"tenant", "somebody"}});
   // The name of a family that is the supervisor's own.
   counted.Counter("djinn_worker_device_handovers_total", "Hand-overs.", 77);
   v1::FromExecutor message;
@@ -49,13 +49,13 @@ TEST_F(SupervisorTest, MetricsThatNoExecutorDeclaredAreLeftOut) {
   executor(0).SayReady();
   Step();
   Exposition counted;
-  counted.Counter("djinn_worker_runs_total", "Runs executed.", 2,
-                  {{"tenant", "a"}, {"more", "x"}});
+  counted.Counter("djinn_worker_runs_total", "Runs that the worker executed.",
+                  2, {{"tenant", "a"}, {"more", "x"}});
   counted.Counter("djinn_worker_invented_total", "Invented.", 3);
   v1::FromExecutor message;
   *message.mutable_metrics() = JoinedMetrics::Encode(counted);
   executor(0).Send(message);
-  // Whoever comes later declares nothing more.
+  // A later executor declares nothing more.
   Lease("b", "b1");
   executor(1).Send(message);
   executor(1).SayReady();

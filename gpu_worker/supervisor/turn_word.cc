@@ -18,8 +18,8 @@ namespace djinn::worker {
 namespace {
 
 constexpr size_t kBytes = 4096;
-// A waiting executor looks again after this time, whatever happened to the
-// supervisor.
+// A waiting executor checks its word again after this time, even if the
+// supervisor does not wake it.
 constexpr absl::Duration kPatience = absl::Seconds(1);
 
 uint64_t HashOf(absl::string_view lease_id) {
@@ -38,7 +38,7 @@ absl::StatusOr<TurnWord> TurnWord::Make(Descriptor* file) {
       Descriptor(memfd_create("djinn-turns", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!file->valid()) return Failed("memfd_create");
   if (ftruncate(file->get(), kBytes) != 0) return Failed("ftruncate");
-  // A file that shrinks ends every process that reads what it lost.
+  // If a file shrinks, every process that reads the lost part ends.
   if (fcntl(file->get(), F_ADD_SEALS,
             F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     return Failed("sealing");
@@ -65,7 +65,7 @@ TurnWord::~TurnWord() {
 
 void TurnWord::NoteServed(absl::Span<const absl::string_view> lease_ids) const {
   const size_t count = std::min(lease_ids.size(), kMostServed);
-  // An executor that ends in here was executing nothing.
+  // If the executor ends here, it was executing no message.
   page_->count.store(0);
   for (size_t i = 0; i < count; ++i) {
     page_->served[i].store(HashOf(lease_ids[i]), std::memory_order_relaxed);
@@ -107,7 +107,7 @@ void SharedTurnGate::Yield() {
 
 void SharedTurnGate::Leave() {
   if (word_.Change(kTurnInUse, kTurnKept)) return;
-  // As Yield() left it.
+  // Yield() left the word in this state.
   if (word_.state() == kTurnKept) return;
   word_.state() = kTurnNone;
   RaiseEvent(event_.get());

@@ -1,10 +1,9 @@
 // The word of memory through which a supervisor grants one executor its turns
 // on the device.
 //
-// Each executor shares a word of its own with the supervisor, so it can spoil
-// only its own. A grant stays with the executor until another one wants the
-// device: entering and leaving are then one exchange each, without a system
-// call.
+// Each executor has its own word, so it can damage no other's. An executor
+// keeps a grant until another one wants the device: until then, to enter and to
+// leave takes one exchange each, without a system call.
 //
 // Beside the word, the executor notes the leases whose messages it executes, so
 // that the supervisor knows them if the executor ends.
@@ -35,15 +34,15 @@ enum TurnState : uint32_t {
   kTurnKept = 2,
   // The executor uses the device.
   kTurnInUse = 3,
-  // As kTurnInUse; the executor gives the device back when it leaves.
+  // Like kTurnInUse; the executor returns the device when it leaves.
   kTurnAsked = 4,
 };
 
 // A mapping of the word, which the destructor ends.
 class TurnWord {
  public:
-  // Makes a word and the file that other processes map. Nobody can change the
-  // file's size.
+  // Makes a word and the file that other processes map. No process can change
+  // the file's size.
   static absl::StatusOr<TurnWord> Make(Descriptor* file);
   // Maps the word of such a file.
   static absl::StatusOr<TurnWord> Map(int file);

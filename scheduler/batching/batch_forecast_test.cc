@@ -53,7 +53,7 @@ TEST_F(BatchForecastTest, NoSessionIsExpectedAtFirst) {
   EXPECT_FALSE(forecast_.NextOf(7).has_value());
 }
 
-TEST_F(BatchForecastTest, WhoGoesRoundIsExpectedALittleLaterThanItCame) {
+TEST_F(BatchForecastTest, RegularSessionIsExpectedAfterItsPauseAndSlack) {
   GoRound(7, 3);
   TakePauseBack();
   EXPECT_EQ(forecast_.NextOf(7), kFirst);
@@ -79,7 +79,7 @@ TEST_F(BatchForecastTest, EachPlaceHasItsOwnPause) {
   EXPECT_LE(Until(kFirst), now_);
 }
 
-TEST_F(BatchForecastTest, WhoRunsIsNotExpected) {
+TEST_F(BatchForecastTest, RunningSessionIsNotExpected) {
   GoRound(7, 3);
   forecast_.Came(7, kFirst, now_);
   EXPECT_LE(Until(kFirst), now_);
@@ -98,7 +98,7 @@ TEST_F(BatchForecastTest, TheLongestOfTheLastPausesCounts) {
   EXPECT_EQ(Until(kFirst), now_ + Ms(5) + BatchForecast::kSlack);
 }
 
-TEST_F(BatchForecastTest, WhoStopsIsForgottenWhenItWasDue) {
+TEST_F(BatchForecastTest, StoppedSessionIsForgottenWhenItWasDue) {
   GoRound(7, 3);
   TakePauseBack();
   const absl::Duration since = now_;
@@ -117,7 +117,7 @@ TEST_F(BatchForecastTest, WhoStopsIsForgottenWhenItWasDue) {
   EXPECT_LE(Until(kFirst), now_);
 }
 
-TEST_F(BatchForecastTest, WhoGoesElsewhereIsIrregular) {
+TEST_F(BatchForecastTest, SessionAtAnotherPlaceIsIrregular) {
   GoRound(7, 3);
   forecast_.Came(7, kSecond, now_);
   forecast_.Ended(7, now_);
@@ -125,7 +125,7 @@ TEST_F(BatchForecastTest, WhoGoesElsewhereIsIrregular) {
   EXPECT_LE(Until(kFirst), now_);
 }
 
-TEST_F(BatchForecastTest, WhatIsNoRunOfAPlaceIsPartOfThePause) {
+TEST_F(BatchForecastTest, OtherTurnsArePartOfThePause) {
   // Each second run is followed by a read, in a turn of its own.
   const auto go_round = [&] {
     Run(7, kFirst);
@@ -212,7 +212,7 @@ TEST_F(BatchForecastTest, TheLastOfThoseWhoMayComeCounts) {
   EXPECT_LE(until(4), now_);
 }
 
-TEST_F(BatchForecastTest, WhoIsGoneIsNotExpected) {
+TEST_F(BatchForecastTest, ForgottenSessionIsNotExpected) {
   GoRound(7, 3);
   TakePauseBack();
   forecast_.Forget(7);

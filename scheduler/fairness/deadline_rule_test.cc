@@ -45,7 +45,7 @@ TEST_F(LateBehindTest, RunsAheadCount) {
   EXPECT_EQ(Late(2, 50, 4), Of(3));
 }
 
-TEST_F(LateBehindTest, WhoIsInServiceCountsUnlessItYields) {
+TEST_F(LateBehindTest, StepInServiceCountsUnlessItYields) {
   Wait(1, "red", 1, 200, 0);
   EXPECT_EQ(queue_.Take(), 1u);
   Wait(2, "blue", 1, 110, 4);

@@ -72,7 +72,7 @@ TEST_F(PreemptionTest, SharesOfTenantsStay) {
   EXPECT_EQ(After(absl::Milliseconds(6)), Preemption::kHigherPriority);
 }
 
-TEST_F(PreemptionTest, WhatAStepHasTakenSoFarIsChargedOnce) {
+TEST_F(PreemptionTest, PreemptedStepIsChargedOnce) {
   JoinAndWait(2, "b", 1, &queue_);
   EXPECT_EQ(After(absl::Milliseconds(9)), Preemption::kHigherPriority);
   queue_.Done(1, absl::Milliseconds(10), kWork);
@@ -129,7 +129,7 @@ TEST_F(PaceTest, ShortStepPreemptsALongOne) {
   EXPECT_EQ(queue_.Take(), 2u);
 }
 
-TEST_F(PaceTest, WhoWaitsAlreadyWaitsWithWhatItHasNow) {
+TEST_F(PaceTest, WaitingSessionTakesItsNewPaceAndDeadline) {
   Wait(2, "b", Pace::kUnknown);
   EXPECT_EQ(After(absl::Milliseconds(2)), Preemption::kNone);
   EXPECT_FALSE(queue_.MakeRunnable(2, {.pace = Pace::kUnknown}));
@@ -175,7 +175,7 @@ TEST_F(PaceTest, PaceCountsWithinAPriorityOnly) {
   EXPECT_EQ(After(absl::Milliseconds(2)), Preemption::kShort);
 }
 
-TEST_F(PaceTest, WhoIsShortYieldsToShortDeadlinesAlone) {
+TEST_F(PaceTest, ShortRunYieldsToShortDeadlinesAlone) {
   queue_.SetPace(1, Pace::kShort);
   Wait(2, "a", Pace::kLong, kLow, absl::Milliseconds(50));
   EXPECT_EQ(After(absl::Milliseconds(1)), Preemption::kNone);
@@ -194,7 +194,7 @@ TEST_F(PaceTest, AllOfASharedStepMustBeLong) {
   EXPECT_EQ(OfLate({1, 2}), Preemption::kShort);
 }
 
-TEST_F(PaceTest, WhoIsGoneIsNotTaken) {
+TEST_F(PaceTest, DepartedSessionPreemptsNothing) {
   Wait(2, "b", Pace::kShort);
   Wait(3, "b", Pace::kUnknown);
   queue_.Leave(2);

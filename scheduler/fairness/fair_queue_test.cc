@@ -116,7 +116,7 @@ TEST(FairQueueTest, PriorityDecidesNothingBetweenTenants) {
   EXPECT_EQ(turns.at(2), 50);
 }
 
-TEST(FairQueueTest, WhatIsExpectedCountsUntilItIsKnown) {
+TEST(FairQueueTest, ExpectedTimeCountsUntilTheStepEnds) {
   FairQueue queue;
   const FairQueue::Work long_work{.expected = absl::Seconds(10)};
   for (uint64_t key : {1, 2, 3, 4}) {
@@ -282,7 +282,7 @@ TEST_F(BatchTest, LeavesOutATenantThatIsAheadOfWhoWaits) {
   EXPECT_TRUE(Find(key, 4, 4).members.empty());
 }
 
-TEST_F(BatchTest, WhoIsAheadComesLast) {
+TEST_F(BatchTest, SessionsAheadComeLast) {
   PutAhead();
   const uint64_t key = queue_.Take();
   const FairQueue::Batch batch = Find(key, 1, 9);
@@ -295,7 +295,7 @@ TEST_F(BatchTest, WhoIsAheadComesLast) {
   }
 }
 
-TEST_F(BatchTest, WhoIsAheadLeavesThePlacesToOthers) {
+TEST_F(BatchTest, SessionsAheadLeaveTheirPlacesToOthers) {
   PutAhead();
   const uint64_t key = queue_.Take();
   const FairQueue::Batch batch = Find(key, 1, 9, /*most=*/6);

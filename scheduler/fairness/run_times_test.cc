@@ -38,7 +38,7 @@ TEST(RunTimesTest, IsTrustedForAWhile) {
             absl::ZeroDuration());
 }
 
-TEST(RunTimesTest, WhatIsForgottenIsNotKnown) {
+TEST(RunTimesTest, ForgottenPlaceHasNoExpectedTime) {
   RunTimes times;
   for (int i = 0; i < 3; ++i) {
     times.Note(1, absl::Seconds(1), absl::Seconds(1));

@@ -346,7 +346,7 @@ int TurnsBeforeOther(WaitQueue line, absl::Duration now) {
                           front.begin());
 }
 
-TEST(WaitQueuePropertyTest, WhoWasIdleIsAheadByNoMoreThanWhoIsNew) {
+TEST(WaitQueuePropertyTest, IdleTenantIsAheadByNoMoreThanANewOne) {
   std::mt19937_64 random(1);
   for (int trial = 0; trial < 1000; ++trial) {
     const auto draw = [&](int below) {

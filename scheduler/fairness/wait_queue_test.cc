@@ -77,7 +77,7 @@ TEST_F(WaitQueueTest, ADueTimeDoesNotPassOtherTenants) {
   EXPECT_EQ(All().front(), blue);
 }
 
-TEST_F(WaitQueueTest, WhoReturnsGoesBeforeOthersOfItsTenantAndClass) {
+TEST_F(WaitQueueTest, ReturningRequestPrecedesItsTenantsClass) {
   const Ticket usual = Join("red"), soon = Join("red", 0, absl::Hours(2)),
                urgent = Join("red", 1), blue = Join("blue");
   line_.Charge("blue", 0.5, now_);
@@ -118,7 +118,7 @@ TEST_F(WaitQueueTest, PastUseDelaysATenantAndDecays) {
   EXPECT_EQ(PlaceOf(red), 5u);
 }
 
-TEST_F(WaitQueueTest, WhatTheCallerSaysOfATenantCountsBefore) {
+TEST_F(WaitQueueTest, CallersPrecedenceCountsBeforeCharges) {
   line_.Charge("red", 8, now_);
   const Ticket blue = Join("blue"), red = Join("red");
   const auto precedence = [](const std::string& tenant) {

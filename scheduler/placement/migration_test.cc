@@ -31,7 +31,7 @@ TEST(MigrationTest, GoesWhereItsWorkIsDoneSoonerByAMargin) {
   EXPECT_FALSE(WeighMigration(Of(0, 0.02), true, Of(0, 0.02)).pays);
 }
 
-TEST(MigrationTest, WhatOthersQueueCounts) {
+TEST(MigrationTest, QueuesOfOtherSessionsCount) {
   EXPECT_TRUE(WeighMigration(Of(0.1, 0.01), true, Of(0, 0.01)).pays);
   EXPECT_FALSE(WeighMigration(Of(0, 0.01), true, Of(0.1, 0.001)).pays);
 }
@@ -49,7 +49,7 @@ TEST(MigrationTest, WhereItShouldNotBeItDoesNotStay) {
   EXPECT_EQ(terms.stay_seconds, std::numeric_limits<double>::infinity());
 }
 
-TEST(MigrationTest, WhatIsNotKnownMovesNothing) {
+TEST(MigrationTest, UnknownTimeMovesNothing) {
   EXPECT_FALSE(WeighMigration(Of(10, 0), true, Of(0, 0.01)).pays);
   EXPECT_FALSE(WeighMigration(Of(10, 0.01), true, Of(0, 0)).pays);
 }

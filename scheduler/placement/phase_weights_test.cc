@@ -54,7 +54,7 @@ TEST(PhaseWeightsTest, WhereItSpendsItsTimeDecidesWhichDeviceIsBetter) {
               100, 1e-3);
 }
 
-TEST(PhaseWeightsTest, WhatWasLearnedOfADeviceCounts) {
+TEST(PhaseWeightsTest, LearnedFactorsOfTheDeviceCount) {
   semantics::CostFactors factors;
   for (int i = 0; i < 50; ++i) {
     factors.Learn(OpClass::kMatmul, Phase::kLlmDecode, "cuda", 1, 4);
@@ -78,7 +78,7 @@ TEST(PhaseWeightsTest, APhaseTookOneRunAtLeast) {
               100, 1e-3);
 }
 
-TEST(PhaseWeightsTest, WhatIsNotKnownChangesNothing) {
+TEST(PhaseWeightsTest, UnknownTimesChangeNothing) {
   const semantics::CostFactors factors;
   const Work once = PromptAndToken();
   for (const Work& same :

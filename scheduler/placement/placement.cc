@@ -122,7 +122,7 @@ void ExplainKept(Decision* decision) {
                              ", which has the memory, ", kept->drop_reason),
                 {{"worker", kept->worker_id}});
   decision->unblocked_by =
-      "a worker for whom that one is kept, or memory elsewhere";
+      "the end of the reservation, or memory on another worker";
 }
 
 void ExplainLackOfMemory(const Request& request, const Fleet& fleet,

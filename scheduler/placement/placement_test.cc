@@ -73,7 +73,7 @@ TEST_F(PlacementTest, PrefersWhoHoldsTheModelAndSaysSo) {
   EXPECT_DOUBLE_EQ(Of(decision, "w0").terms.transfer_seconds, 0.0909);
 }
 
-TEST_F(PlacementTest, WhatClientsUploadsMovedCountsForThem) {
+TEST_F(PlacementTest, MeasuredClientLinkCounts) {
   Add(Idle("w0"));
   fleet_.Update("w0", [](WorkerFacts* facts) {
     facts->link_bytes_per_second = 1e9;

@@ -71,7 +71,7 @@ class ReservationTest : public testing::Test {
   absl::Duration now_ = kPatience;
 };
 
-TEST_F(ReservationTest, WhoHasWaitedLongEnoughHasTheRoomiestKept) {
+TEST_F(ReservationTest, LongWaitReservesTheRoomiestWorker) {
   fleet_.Put(Worker("small", 40, 50));
   fleet_.Put(Worker("a", 20));
   fleet_.Put(Worker("b", 30));
@@ -116,7 +116,7 @@ TEST_F(ReservationTest, ReservedWorkerIsOnlyForAHigherPriority) {
   EXPECT_EQ(Decide(Applied(1, urgency_, 80)).worker_id, "a");
 }
 
-TEST_F(ReservationTest, WhatOthersGaveUpIsForWhomTheyDid) {
+TEST_F(ReservationTest, ReclaimedRoomIsReservedForItsRequest) {
   fleet_.Put(Worker("a", 30));
   fleet_.Put(Worker("b", 20));
   waiting_ = {{1, 80}, {2, 50}};
@@ -159,7 +159,7 @@ TEST_F(ReservationTest, WhatOthersGaveUpIsForWhomTheyDid) {
 }
 
 // However many workers there are, the request looks at the one reserved for it.
-TEST_F(ReservationTest, WhatIsKeptIsLookedAtByWhomItIsFor) {
+TEST_F(ReservationTest, RequestConsidersItsReservedWorker) {
   for (int i = 0; i < 2000; ++i) {
     fleet_.Put(Worker("w" + std::to_string(i), i == 1234 ? 50 : 30));
   }
@@ -191,7 +191,7 @@ TEST_F(ReservationTest, ItEndsWithWhomItIsFor) {
   EXPECT_EQ(reservation_.ticket(), 0u);
 }
 
-TEST_F(ReservationTest, WhatIsNoLongerFitIsExchanged) {
+TEST_F(ReservationTest, UnfitReservationIsReplaced) {
   fleet_.Put(Worker("a", 30));
   fleet_.Put(Worker("b", 20));
   fleet_.Put(Worker("c", 10));

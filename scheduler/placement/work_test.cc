@@ -42,7 +42,7 @@ TEST(WorkTest, ListsTheCacheSlotsOfAGraph) {
   EXPECT_THAT(sum.cache_slots(), IsEmpty());
 }
 
-TEST(WorkTest, WhatIsDoneBetweenStepsIsOfNoPhase) {
+TEST(WorkTest, WorkBetweenStepsHasNoPhase) {
   Work work;
   work.Add({OpClass::kReduction, Phase::kLlmPrefill, {100, 0, 0}, 1});
   work.Add({OpClass::kLayout, Phase::kLlmPrefill, {0, 10, 0}, 1});

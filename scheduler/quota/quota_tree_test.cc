@@ -33,7 +33,7 @@ TEST(QuotaTreeTest, AloneATenantHasItsNominalQuota) {
   EXPECT_FALSE(tree.Check("a", Ask(5)).has_value());
 }
 
-TEST(QuotaTreeTest, WhatHasNoQuotaIsNotLimitedAndNotLent) {
+TEST(QuotaTreeTest, TenantWithoutAQuotaIsNeitherLimitedNorLent) {
   QuotaTree tree;
   tree.Configure({Tenant("a", "c", {.nominal = 10}), Tenant("b", "c", {})});
   EXPECT_FALSE(tree.Check("b", Ask(int64_t{1} << 50)).has_value());
@@ -278,7 +278,7 @@ TEST(QuotaTreeTest, SiblingsUseOfAnotherResourceDelaysNoTenant) {
   EXPECT_GE(for_both, 30);
 }
 
-TEST(QuotaTreeTest, WhatIsUsedOutlivesAConfiguration) {
+TEST(QuotaTreeTest, UseOutlivesAConfiguration) {
   QuotaTree tree;
   tree.Configure(
       {Tenant("a", "c", {.nominal = 10}), Tenant("b", "c", {.nominal = 10})});

@@ -73,7 +73,7 @@ TEST_F(RateBudgetTest, ATenantGetsItsRateAndOneBurst) {
   EXPECT_EQ(*budget_.Allowance("a"), 5);
 }
 
-TEST_F(RateBudgetTest, WhatOthersDoNotUseIsBorrowedAndGivenBack) {
+TEST_F(RateBudgetTest, UnusedRateIsBorrowedAndReturned) {
   budget_.Configure({Tenant("a", 0.5, "c"), Tenant("b", 0.5, "c")});
   budget_.Advance(now_, used_);
   Pass(30, true, false);

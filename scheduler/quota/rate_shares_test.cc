@@ -27,7 +27,7 @@ TEST(RateSharesTest, NominalFirstThenByWeight) {
   EXPECT_DOUBLE_EQ(shares[2].lent, 4);
 }
 
-TEST(RateSharesTest, WhoWantsItsOwnAgainHasIt) {
+TEST(RateSharesTest, OwnerGetsItsRateBack) {
   std::vector<RateDemand> demands = {
       {.cohort = "c", .quota = {.nominal = 1}},
       {.cohort = "c", .quota = {.nominal = 1}, .demand = 0}};
@@ -37,7 +37,7 @@ TEST(RateSharesTest, WhoWantsItsOwnAgainHasIt) {
   EXPECT_DOUBLE_EQ(ShareRates(demands)[1].own, 1);
 }
 
-TEST(RateSharesTest, WhatOneDoesNotWantTheOthersGet) {
+TEST(RateSharesTest, UnwantedRateGoesToTheOthers) {
   const std::vector<RateShare> shares = ShareRates({
       {.cohort = "c", .quota = {.nominal = 0, .borrowing_limit = 1}},
       {.cohort = "c", .quota = {.nominal = 0}, .demand = 2},
@@ -62,7 +62,7 @@ TEST(RateSharesTest, WithoutACohortNothingIsLent) {
   EXPECT_EQ(shares[1].lendable, 0);
 }
 
-TEST(RateSharesTest, WhatIsLeftInACohortStaysThereFirst) {
+TEST(RateSharesTest, UnusedRateStaysInItsCohortFirst) {
   std::vector<RateDemand> demands = {
       {.cohort = "lab/vision", .quota = {.nominal = 2}, .demand = 4},
       {.cohort = "lab/vision", .quota = {.nominal = 5}, .demand = 0},

@@ -20,7 +20,7 @@ class ReclaimLossesTest : public testing::Test {
   absl::Duration now_ = absl::Hours(1);
 };
 
-TEST_F(ReclaimLossesTest, WhatWasLostIsLeftNoMoreForAMinute) {
+TEST_F(ReclaimLossesTest, LossReducesTheAllowanceForAMinute) {
   losses_.Add("red", absl::Seconds(70), now_);
   EXPECT_EQ(Left(), absl::Seconds(30));
   EXPECT_EQ(losses_.Left("blue", now_), absl::InfiniteDuration());
@@ -34,7 +34,7 @@ TEST_F(ReclaimLossesTest, WhatWasLostIsLeftNoMoreForAMinute) {
   EXPECT_EQ(Left(), absl::InfiniteDuration());
 }
 
-TEST_F(ReclaimLossesTest, WhatCostsNothingIsNoLoss) {
+TEST_F(ReclaimLossesTest, FreeReclaimIsNoLoss) {
   losses_.Add("red", absl::ZeroDuration(), now_);
   EXPECT_EQ(Left(), absl::InfiniteDuration());
 }
@@ -81,7 +81,7 @@ TEST_F(ReclaimLossesTest, PostponementEndsWithoutRequests) {
   EXPECT_EQ(Left(), absl::Seconds(20));
 }
 
-TEST_F(ReclaimLossesTest, WhatHasGoneOnIsNotPutOffAnyMore) {
+TEST_F(ReclaimLossesTest, CompletedReclaimIsNoLongerPutOff) {
   losses_.Add("red", absl::Seconds(70), now_);
   losses_.PutOff("red", absl::Seconds(40), now_);
   now_ += absl::Seconds(60);

@@ -77,19 +77,19 @@ TEST_F(RoomTest, TheFewestAtOneWorkerYield) {
   EXPECT_THAT(Search(), ElementsAre("c"));
 }
 
-TEST_F(RoomTest, OfAsManyThoseYieldThatLoseLeast) {
+TEST_F(RoomTest, CheapestOfEqualVictimsYields) {
   Have("a", "w0", 700, 60);
   Have("b", "w1", 700, 50);
   EXPECT_THAT(Search(), ElementsAre("b"));
 }
 
-TEST_F(RoomTest, WhoHoldsLittleStaysWhereItIsNotNeeded) {
+TEST_F(RoomTest, UnneededSmallVictimStays) {
   Have("a", "w0", 50, 1);
   Have("b", "w0", 750, 50);
   EXPECT_THAT(Search(), ElementsAre("b"));
 }
 
-TEST_F(RoomTest, WhatOthersShareDoesNotBecomeFree) {
+TEST_F(RoomTest, SharedContentsDoNotBecomeFree) {
   Have("a", "w0", 0, 1, /*contents=*/700);
   EXPECT_THAT(Search(), ElementsAre("a"));
   shared_ = 100;
@@ -126,7 +126,7 @@ TEST_F(RoomTest, TenantTakesNoMoreOfItsOwnThanItAsks) {
   EXPECT_THAT(Search(), ElementsAre("a"));
 }
 
-TEST_F(RoomTest, WhatATenantMayLoseCounts) {
+TEST_F(RoomTest, LossAllowanceLimitsTheSearch) {
   Have("a", "w0", 700, 40);
   ReclaimLosses losses(absl::Seconds(60));
   losses.Add("red", absl::Seconds(30), absl::Minutes(1));

@@ -72,7 +72,7 @@ class VictimsTest : public testing::Test {
   ReclaimLosses losses_{absl::Seconds(60)};
 };
 
-TEST_F(VictimsTest, WhoLosesLeastYields) {
+TEST_F(VictimsTest, VictimsThatLoseLeastYield) {
   Have(Session("red", "a", 10, 50));
   Have(Session("red", "b", 10, 20));
   Have(Session("red", "c", 10, 40));
@@ -131,7 +131,7 @@ TEST_F(VictimsTest, BeyondTheLimitOthersYieldIfThatIsNoWorse) {
   EXPECT_EQ(chosen.put_off, "red");
 }
 
-TEST_F(VictimsTest, WhatIsPutOffGoesOnAfterAMinute) {
+TEST_F(VictimsTest, PutOffReclaimContinuesAfterAMinute) {
   absl::Duration now = absl::Minutes(5);
   Have(Session("red", "a", 30, 20));
   NoteLosses({Session("red", "x", 1, 30), Session("red", "y", 1, 20)}, &losses_,

@@ -23,7 +23,7 @@ ArrivalMeter HalfADevice(int seconds) {
   return meter;
 }
 
-TEST(DemandTest, WhatArrivesEverySecondIsTheDemand) {
+TEST(DemandTest, SteadyArrivalsAreTheDemand) {
   EXPECT_NEAR(Of(HalfADevice(600).Rates(absl::Seconds(600)), Phase::kLlmDecode),
               0.5, 0.01);
   // The rate is right from soon after the beginning.

@@ -63,7 +63,7 @@ TEST(SimulatedQuotaTest, TenantsWithoutQuotasAreNotCounted) {
   EXPECT_THAT(Play(trace).tenants, IsEmpty());
 }
 
-TEST(SimulatedQuotaTest, WhatIsNeverAllowedIsRefusedAtOnce) {
+TEST(SimulatedQuotaTest, JobBeyondEveryQuotaIsRefusedAtOnce) {
   Trace trace = Lab(4, 4);
   trace.jobs = {Job(0, 0, 1), Job(0, 1, 1)};
   const SimulationResult result = Play(trace);
@@ -78,7 +78,7 @@ TEST(SimulatedQuotaTest, WhatIsNeverAllowedIsRefusedAtOnce) {
   EXPECT_EQ(Play(trace).finished, 1u);
 }
 
-TEST(SimulatedQuotaTest, WhatIsBorrowedIsLent) {
+TEST(SimulatedQuotaTest, BorrowedBytesAreLent) {
   Trace trace = Lab(10, 20);
   trace.jobs = {Job(0, 0, 2), Job(0, 0, 3)};
   const SimulationResult result = Play(trace);
@@ -162,7 +162,7 @@ TEST(SimulatedQuotaTest, ALenderTakesBackItsOwn) {
   EXPECT_THAT(result.workers, ElementsAre(0, 0));
 }
 
-TEST(SimulatedQuotaTest, WhoHasJustBegunIsSpared) {
+TEST(SimulatedQuotaTest, YoungJobIsSpared) {
   Trace trace = Lab(0, 20);
   WorkerFacts other = trace.workers[0];
   other.id = "b";
@@ -175,7 +175,7 @@ TEST(SimulatedQuotaTest, WhoHasJustBegunIsSpared) {
   EXPECT_NEAR(Play(trace).tenants[0].lost_device_seconds, 10, 1e-9);
 }
 
-TEST(SimulatedQuotaTest, WhatATenantMayLoseIsLimited) {
+TEST(SimulatedQuotaTest, LossesOfATenantAreLimited) {
   Trace trace = Lab(0, 20);
   WorkerFacts other = trace.workers[0];
   other.id = "b";
@@ -261,7 +261,7 @@ TEST(SimulatedQuotaTest, DeviceTimeIsBorrowedAndGivenBack) {
 }
 
 // A job that is refused for its deadline gives back its grant.
-TEST(SimulatedQuotaTest, WhatIsRefusedPaysNothing) {
+TEST(SimulatedQuotaTest, RefusedJobIsNotCharged) {
   Trace trace = Lab(Quota::kUnlimited, Quota::kUnlimited);
   trace.tenants[0].device_rate = {.nominal = 0.5};
   trace.jobs = {Job(0, 1, 5)};

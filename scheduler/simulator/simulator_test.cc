@@ -123,7 +123,7 @@ TEST(SimulatorTest, StateOfOneTenantIsNotAnothers) {
   EXPECT_EQ(Play(trace).moved_bytes, 800u);
 }
 
-TEST(SimulatorTest, WhatNoJobUsesYieldsAndIsFetchedAgain) {
+TEST(SimulatorTest, UnusedStateIsEvictedAndFetchedAgain) {
   Trace trace;
   trace.workers = {Worker("a")};
   trace.tenants = {{"red"}};
@@ -242,7 +242,7 @@ SimulatedJob WithDeadline(SimulatedJob job, double seconds) {
   return job;
 }
 
-TEST(SimulatorTest, WhatWouldBeLateIsRefusedOnceItIsKnown) {
+TEST(SimulatorTest, JobThatWouldBeLateIsRefusedOnceItsTimeIsKnown) {
   Trace trace;
   trace.workers = {Worker("a")};
   trace.tenants = {{"red"}};
@@ -310,8 +310,8 @@ TEST(SimulatorTest, ClassesAreDeclaredOrFollowFromTheWork) {
   ASSERT_EQ(result.classes.size(), 3u);
   EXPECT_EQ(result.classes.begin()->first, JobClass::kRealtime);
   EXPECT_EQ(result.classes.at(JobClass::kBatch).jobs, 2u);
-  // Both jobs of higher classes preempt the training, which executes one call
-  // after each second of theirs.
+  // Both jobs of higher classes preempt the training job. It executes one call
+  // after each second that they compute.
   EXPECT_NEAR(result.classes.at(JobClass::kRealtime).p99_latency_seconds, 1.5,
               1e-9);
   EXPECT_NEAR(result.classes.at(JobClass::kInteractive).p99_latency_seconds,
@@ -472,7 +472,7 @@ TEST(SimulatorTest, ATurnYieldsSoOftenAndThenGoesToItsEnd) {
   EXPECT_NEAR(result.makespan_seconds, 1200, 1e-6);
 }
 
-TEST(SimulatorTest, WhoNeedsADeviceNowGetsItSoonerWherePreemptionIs) {
+TEST(SimulatorTest, PreemptionServesUrgentJobsSooner) {
   const absl::StatusOr<Trace> trace = ReadTrace(
       ConfigReader::FromFile("scheduler/simulator/training_trace.yaml"));
   ASSERT_TRUE(trace.ok()) << trace.status();

@@ -183,7 +183,7 @@ TEST_F(SharedRowsTest, RowsFollowOneAnotherThroughTheStages) {
   EXPECT_EQ(compiled.statistics().replays, replays + 5);
 }
 
-TEST_F(SharedRowsTest, WhatMixesRowsIsNotSharedAndSaysWhy) {
+TEST_F(SharedRowsTest, FunctionThatMixesRowsIsNotSharedAndSaysWhy) {
   CompiledFunction compiled = Compiled([this](const Tensors& x) {
     return Tensors{at::softmax(Layers(x[0], remote_weights_), 0)};
   });

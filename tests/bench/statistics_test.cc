@@ -19,7 +19,7 @@ TEST(PercentileTest, OneSampleIsEveryPercentile) {
   EXPECT_DOUBLE_EQ(Percentile({7}, 99), 7);
 }
 
-TEST(MedianTest, OfAnEvenNumberLiesBetweenTheMiddleTwo) {
+TEST(MedianTest, EvenNumberGivesTheMeanOfTheMiddleTwo) {
   EXPECT_DOUBLE_EQ(Median({1, 2, 10, 20}), 6);
 }
 
@@ -27,7 +27,7 @@ TEST(MedianTest, IgnoresOneWildSample) {
   EXPECT_DOUBLE_EQ(Median({1, 1, 1, 1, 1000}), 1);
 }
 
-TEST(GeometricMeanTest, OfReciprocalsIsOne) {
+TEST(GeometricMeanTest, ReciprocalsHaveMeanOne) {
   const std::vector<double> values = {0.25, 4, 0.5, 2};
   EXPECT_DOUBLE_EQ(GeometricMean(values), 1);
 }
@@ -41,7 +41,7 @@ TEST(MedianIntervalTest, LeavesOutTheOutermostRanks) {
   EXPECT_DOUBLE_EQ(interval.high, 15);
 }
 
-TEST(MedianIntervalTest, OfFewSamplesSpansThemAll) {
+TEST(MedianIntervalTest, FewSamplesGiveTheirWholeRange) {
   const Interval interval = MedianInterval({3, 1, 2});
   EXPECT_DOUBLE_EQ(interval.low, 1);
   EXPECT_DOUBLE_EQ(interval.median, 2);

@@ -166,7 +166,7 @@ TEST_F(CustomOperatorsTest, OperatorsThatTheWorkerLacksAreRefusedByName) {
   ExpectEqual(before, torch::full({3}, 2.0f));
 }
 
-TEST_F(CustomOperatorsTest, WhatReturnsNoTensorsIsRefusedHere) {
+TEST_F(CustomOperatorsTest, OperatorWithoutTensorResultsIsRefused) {
   const Tensor x = torch::ones({3}, Device(0));
   try {
     Call<std::string, const Tensor&>("absent::name_of", x);

@@ -121,7 +121,7 @@ TEST_F(RegisteredCallablesTest, FunctionsThatCannotBeReplayedAreCalled) {
       "was not returned");
 }
 
-TEST_F(RegisteredCallablesTest, WhatCallsNoOperatorIsSeen) {
+TEST_F(RegisteredCallablesTest, EffectWithoutAnOperatorIsRefused) {
   const auto refusal = [](const CompiledFunction::Function& function) {
     CompiledFunction compiled(function);
     for (int i = 0; i < 4; ++i) compiled({Remote({3})});

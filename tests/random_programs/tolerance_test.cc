@@ -69,7 +69,7 @@ class ToleranceTest : public testing::Test {
   }
 };
 
-TEST_F(ToleranceTest, WhatIsNotInFastModeMayNotDiffer) {
+TEST_F(ToleranceTest, ValueComputedInStrictModeMayNotDiffer) {
   const int a = Upload(Values({8, 40}));
   const int fast = Call("mm", {Slot{a}, Slot{Call("t", {Slot{a}})}});
   SetFast(false);
@@ -95,7 +95,7 @@ TEST_F(ToleranceTest, ASumMayDifferByItsRoundings) {
   EXPECT_FALSE(Allows(product, right.slice(0, 1)));
 }
 
-TEST_F(ToleranceTest, WhatComesBeforeASumMayNotDiffer) {
+TEST_F(ToleranceTest, ValueBeforeASumMayNotDiffer) {
   const int a = Upload(Values({8, 40}));
   const int negated = Call("neg", {Slot{a}});
   Call("sum", {Slot{negated}});
@@ -117,7 +117,7 @@ TEST_F(ToleranceTest, TheDifferenceOfEqualSumsMayBeTheirRoundings) {
   EXPECT_FALSE(Allows(difference, at::full({}, 1.0)));
 }
 
-TEST_F(ToleranceTest, OfEqualSumsAnyMayBeTheLargest) {
+TEST_F(ToleranceTest, AnyOfEqualSumsMayBeTheLargest) {
   const int a = Upload(Values({1, 50}).expand({3, 50}).clone());
   const int sums =
       Call("sum.dim_IntList", {Slot{a}, c10::IValue(std::vector<int64_t>{1})});
@@ -127,7 +127,7 @@ TEST_F(ToleranceTest, OfEqualSumsAnyMayBeTheLargest) {
   EXPECT_TRUE(Allows(largest, at::scalar_tensor(2, at::kLong)));
 }
 
-TEST_F(ToleranceTest, OfOtherSumsTheLargestIs) {
+TEST_F(ToleranceTest, LargestOfDistinctSumsIsExact) {
   at::Tensor rows = Values({1, 50}).expand({3, 50}).clone();
   rows[1].add_(0.01);
   const int a = Upload(rows);

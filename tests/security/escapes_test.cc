@@ -110,7 +110,7 @@ TEST(EscapesTest, LogOfTheWorkerIsNotTheExecutors) {
   EXPECT_TRUE(victim.Works());
 }
 
-TEST(EscapesTest, WhatTheSupervisorSharesIsItsOwn) {
+TEST(EscapesTest, ExecutorCannotTamperWithTheSupervisorsDescriptors) {
   MoreOfWalls more;
   more.shared_memory = false;
   const Walls walls =

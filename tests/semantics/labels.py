@@ -274,9 +274,11 @@ class Labels:
         return self.part("ImagePooling") if pools else contextlib.nullcontext()
 
     def _patch_sums(self):
-        """A sum with what a module around began with is the one around a block; one of
-        what embeddings made, and of nothing else, is an embedding, and so is what one
-        made times a number."""
+        """Labels sums and products of tensors.
+
+        A sum with the input of an enclosing module is a residual connection. A sum of
+        embeddings alone is an embedding, and so is an embedding times a number.
+        """
         def patch(name, find_part):
             plain = getattr(torch.Tensor, name)
 

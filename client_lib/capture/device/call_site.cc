@@ -58,8 +58,8 @@ class ForwardSites {
   }
 
  private:
-  // Up to twice this number of sites is kept, which is more than one forward
-  // pass has.
+  // The table keeps at most twice this number of sites. One forward pass has
+  // fewer.
   static constexpr size_t kMaxRecent = 1 << 17;
   using Key = std::pair<uint64_t, uint64_t>;
   using Sites = absl::flat_hash_map<Key, uint32_t>;

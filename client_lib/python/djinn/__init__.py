@@ -79,7 +79,7 @@ inductor.refuse()
 _optimizers.choose_as_cpu()
 automatic.begin()
 _switches.watch()
-_frameworks.begin()
+_frameworks.begin(higher_order.TEACHERS)
 
 __all__ = [
     "AsyncRead",

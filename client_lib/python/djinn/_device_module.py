@@ -373,7 +373,7 @@ def _copy_through_dlpack(original):
 
 
 def _name_dlpack_device(original):
-    """Makes a tensor refuse likewise where a consumer asks for its device first."""
+    """Makes a tensor refuse a consumer that asks for its device first."""
 
     @functools.wraps(original)
     def __dlpack_device__(self):

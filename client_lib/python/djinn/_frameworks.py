@@ -17,7 +17,6 @@ import torch
 
 from djinn import _checkpoints, _nested, _switches
 from djinn._device_module import is_available
-from djinn._dynamo import higher_order
 
 _NAME = torch._C._get_privateuse1_backend_name()
 _DEVICE = f"{_NAME}:0"
@@ -338,8 +337,6 @@ _TEACHERS = {
     "stable_baselines3.common.utils": _watch_stable_baselines,
     "flair": _watch_flair,
     "torchvision.ops.boxes": _teach_suppression,
-    "torch.nn.attention.flex_attention": higher_order.teach_flex_attention,
-    "transformers.integrations.flex_attention": higher_order.teach_transformers,
     "torch._decomp.decompositions": _switches.teach_interpolation,
     "torch.nested._internal.ops": _nested.teach,
 }
@@ -385,8 +382,12 @@ class _Finder(importlib.abc.MetaPathFinder):
         return None
 
 
-def begin():
-    """Prepares for libraries that are imported later, and changes those that already are."""
+def begin(more_teachers):
+    """Prepares for libraries that are imported later, and changes those that already are.
+
+    `more_teachers` are further functions that change a module, by its name.
+    """
+    _TEACHERS.update(more_teachers)
     sys.meta_path.insert(0, _Finder())
     for name in _TEACHERS.keys() & sys.modules.keys():
         _teach(sys.modules[name])

@@ -47,7 +47,7 @@ TEST(CloseTest, CloseNamesUnfinishedWork) {
   Drop(value);
 }
 
-TEST(CloseTest, WhatIsLostIsCountedPerDevice) {
+TEST(CloseTest, CloseReportsLostWorkPerDevice) {
   FakeCluster cluster;
   const auto session = cluster.Open();
   std::vector<StoragePtr> storages;

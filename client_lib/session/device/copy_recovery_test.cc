@@ -87,7 +87,7 @@ TEST_F(CopyRecoveryTest, ACopyThatIsDroppedIsDroppedAtItsSource) {
   });
 }
 
-TEST_F(CopyRecoveryTest, WhatWasUploadedIsUploadedAgainInsteadOfKept) {
+TEST_F(CopyRecoveryTest, CopyOfAnUploadIsUploadedAgainAfterALoss) {
   // In a message, eager, and by hash.
   size_t storages = 0;
   for (const size_t size : {8, 100'000, 3'000'000}) {

@@ -64,7 +64,7 @@ TEST_F(CostTest, AddsUpTheDevices) {
   EXPECT_EQ(Used().runs, 3u);
 }
 
-TEST_F(CostTest, WhatAnotherWorkerDidCountsOn) {
+TEST_F(CostTest, CostContinuesAfterAMigration) {
   Request();
   EXPECT_EQ(Used().runs, 1u);
   EXPECT_FALSE(cluster_.coordinator().Migrate("lease-0", 1, 10).has_failure());
@@ -92,7 +92,7 @@ TEST_F(CostTest, ALostWorkerIsTheAnswer) {
   EXPECT_EQ(ErrorReason(session_->AskCost(kLane).status()), "WORKER_LOST");
 }
 
-TEST_F(CostTest, WhatIsRecordedToBeRepeatedCannotAsk) {
+TEST_F(CostTest, CostOfACallBeingCapturedIsRefused) {
   Request();
   EXPECT_TRUE(device_->graphs().Start(kLane).ok());
   EXPECT_TRUE(Record(*device_, kLane, MakeCall(1, {{value_, kWrites}})).ok());

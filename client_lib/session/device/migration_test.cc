@@ -42,7 +42,7 @@ class MigrationTest : public DeviceTest {
   const StoragePtr value_ = device_->NewStorage(8);
 };
 
-TEST_F(MigrationTest, WhatFollowsGoesToTheOtherWorker) {
+TEST_F(MigrationTest, CallsAfterAMigrationGoToTheNewWorker) {
   Begin();
   const v1::MigrationOutcome outcome =
       cluster_.coordinator().Migrate("lease-0", 1, 10);
@@ -66,7 +66,7 @@ TEST_F(MigrationTest, WhatFollowsGoesToTheOtherWorker) {
   EXPECT_TRUE(session_->Close(absl::Seconds(10)).ok());
 }
 
-TEST_F(MigrationTest, WhatWasAskedBeforeIsAnsweredHere) {
+TEST_F(MigrationTest, ReadsBeforeAMigrationAreAnsweredByTheOldWorker) {
   Begin();
   here().Pause();
   Write();
@@ -288,7 +288,7 @@ TEST_F(MigrationTest, AClosingSessionStays) {
   EXPECT_EQ(Reason(cluster_.coordinator().WaitOutcome()), "SESSION_BUSY");
 }
 
-TEST_F(MigrationTest, WhatDiesWhileItLeavesIsFreedWhereItIsThen) {
+TEST_F(MigrationTest, StorageReleasedDuringAMigrationIsFreedAtTheNewWorker) {
   std::vector<StoragePtr> many;
   for (uint64_t i = 0; i <= DeadList::kManyStorages; ++i) {
     many.push_back(device_->NewStorage(8));
@@ -310,7 +310,8 @@ TEST_F(MigrationTest, WhatDiesWhileItLeavesIsFreedWhereItIsThen) {
   EXPECT_EQ(there().live_storages(), std::set<uint64_t>{value_->id()});
 }
 
-TEST_F(MigrationTest, WhatDiesWhileAClosingSessionLeavesIsFreedWhenItStays) {
+TEST_F(MigrationTest,
+       StorageReleasedBeforeADeclinedMigrationIsFreedAtTheOldWorker) {
   const StoragePtr other = device_->NewStorage(8);
   EXPECT_TRUE(Record(*device_, 0, MakeCall(1, {{other, kWrites}})).ok());
   Begin();
@@ -377,7 +378,7 @@ TEST_F(MigrationTest, ItDoesNotLeaveForAWorkerWithoutALeaseAnyMore) {
   }
 }
 
-TEST_F(MigrationTest, WhatCannotBeIsDeclined) {
+TEST_F(MigrationTest, ImpossibleMigrationIsDeclined) {
   Begin();
   EXPECT_EQ(Reason(cluster_.coordinator().Migrate("lease-7", 1, 10)),
             "LEASE_UNUSED");

@@ -51,7 +51,7 @@ TEST_F(ModelsTest, TheWorkerIsToldBeforeTheCallReturns) {
 }
 
 // The storage is in another lane's open segment.
-TEST_F(ModelsTest, WhatIsNotSentYetIsSentFirst) {
+TEST_F(ModelsTest, UnsentStorageIsSentBeforeItsModel) {
   const StoragePtr made = device_->NewStorage(4);
   EXPECT_TRUE(Record(*device_, 9, MakeCall(1, {{made, kCreates}})).ok());
   EXPECT_TRUE(Register(1, {made}).ok());
@@ -96,7 +96,7 @@ TEST_F(ModelsTest, AStorageThatIsGoneMeanwhileIsLeftOut) {
   EXPECT_EQ(Models().at(1).storages(0), a->id());
 }
 
-TEST_F(ModelsTest, OfNothingThatIsLeftThereIsNone) {
+TEST_F(ModelsTest, ModelOfReleasedStoragesIsNotRegistered) {
   const StoragePtr a = Uploaded();
   EXPECT_TRUE(Register(1, {a}).ok());
   Drop(a);

@@ -98,8 +98,8 @@ TEST_F(RecoveryTest, TheSuccessorGetsWhatMattersAndNothingElse) {
   EXPECT_EQ(*ReadAll(z), "second..");
   EXPECT_TRUE(ReadAll(y).ok());
   EXPECT_EQ(session_->statistics().recoveries, 1);
-  // The uploads of x, of what y was computed from, and the last one of z, and
-  // the run that computes y.
+  // Four messages are kept: the uploads of x and of y's other operand, the last
+  // upload of z, and the run that computes y.
   EXPECT_EQ(session_->statistics().messages_replayed, 4);
   EXPECT_THAT(cluster_.coordinator().returned_leases(),
               testing::ElementsAre("lease-0"));
@@ -270,7 +270,7 @@ TEST_F(RecoveryTest, ARunThatKillsTwoWorkersIsGivenUpAndTheSessionGoesOn) {
   EXPECT_EQ(ErrorReason(ReadAll(y).status()), "RUN_KILLS_WORKERS");
 }
 
-TEST_F(RecoveryTest, OfSeveralRunsOnTheirWayOnlyTheOneThatKillsIsGivenUp) {
+TEST_F(RecoveryTest, OnlyTheRunThatKillsWorkersIsGivenUp) {
   cluster_.worker().Pause();
   const StoragePtr x = Uploaded("12345678");
   // Lanes that take turns make runs of their own.
@@ -330,7 +330,7 @@ TEST_F(RecoveryTest, ARunThatTwoExecutorsWereExecutingIsGivenUp) {
   reader.join();
 }
 
-TEST_F(RecoveryTest, OfAWorkerWithExecutorsFourLossesGiveARunUp) {
+TEST_F(RecoveryTest, FourLossesOfAnExecutorGiveARunUp) {
   cluster_.worker().Set(&FakeScript::executor_per_tenant, true);
   cluster_.worker().Set(&FakeScript::held_operator, "test::op7");
   const StoragePtr y = Called(7, {Uploaded("12345678")});

@@ -62,7 +62,7 @@ TEST(WindowTest, ARunLeavesWithTheReadBehindIt) {
   EXPECT_EQ(cluster.groups()[before], 2u);
 }
 
-TEST(WindowTest, WhatLeavesTogetherKeepsToTheWindow) {
+TEST(WindowTest, MessagesSentTogetherKeepToTheWindow) {
   v1::SessionLimits limits = FakeWorker::DefaultLimits();
   limits.set_max_outstanding(3);
   FakeCluster cluster(limits);

@@ -259,7 +259,7 @@ TEST(WorkerLossTest, WhyASessionEndsMayComeAfterItsEnd) {
   EXPECT_EQ(cluster.worker().seen().resumes, 0);
 }
 
-TEST(WorkerLossTest, WhoIsNotToldWhySaysWhatTheWorkerSaid) {
+TEST(WorkerLossTest, LossWithoutAReasonNamesTheWorkersError) {
   FakeClock clock;
   FakeCluster cluster;
   const auto [session, device] = cluster.OpenDevice(OptionsWith(&clock));

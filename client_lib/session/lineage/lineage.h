@@ -227,8 +227,8 @@ class Lineage {
   static bool Precedes(const Node& a, const Node& b) {
     return a.place < b.place;
   }
-  // Returns the node and those that it depends on, itself first, and at most
-  // `most`.
+  // Returns `node` and its transitive operands, `node` first, at most `most` in
+  // all.
   static std::vector<const Node*> Ancestry(const Node* node, size_t most);
 
   // Returns whether Taint() was called.

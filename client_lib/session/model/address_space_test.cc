@@ -26,7 +26,7 @@ TEST(AddressSpaceTest, RangesFollowEachOther) {
   EXPECT_EQ(d.begin(), 4 * kUnit);
 }
 
-TEST(AddressSpaceTest, WhatIsReleasedIsTakenAgainAtTheEndOnly) {
+TEST(AddressSpaceTest, ReleasedRangeIsReusedOnceTheEndIsReached) {
   AddressSpace space(4 * kUnit);
   AddressRange a, b, c;
   ASSERT_TRUE(space.Take(0, &a));
@@ -43,7 +43,7 @@ TEST(AddressSpaceTest, WhatIsReleasedIsTakenAgainAtTheEndOnly) {
   EXPECT_EQ(b.begin(), 0u);
 }
 
-TEST(AddressSpaceTest, WhatIsInUseIsLeftOut) {
+TEST(AddressSpaceTest, RangesInUseAreSkipped) {
   AddressSpace space(10 * kUnit);
   AddressRange kept, other, large;
   ASSERT_TRUE(space.Take(0, &other));

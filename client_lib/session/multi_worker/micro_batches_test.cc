@@ -128,7 +128,7 @@ TEST_F(MicroBatchesTest, RowsGoThroughTheStages) {
               ElementsAre(3));
 }
 
-TEST_F(MicroBatchesTest, WhatCrossesMovesInTheirOrder) {
+TEST_F(MicroBatchesTest, TransfersOfMicroBatchesKeepTheirOrder) {
   auto captured_graph = RecordLayers();
   ASSERT_TRUE(captured_graph.ok()) << captured_graph.status();
   v1::StageAnswer answer =
@@ -191,7 +191,7 @@ TEST_F(MicroBatchesTest, WeightsThatAreWrittenGoAgain) {
             1 + 2 * 4);
 }
 
-TEST_F(MicroBatchesTest, WhatDoesNotArriveFailsTheOutput) {
+TEST_F(MicroBatchesTest, FailedTransferFailsTheOutput) {
   const auto captured_graph = Shared({6, 6});
   const StoragePtr input = Uploaded(kRows);
   EXPECT_EQ(CallAndRead(captured_graph, input), absl::OkStatus());

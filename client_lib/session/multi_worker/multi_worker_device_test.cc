@@ -55,7 +55,7 @@ TEST_F(MultiWorkerDeviceTest, AnOperandThatDoesNotArriveIsStillThere) {
   EXPECT_EQ(Count(1, v1::Ordered::kOffer), 2);
 }
 
-TEST_F(MultiWorkerDeviceTest, WhatCannotMoveAwayIsStillThere) {
+TEST_F(MultiWorkerDeviceTest, StorageThatFailedToMoveStaysAtItsWorker) {
   const std::vector<StoragePtr> storages = Span();
   const StoragePtr result = device_->NewStorage(kSize);
   cluster_.coordinator().LetSpan(3);
@@ -73,7 +73,7 @@ TEST_F(MultiWorkerDeviceTest, WhatCannotMoveAwayIsStillThere) {
   EXPECT_EQ(ReadByte(*device_, 0, result), absl::OkStatus());
 }
 
-TEST_F(MultiWorkerDeviceTest, WhatDidNotMoveIsKnownAfterACallThatIsNotTaken) {
+TEST_F(MultiWorkerDeviceTest, FailedMoveIsNoticedAfterARefusedCall) {
   const std::vector<StoragePtr> storages = Span();
   const StoragePtr result = device_->NewStorage(kSize);
   cluster_.coordinator().LetSpan(3);
@@ -88,7 +88,7 @@ TEST_F(MultiWorkerDeviceTest, WhatDidNotMoveIsKnownAfterACallThatIsNotTaken) {
   EXPECT_EQ(cluster_.worker(2).seen().runs.size(), 1u);
 }
 
-TEST_F(MultiWorkerDeviceTest, WhatDidNotArriveOnOneWorkerIsKnownAfterAnother) {
+TEST_F(MultiWorkerDeviceTest, FailedMoveIsNoticedAfterACallOnAnotherWorker) {
   const std::vector<StoragePtr> storages = Span();
   cluster_.coordinator().LetSpan(3);
   // the last ones that fit there
@@ -422,7 +422,7 @@ TEST_F(MultiWorkerDeviceTest, ItIsNotRecorded) {
   EXPECT_EQ(ErrorReason(captured_graph.status()), "SPANS_WORKERS");
 }
 
-TEST_F(MultiWorkerDeviceTest, WhatWasRecordedBeforeIsStale) {
+TEST_F(MultiWorkerDeviceTest, GraphCapturedOnOneWorkerIsStaleOnSeveral) {
   const StoragePtr weight = Uploaded();
   ASSERT_TRUE(device_->graphs().Start(0).ok());
   ASSERT_TRUE(Record(*device_, 0, MakeCall(1, {{weight, kWrites}})).ok());
@@ -461,7 +461,7 @@ TEST_F(MultiWorkerDeviceTest, ItCopiesFromAndToOtherDevices) {
             "OTHER_SESSION");
 }
 
-TEST_F(MultiWorkerDeviceTest, WhatHasAnotherSizeIsBroughtWhole) {
+TEST_F(MultiWorkerDeviceTest, ResizedValueIsFetchedWhole) {
   const std::vector<StoragePtr> storages = Span();
   const StoragePtr value = device_->NewStorage(8);
   ASSERT_EQ(Upload(value), absl::OkStatus());

@@ -77,7 +77,7 @@ TEST_F(RematerializationsTest, NewVersionIsRematerialized) {
   EXPECT_EQ(Fetched(), 0);
 }
 
-TEST_F(RematerializationsTest, WhatCannotBeMadeIsFetched) {
+TEST_F(RematerializationsTest, FailedRematerializationIsFetched) {
   // The next call goes to the worker that took this one.
   ASSERT_EQ(Use(0, storages_[1]), absl::OkStatus());
   const StoragePtr value = device_->NewStorage(8);
@@ -93,7 +93,7 @@ TEST_F(RematerializationsTest, WhatCannotBeMadeIsFetched) {
   EXPECT_EQ(Fetched(), 1);
 }
 
-TEST_F(RematerializationsTest, WhatNothingHadTouchedIsZerosEverywhere) {
+TEST_F(RematerializationsTest, UntouchedStorageIsZerosOnEveryWorker) {
   const StoragePtr zeros = device_->NewStorage(8),
                    value = device_->NewStorage(8);
   ASSERT_TRUE(
@@ -105,7 +105,7 @@ TEST_F(RematerializationsTest, WhatNothingHadTouchedIsZerosEverywhere) {
   EXPECT_EQ(Fetched(), 0);
 }
 
-TEST_F(RematerializationsTest, WhatIsNotCheapOrNotMadeFromNothingIsFetched) {
+TEST_F(RematerializationsTest, ExpensiveOrDependentValueIsFetched) {
   const auto expect_fetched = [&](const StoragePtr& value) {
     const int before = Fetched();
     EXPECT_EQ(Use(0, value), absl::OkStatus());

@@ -62,7 +62,7 @@ class StagesTest : public MultiWorkerDeviceTest {
   StoragePtr first_, second_, input_;
 };
 
-TEST_F(StagesTest, WhatIsRepeatedGoesWhereThePlanHasItsWeights) {
+TEST_F(StagesTest, RepeatedSegmentGoesToThePlansWorkers) {
   ASSERT_EQ(Step(), absl::OkStatus());
   ASSERT_EQ(Step(), absl::OkStatus());
   EXPECT_EQ(device_->Placement()->worker_id, "w0+w1+w2");
@@ -95,7 +95,7 @@ TEST_F(StagesTest, ItStaysTogetherUntilThereIsAPlanAndAsksAgain) {
   EXPECT_EQ(cluster_.coordinator().stages_asked(), 2u);
 }
 
-TEST_F(StagesTest, WhatWasCutIsAskedAboutAgainAndMoves) {
+TEST_F(StagesTest, SecondPlanMovesTheStages) {
   for (int i = 0; i < 2; ++i) ASSERT_EQ(Step(), absl::OkStatus());
   const auto first = cluster_.coordinator().WaitStagesAsked();
   Answer(first, {1, 0, 0, 3, 0});
@@ -118,7 +118,7 @@ TEST_F(StagesTest, WhatWasCutIsAskedAboutAgainAndMoves) {
   EXPECT_EQ(Count(0, v1::Ordered::kRun), 22);
 }
 
-TEST_F(StagesTest, WhatWasCutIsAskedAboutLessAndLessOften) {
+TEST_F(StagesTest, PlansAreRequestedLessAndLessOften) {
   for (int i = 0; i < 2; ++i) ASSERT_EQ(Step(), absl::OkStatus());
   Answer(cluster_.coordinator().WaitStagesAsked(), {1, 0, 0, 3, 0});
   for (int i = 0; i < 16; ++i) ASSERT_EQ(Step(), absl::OkStatus());
@@ -206,7 +206,7 @@ TEST_F(StagesTest, AWeightThatIsPoisonedMovesWithItsError) {
   EXPECT_EQ(cluster_.worker(0).contents(second_->id()).size(), 0u);
 }
 
-TEST_F(StagesTest, WhatHasNoBytesIsThereAlthoughAPlanIsDropped) {
+TEST_F(StagesTest, EmptyStorageExistsAfterAPlanWasDropped) {
   const StoragePtr nothing = device_->NewStorage(0),
                    result = device_->NewStorage(8);
   ASSERT_EQ(Step(), absl::OkStatus());
@@ -295,7 +295,7 @@ class BranchesTest : public StagesTest {
   StoragePtr trunk_, short_, long_;
 };
 
-TEST_F(BranchesTest, WhatIsOfferedSaysWhatWaitsForIt) {
+TEST_F(BranchesTest, OffersStateTheRemainingTime) {
   for (int i = 0; i < 2; ++i) ASSERT_EQ(Step(), absl::OkStatus());
   const auto asked = cluster_.coordinator().WaitStagesAsked();
   ASSERT_EQ(asked.graph.slots_size(), 8);

@@ -81,7 +81,7 @@ TEST(RematerializationTest, OperatorsAreCheapByNameWhateverTheirOverload) {
   EXPECT_FALSE(IsCheap(mm));
 }
 
-TEST(RematerializationTest, WhatIsMadeFromNothing) {
+TEST(RematerializationTest, CallWithoutOperandsHasARematerialization) {
   const StoragePtr value = Storage(100);
   const uint32_t zeros = Op("aten::zeros");
   const RematerializationPtr rematerialization =
@@ -98,7 +98,8 @@ TEST(RematerializationTest, WhatIsMadeFromNothing) {
   EXPECT_FALSE(rematerialization->call.touches()[0].storage);
 }
 
-TEST(RematerializationTest, WhatIsMadeFromWhatWasMadeSo) {
+TEST(RematerializationTest,
+     CallOfRematerializableOperandsHasARematerialization) {
   const StoragePtr row = Storage(10), mask = Storage(40);
   const RematerializationPtr arange = Made("aten::arange", row);
   const RematerializationPtr compared =
@@ -121,7 +122,7 @@ TEST(RematerializationTest, WhatIsMadeFromWhatWasMadeSo) {
   EXPECT_EQ(sum->calls, 1u);
 }
 
-TEST(RematerializationTest, WhatWasMadeOtherwiseHasNone) {
+TEST(RematerializationTest, ValueOfOtherOperandsHasNoRematerialization) {
   const StoragePtr row = Storage(10), mask = Storage(40);
   EXPECT_EQ(
       Of("aten::ge", {{row, kReads}, {mask, kCreates}}, {nullptr, nullptr}),
@@ -191,7 +192,7 @@ StoragePtr Storage() {
   return StoragePtr(new RemoteStorage(/*id=*/0, nullptr, 8));
 }
 
-TEST(HeldValueTest, WhoHasPinnedItSeesToItsEnd) {
+TEST(HeldValueTest, LastUnpinReleasesAReleasedValue) {
   const StoragePtr storage = Storage();
   HeldValue value(storage.get());
   EXPECT_EQ(value.Pin().get(), storage.get());
@@ -212,7 +213,7 @@ TEST(HeldValueTest, UnpinnedValueDiesAtOnce) {
   EXPECT_FALSE(value.Pin());
 }
 
-TEST(HeldValueTest, WhatIsOverwrittenIsGone) {
+TEST(HeldValueTest, OverwrittenValueCannotBePinned) {
   const StoragePtr storage = Storage();
   HeldValue value(storage.get());
   value.Leave();

@@ -187,7 +187,7 @@ TEST_F(SharedRowsTest, APlanThatMakesNoSenseIsNone) {
       "");
 }
 
-TEST_F(SharedRowsTest, WhatCannotBeSharedIsRefusedAtOnce) {
+TEST_F(SharedRowsTest, FunctionWhoseRowsCannotBeSharedIsRefused) {
   const StoragePtr input = Uploaded(kRows);
   ASSERT_EQ(device_->graphs().Start(kLane), absl::OkStatus());
   EXPECT_EQ(ErrorReason(device_->graphs().Start(kLane)), "ALREADY_RECORDING");

@@ -27,10 +27,10 @@ class StageOrder {
  public:
   static constexpr double kUnknown = std::numeric_limits<double>::infinity();
 
-  // Makes an order in which every time is unknown.
+  // Creates an order in which every time is unknown.
   StageOrder() = default;
-  // Makes the order of a plan of the graph. Times that the plan omits are
-  // unknown.
+  // Creates the order in which the plan's stages execute the graph. Times that
+  // the plan omits are unknown.
   StageOrder(const v1::Graph& graph, const v1::StagePlan& plan);
 
   struct Use {

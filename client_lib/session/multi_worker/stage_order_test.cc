@@ -63,7 +63,7 @@ TEST(StageOrderTest, ARunThatIsLeftInItsMiddleIsOverWithTheNext) {
   EXPECT_EQ(order.Next(0).remaining_seconds, 5);
 }
 
-TEST(StageOrderTest, WhatNoStageKeepsSaysNothing) {
+TEST(StageOrderTest, SlotThatNoStageKeepsHasNoTime) {
   StageOrder order(MakeGraph(), MakePlan());
   for (const uint32_t slot : {1, 3, 4, 1000}) {
     const StageOrder::Use use = order.Next(slot);
@@ -73,7 +73,7 @@ TEST(StageOrderTest, WhatNoStageKeepsSaysNothing) {
   EXPECT_FALSE(StageOrder().Next(0).begins_run);
 }
 
-TEST(StageOrderTest, WhatThePlanDoesNotSayIsNotKnown) {
+TEST(StageOrderTest, TimeThatThePlanOmitsIsUnknown) {
   StageOrder negative(MakeGraph(), MakePlan(-1));
   EXPECT_EQ(negative.Next(0).remaining_seconds, StageOrder::kUnknown);
   StageOrder unreal(MakeGraph(),

@@ -164,7 +164,8 @@ TEST_F(WeighedRematerializationsTest,
   EXPECT_EQ(Fetched(), before + 2);
 }
 
-TEST_F(WeighedRematerializationsTest, WhatItWasMadeOfIsBroughtIfThatPays) {
+TEST_F(WeighedRematerializationsTest,
+       OperandIsFetchedForACheaperRematerialization) {
   MeasureLink(kSlowLink / 2);
   const int before = Fetched();
   // The operand is only on the first worker. Moving it takes 0.04 s, and moving
@@ -247,7 +248,7 @@ TEST_F(WeighedRematerializationsTest, AfterAFailureNothingIsRematerialized) {
 }
 
 TEST_F(WeighedRematerializationsTest,
-       WhatFailsWhereItWasMadeIsMissingEverywhere) {
+       FailureAtTheFirstWorkerFailsTheValueEverywhere) {
   MeasureLink(kSlowLink);
   ASSERT_EQ(device_->Synchronize(), absl::OkStatus());
   cluster_.worker(0).Set(&FakeScript::fail_next_run, kErrorId);
@@ -339,7 +340,7 @@ class NoPromiseTest : public WeighedRematerializationsTest {
   NoPromiseTest() : WeighedRematerializationsTest("", "") {}
 };
 
-TEST_F(NoPromiseTest, WhoPromisesNothingFetches) {
+TEST_F(NoPromiseTest, WorkerWithoutNumericsFetches) {
   MeasureLink(kSlowLink);
   EXPECT_EQ(Use(2, Product()), absl::OkStatus());
   EXPECT_EQ(statistics().fetched_other_bits, 1u);
@@ -347,7 +348,7 @@ TEST_F(NoPromiseTest, WhoPromisesNothingFetches) {
 
 // Fast mode is a property of the whole process, and its use is remembered for
 // ever, so this test needs a process of its own.
-TEST(FastExecutionDeathTest, WhatMayHaveBeenMadeFastIsNotRematerialized) {
+TEST(FastExecutionDeathTest, ValueComputedInFastModeIsNotRematerialized) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   class Test : public WeighedRematerializationsTest {
    public:

@@ -75,7 +75,7 @@ class ProfileRecorder {
 
   const Limits limits_;
   std::atomic<Clock*> clock_{Clock::Real()};
-  // The number of the current profile. Notes that a thread made under another
+  // The number of the current profile. A thread's notes made under another
   // number are invalid.
   std::atomic<uint64_t> number_{0};
   mutable Mutex mu_;

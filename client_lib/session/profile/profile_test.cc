@@ -114,7 +114,7 @@ TEST(RequestStagesTest, AWorkerCannotHaveTakenLongerThanTheAnswer) {
   EXPECT_EQ(Sum(stages), Us(149));
 }
 
-TEST(RequestStagesTest, WhatPassedBeforeTheProgramAskedIsCapture) {
+TEST(RequestStagesTest, TimeBeforeTheRequestIsCapture) {
   // The value was prefetched: the program asked for it after the worker had
   // been executing for a while.
   ReadMarks marks = Marks();
@@ -273,7 +273,7 @@ TEST_F(ProfileRecorderTest, TracesThreadsAndWorkersOnOneTimeLine) {
             std::count(trace.begin(), trace.end(), '}'));
 }
 
-TEST(ProfileReportTest, WhatCannotBeIsRefused) {
+TEST(ProfileReportTest, MalformedReportIsRefused) {
   EXPECT_TRUE(ProfileRecorder::Check(Report()).ok());
   v1::ProfileReport report = Report();
   report.mutable_runs(0)->mutable_nodes()->set_operators(0, 2);

@@ -47,7 +47,7 @@ class ReadPredictor {
   // next call of a method.
   const Prediction* OnCall(const Segment& segment);
 
-  // Does the same as OnCall() for an output of a captured graph that the lane
+  // Like OnCall(), for an output of a captured graph that the lane
   // executes. The caller passes outputs in order.
   const Prediction* OnOutput(uint32_t lane, uint64_t captured_graph,
                              uint32_t output, uint64_t storage_id);

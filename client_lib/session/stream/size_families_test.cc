@@ -129,7 +129,7 @@ TEST_F(SizeFamiliesTest, TheThirdOnALineMakesOne) {
   }
 }
 
-TEST_F(SizeFamiliesTest, WhatIsNotOnTheLineIsInNone) {
+TEST_F(SizeFamiliesTest, IntegersOffTheLineAreInNoFamily) {
   families_.Find(MakeAt(0).key);
   families_.Find(MakeAt(1).key);
   ASSERT_TRUE(families_.Find(MakeAt(2).key).has_value());
@@ -193,7 +193,7 @@ TEST_F(SizeFamiliesTest, IntegersAtTheEndsOfTheirRangeAreNoLine) {
 }
 
 // The integer moves by -2^62 twice, and would have to come back by 2^63.
-TEST_F(SizeFamiliesTest, WhatHasNoWayBackIsNoMember) {
+TEST_F(SizeFamiliesTest, OverflowingStepIsInNoFamily) {
   constexpr int64_t kMin = std::numeric_limits<int64_t>::min();
   families_.Find(Make({0, 0, 0, 0, 0, 0}).key);
   families_.Find(Make({0, 0, 1, 0, kMin / 2, 0}).key);

@@ -93,7 +93,7 @@ TEST_F(DeviceCopiesTest, ASourceThatDiesIsFreedBehindItsOffer) {
                                         Ordered::kOffer, Ordered::kFree}));
 }
 
-TEST_F(DeviceCopiesTest, WhatCannotBeCopiedChangesNothing) {
+TEST_F(DeviceCopiesTest, ImpossibleCopyIsRefusedWithoutALease) {
   const StoragePtr source = here_->NewStorage(8), other = there_->NewStorage(4),
                    empty = there_->NewStorage(0);
   EXPECT_EQ(ErrorReason(there_->CopyFrom(0, other.get(), source.get())),

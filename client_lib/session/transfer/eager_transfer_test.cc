@@ -89,7 +89,7 @@ TEST_F(EagerTransferTest, AWorkerThatHasNewContentsIsAskedForTheNext) {
   EXPECT_EQ(Ways(), "ttttc");
 }
 
-TEST_F(EagerTransferTest, WhatWasUploadedIsAskedForTheSecondTime) {
+TEST_F(EagerTransferTest, RepeatedContentIsSentHashFirst) {
   Open(1 << 20);
   Uploaded(Pattern(kSize));
   worker_.Set(&FakeScript::transfers, FakeScript::Transfers::kHeld);
@@ -114,7 +114,7 @@ TEST_F(EagerTransferTest, BeyondTheRoomTheWorkerIsAsked) {
   EXPECT_EQ(Ways(), "cctc");
 }
 
-TEST_F(EagerTransferTest, WhatTheProgramMakesThereCounts) {
+TEST_F(EagerTransferTest, StorageNotYetCreatedTakesRoom) {
   Open(4 * kSize);
   // The storage does not exist on the worker yet. Once it does, it will leave
   // too little of the worker's 1 GiB.
@@ -123,14 +123,14 @@ TEST_F(EagerTransferTest, WhatTheProgramMakesThereCounts) {
   EXPECT_EQ(Ways(), "t");
 }
 
-TEST_F(EagerTransferTest, WhatIsLargerIsAskedFor) {
+TEST_F(EagerTransferTest, LargeUploadIsSentHashFirst) {
   Open(uint64_t{1} << 30);
   Uploaded(Pattern(kMaxContentBytes));
   Uploaded(Pattern(kMaxContentBytes + 1));
   EXPECT_EQ(Ways(), "ct");
 }
 
-TEST_F(EagerTransferTest, WhatWaitsForTheWindowIsBounded) {
+TEST_F(EagerTransferTest, UploadsThatWaitForTheWindowAreBounded) {
   Open(uint64_t{1} << 30);
   // The window takes 16 MiB. Uploads beyond it wait in the call.
   worker_.Pause();
@@ -160,7 +160,7 @@ TEST_F(EagerTransferTest, ANearWorkerIsAsked) {
   EXPECT_EQ(Ways(), "t");
 }
 
-TEST_F(EagerTransferTest, WhoWatchesUploadsWaitsForThem) {
+TEST_F(EagerTransferTest, WatchedUploadIsNotEager) {
   Open(4 * kSize);
   uint64_t done = 0;
   WatchUploads([&](uint64_t now, uint64_t) { done = now; }, kSize);

@@ -50,7 +50,7 @@ TEST_F(EagerUploadsTest, TheLatestUploadsAreRemembered) {
   EXPECT_FALSE(uploads_.Remember({1, 0}));
 }
 
-TEST_F(EagerUploadsTest, WhatIsUnderWayTakesRoom) {
+TEST_F(EagerUploadsTest, EagerUploadTakesRoomUntilItCompletes) {
   Begin(Hello(), 2 * kSize);
   EXPECT_TRUE(uploads_.Take(kSize));
   EXPECT_TRUE(uploads_.Take(kSize));

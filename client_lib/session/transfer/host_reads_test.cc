@@ -77,7 +77,7 @@ TEST_F(HostReadsTest, OneElementIsReadHere) {
   EXPECT_EQ(answered_here(), 2u);
 }
 
-TEST_F(HostReadsTest, WhatCannotBeToldAfterAllIsReadFromTheWorker) {
+TEST_F(HostReadsTest, UnavailableHostValueIsReadFromTheWorker) {
   Keep(Now(storage_), {}, /*readable=*/true, /*can_tell=*/false);
   EXPECT_EQ(Read(Bytes(2)), "c");
   EXPECT_EQ(answered_here(), 0u);
@@ -90,7 +90,7 @@ TEST_F(HostReadsTest, AnElementBehindTheEndIsTheWorkersToRefuse) {
   EXPECT_EQ(answered_here(), 0u);
 }
 
-TEST_F(HostReadsTest, WhatIsNotReadableIsKnownButReadFromTheWorker) {
+TEST_F(HostReadsTest, UnreadableValueIsReadFromTheWorker) {
   Keep(Now(storage_), {}, /*readable=*/false);
   EXPECT_TRUE(IsKnown());
   EXPECT_EQ(Read(Bytes(1)), "b");
@@ -138,7 +138,7 @@ TEST_F(HostReadsTest, WhateverWritesMakesItUnknown) {
   EXPECT_EQ(answered_here(), answered);
 }
 
-TEST_F(HostReadsTest, WhatWasWrittenMeanwhileIsNotKept) {
+TEST_F(HostReadsTest, ValueOverwrittenMeanwhileIsNotKept) {
   const StoragePtr operand = Uploaded("efgh");
   const StorageAt written = Now(storage_), read = Now(operand);
   ASSERT_TRUE(Write(operand).ok());

@@ -18,7 +18,7 @@ TEST(PeerLinksTest, TheLatestCounts) {
   EXPECT_EQ(links.BytesPerSecond("w1", kNow), 3e9);
 }
 
-TEST(PeerLinksTest, WhatIsOldDoesNotCount) {
+TEST(PeerLinksTest, OldLinkMeasurementIsForgotten) {
   PeerLinks links;
   links.Note("w0", 1e9, kNow);
   EXPECT_EQ(links.BytesPerSecond("w0", kNow + PeerLinks::kMemory), 1e9);

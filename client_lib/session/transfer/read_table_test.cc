@@ -42,7 +42,7 @@ TEST(ReadTableTest, BytesOnBulkOutliveTheAnswer) {
   EXPECT_TRUE(table.empty());
 }
 
-TEST(ReadTableTest, WhoWatchesIsDueOnceAndInOrder) {
+TEST(ReadTableTest, WatchersAreDueOnceAndInOrder) {
   ReadTable table;
   const auto first = NewWait(), second = NewWait(), unwatched = NewWait();
   std::vector<int> called;
@@ -63,7 +63,7 @@ TEST(ReadTableTest, WhoWatchesIsDueOnceAndInOrder) {
   EXPECT_FALSE(table.has_due());
 }
 
-TEST(ReadTableTest, WhoDoesNotWatchAnyMoreIsNotCalled) {
+TEST(ReadTableTest, UnwatchedReadIsNotCalled) {
   ReadTable table;
   const auto first = NewWait(), second = NewWait();
   table.Watch(first.get(), [] { FAIL(); });

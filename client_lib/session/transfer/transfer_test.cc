@@ -276,7 +276,7 @@ TEST(UploadTest, APendingFreeMakesRoom) {
   EXPECT_TRUE(device->Upload(1, second.get(), {bytes, nullptr}).ok());
 }
 
-TEST(UploadTest, WhatDoesNotFitIsRefusedAtTheCallAndLeavesNothing) {
+TEST(UploadTest, UploadThatExceedsTheLimitIsRefusedAtTheCall) {
   v1::SessionLimits limits = FakeWorker::DefaultLimits();
   limits.set_memory_bytes(3 << 20);
   FakeCluster cluster(limits);

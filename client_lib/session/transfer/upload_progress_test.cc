@@ -55,7 +55,7 @@ TEST_F(UploadProgressTest, SmallOnesAndUnwatchedOnesAreNotSaid) {
   EXPECT_EQ(reports_, Reports{});
 }
 
-TEST_F(UploadProgressTest, WhatTheWorkerHasIsDoneAtOnce) {
+TEST_F(UploadProgressTest, UploadThatTheWorkerHoldsIsDoneAtOnce) {
   cluster_.worker().Set(&FakeScript::transfers, FakeScript::Transfers::kHeld);
   Upload(Pattern(4 * kMiB));
   EXPECT_EQ(reports_, (Reports{{4 * kMiB, 4 * kMiB}}));

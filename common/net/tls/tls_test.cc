@@ -139,7 +139,7 @@ TEST(TlsTest, OpenSslIsUsableUntilTheProcessEnds) {
       testing::ExitedWithCode(0), "");
 }
 
-TEST(TlsTest, WhatFailsIsNamed) {
+TEST(TlsTest, HandshakeErrorNamesTheProblem) {
   const ServerTls plain;
   const ServerTls tls = Ours().Issue("server");
   ServerTls mutual = tls;

@@ -29,8 +29,7 @@ void CollectSpans(const SpanExporter* exporter, Exposition* out) {
   if (exporter == nullptr) return;
   const SpanExporter::Counts counts = exporter->counts();
   const auto add = [&](const char* result, uint64_t count) {
-    out->Counter("djinn_trace_spans_total",
-                 "Spans of traces, by what became of them.",
+    out->Counter("djinn_trace_spans_total", "Trace spans, by result.",
                  static_cast<double>(count), {{"result", result}});
   };
   add("exported", counts.exported);

@@ -94,7 +94,7 @@ TEST_F(StartedStreamTest, AReasonsTextMayBeAnyBytesAndIsCutToFit) {
   EXPECT_EQ(closed.message(), text.substr(0, closed.message().size()));
 }
 
-TEST(SharedMemoryStreamTest, WhoeverSendsManyChunksIsToldToLetTheThreadGoOn) {
+TEST(SharedMemoryStreamTest, SenderOfManyChunksHearsOfRoom) {
   Client client;
   Worker worker;
   SharedMemoryEnd::Options options;
@@ -469,7 +469,7 @@ TEST_F(GreetingTest, SomebodyElsesSocketIsRefused) {
   EXPECT_EQ(ErrorReason(Accept()), "SHARED_MEMORY_REFUSED");
 }
 
-TEST_F(GreetingTest, NobodyOrSilenceIsUnavailable) {
+TEST_F(GreetingTest, SilentOrAbsentPeerIsUnavailable) {
   EXPECT_EQ(Accept().message(), "the worker does not answer");
   sockets_ = MakeSockets();
   sockets_.worker = Descriptor();

@@ -55,7 +55,7 @@ class ClusterClaimsTest : public ClusterTest {
   uint64_t hash_ = 0;
 };
 
-TEST_F(ClusterClaimsTest, WhatALeaseMayNeverHoldIsRefusedAtOnce) {
+TEST_F(ClusterClaimsTest, RequestAboveTheLimitIsRefusedAtOnce) {
   Limit(16 * kMiB, 64 * kMiB);
   const StreamId session = Open("red");
   AskFor(session, 0, 8 * kGiB);

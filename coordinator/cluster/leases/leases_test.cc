@@ -19,7 +19,7 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-TEST_F(ClusterLeasesTest, WhoWaitsLongestForAWorkerIsKnown) {
+TEST_F(ClusterLeasesTest, OldestPendingAgeIsReported) {
   const auto age = [this](const std::string& value) {
     return Metrics().find("djinn_oldest_pending_age_seconds{tenant=\"red\"} " +
                           value + "\n") != std::string::npos;
@@ -289,7 +289,7 @@ TEST_F(ClusterLeasesTest, WorkerThatKeepsAnEndedLeaseChangesNothing) {
   }
 }
 
-TEST_F(ClusterLeasesTest, WhatLeasesThatEndedUsedBeyondARateIsOwed) {
+TEST_F(ClusterLeasesTest, UseOfEndedLeasesBeyondTheRateIsOwed) {
   SetRate(0.1);
   const StreamId worker = Join(w0_);
   for (int i = 0; i < 20; ++i) {
@@ -300,7 +300,7 @@ TEST_F(ClusterLeasesTest, WhatLeasesThatEndedUsedBeyondARateIsOwed) {
   EXPECT_LE(UsedBy("red"), absl::Seconds(20 + 1 + 9));
 }
 
-TEST_F(ClusterLeasesTest, WhatLeasesThatEndedLeftOfARateIsThere) {
+TEST_F(ClusterLeasesTest, UnusedCreditOfEndedLeasesIsReturned) {
   SetRate(0.5);
   const StreamId worker = Join(w0_);
   for (int i = 0; i < 60; ++i) {
@@ -359,7 +359,7 @@ TEST_F(ClusterLeasesTest, ARestartedCoordinatorGoesOnWithWhatWasGranted) {
             absl::Seconds(2));
 }
 
-TEST_F(ClusterLeasesTest, WhatOurKeyDidNotSignIsNotAdopted) {
+TEST_F(ClusterLeasesTest, ForgedLeaseIsNotAdopted) {
   const auto [worker, session, lease] = Granted("red");
   // The forged lease charges another tenant, in another session.
   v1::SignedLease forged = w0_.sessions(0).lease();

@@ -127,7 +127,7 @@ TEST_F(ClusterLineTest, AnotherHighestClassChangesPlaces) {
   EXPECT_EQ(Explain(red).place_in_line(), 1u);
 }
 
-TEST_F(ClusterLineTest, WhoDoesNotFitIsPassed) {
+TEST_F(ClusterLineTest, RequestThatDoesNotFitIsPassed) {
   const StreamId large = OpenAndWait("blue", 5000);
   const StreamId small = OpenAndWait("red", 600);
   EXPECT_EQ(Explain(large).place_in_line(), 1u);
@@ -182,7 +182,7 @@ TEST_F(ClusterLineTest, AWorkerIsKeptForTheFirstThatHasWaitedForLong) {
   EXPECT_EQ(Explain(last).gate().reason(), "WORKER_ACKNOWLEDGEMENT");
 }
 
-TEST_F(ClusterLineTest, WhatWasKeptForWhoIsRefusedIsOthers) {
+TEST_F(ClusterLineTest, ReservationOfARefusedRequestIsReleased) {
   const StreamId large = OpenAndWait("blue", 900);
   clock_.Advance(config_.line_patience);
   ASSERT_TRUE(workers::Report(*cluster_, worker_, w0_).ok());
@@ -217,7 +217,7 @@ TEST_F(ClusterLineTest, NothingIsKeptForWhoWaitsForQuota) {
             "WORKER_ACKNOWLEDGEMENT");
 }
 
-TEST_F(ClusterLineTest, WhoComesDoesNotTakeWhatOthersWaitFor) {
+TEST_F(ClusterLineTest, NewRequestDoesNotOvertakeWaitingOnes) {
   const StreamId red = OpenAndWait("red");
   // A lease has ended, and no request was tried since.
   sessions::Close(*cluster_, holder_);
@@ -246,7 +246,7 @@ TEST_F(ClusterLineTest, ALongLineIsNotTriedBecauseSomebodyComes) {
   EXPECT_TRUE(Has(late));
 }
 
-TEST_F(ClusterLineTest, WhoGoesOrIsRefusedLeavesTheLine) {
+TEST_F(ClusterLineTest, EndedRequestLeavesTheQueue) {
   const StreamId gone = OpenAndWait("red"), refused = OpenAndWait("blue");
   sessions::Close(*cluster_, gone);
   EXPECT_EQ(Explain(refused).line_length(), 1u);
@@ -289,7 +289,7 @@ TEST_F(ClusterLineTest, ReportsDoNotHaveAllTheTimeGoIntoTheLine) {
   EXPECT_EQ(Explain(waits).gate().reason(), "WORKER_ACKNOWLEDGEMENT");
 }
 
-TEST_F(ClusterLineTest, WhoIsRefusedIsToldWhenToAskAgain) {
+TEST_F(ClusterLineTest, RefusalSaysWhenToRetry) {
   const StreamId served = OpenAndWait("red"), refused = OpenAndWait("blue"),
                  other = OpenAndWait("blue");
   clock_.Advance(absl::Seconds(6));
@@ -308,7 +308,7 @@ TEST_F(ClusterLineTest, WhoIsRefusedIsToldWhenToAskAgain) {
 }
 
 // More requests wait than are tried at once.
-TEST_F(ClusterLineTest, WhoComesWhileALongLineIsTriedGoesBehindIt) {
+TEST_F(ClusterLineTest, NewRequestIsTriedAfterALongQueue) {
   config_.tenants[0].max_sessions = 300;
   tenants::Set(*cluster_, config_.tenants);
   std::vector<StreamId> waiting;

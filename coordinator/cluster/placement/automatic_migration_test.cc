@@ -169,7 +169,7 @@ TEST_F(AutomaticMigrationTest, ABetterWorkerIsFoundInTime) {
   EXPECT_EQ(Last().reason(), "policy");
 }
 
-TEST_F(AutomaticMigrationTest, WhoLetsAWorkerHaveLeasesAgainMovesNone) {
+TEST_F(AutomaticMigrationTest, UncordonMovesNoLease) {
   Begin(1e11, 1e11);
   sessions::NoteGraph(*cluster_, session_, "token",
                       WorkOf(semantics::Phase::kLlmDecode));

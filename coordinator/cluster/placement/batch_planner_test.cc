@@ -109,7 +109,7 @@ TEST(BatchPlannerTest, SaysWhatWasWeighedWhereItDoesNotPay) {
   EXPECT_GT(answer.batch().alone_seconds(), 0);
 }
 
-TEST(BatchPlannerTest, WhatHasNoRoomAsAWholeGoesThroughStages) {
+TEST(BatchPlannerTest, BatchWithoutRoomIsCutIntoStages) {
   semantics::Builder layers;
   const srg::TensorView x = layers.Linear(layers.Bound({64, 32}), 32);
   layers.Linear(x, 32);

@@ -145,7 +145,8 @@ void Collect(ClusterState& state, Exposition* out) {
     const std::string name(
         scheduler::PhaseName(static_cast<semantics::Phase>(phase)));
     out->Gauge("djinn_scale_desired_workers",
-               "Workers for that demand, at least those that hold sessions.",
+               "Workers that djinn_scale_demand_devices needs, at least those "
+               "that hold sessions.",
                scheduler::DesiredWorkers(demand->devices[phase],
                                          state.config.scaler.target_utilisation,
                                          demand->kept_workers[phase]),

@@ -127,7 +127,7 @@ TEST_F(ClusterLearningTest, AProgramIsPlacedByItsHistoryAfterARestart) {
   EXPECT_EQ(Place(), "cheap");
 }
 
-TEST_F(ClusterLearningTest, WhatDevicesTakeIsKnownAfterARestart) {
+TEST_F(ClusterLearningTest, MeasuredTimesSurviveARestart) {
   Run("red", "train");
   Measure(absl::Seconds(9));
   const v1::PlacementDecision before = FirstLease("red", "train");
@@ -137,7 +137,7 @@ TEST_F(ClusterLearningTest, WhatDevicesTakeIsKnownAfterARestart) {
             before.SerializeAsString());
 }
 
-TEST_F(ClusterLearningTest, WhatTheLastSessionDidCounts) {
+TEST_F(ClusterLearningTest, LastSessionDecidesThePhase) {
   const StreamId session = OpenProgram("red", "train");
   for (const char* srg_graph : {"s", "t"}) {
     sessions::NoteGraph(*cluster_, session, srg_graph,
@@ -270,7 +270,7 @@ TEST_F(ClusterLearningTest, TheHistoryOfATenantThatIsGoneGoes) {
               Not(Contains(Key("program/4/blue/train"))));
 }
 
-TEST_F(ClusterLearningTest, WhatReportsTeachIsSavedNowAndThen) {
+TEST_F(ClusterLearningTest, FactorsAreSavedAtIntervalsAndAtTheStop) {
   const auto saved = [&] {
     return persistence::Save(*cluster_).at("factors/cuda");
   };
@@ -298,7 +298,7 @@ TEST_F(ClusterLearningTest, HistoryThatMakesRoomIsNotSaved) {
   EXPECT_THAT(state, Contains(Key("program/3/red/1")));
 }
 
-TEST_F(ClusterLearningTest, WhatCannotBeReadIsLearnedAgain) {
+TEST_F(ClusterLearningTest, UnreadableStateIsLearnedAgain) {
   Run("red", "train");
   Run("red", "serve");
   State state = persistence::Save(*cluster_);

@@ -246,7 +246,8 @@ absl::StatusOr<Migration*> Start(ClusterState& state, Lease* from,
       KeptDecision placed,
       Place(state, *from, to_worker, *session, tenant.get(), &terms));
   if (if_it_pays && !terms.pays) {
-    return Precondition("DOES_NOT_PAY", "going would take longer than staying");
+    return Precondition("DOES_NOT_PAY",
+                        "migrating would take longer than staying");
   }
   const scheduler::Decision& decision = *placed.decision;
   Worker* const worker = state.workers.Find(decision.worker_id);

@@ -173,7 +173,7 @@ TEST_F(ClusterMigrationTest, LittleOfWhatAClientSaysIsKept) {
             "PROTOCOL_VIOLATION");
 }
 
-TEST_F(ClusterMigrationTest, WhatCannotBeIsRefused) {
+TEST_F(ClusterMigrationTest, ImpossibleMigrationIsRefused) {
   EXPECT_EQ(ErrorReason(Migrate("w0").status()), "ALREADY_THERE");
   EXPECT_EQ(ErrorReason(Migrate("w9").status()), "WORKER_UNKNOWN");
   v1::MigrateSessionRequest request;
@@ -432,7 +432,7 @@ TEST_F(ManyMigrationsTest, OneThatRestartsRemembersAllThatTheClientSaysFirst) {
   }
 }
 
-TEST_F(ManyMigrationsTest, OfThoseThatEndedSomeAreKept) {
+TEST_F(ManyMigrationsTest, EndedMigrationsAreKeptUpToALimit) {
   NoteAll();
   // The device migrates back and forth.
   StreamId* from = &there_;

@@ -119,7 +119,7 @@ TEST_F(ClusterPhasesTest, AWorkerHearsWhichSlotsAreCaches) {
   ASSERT_EQ(Told().size(), 1u);
 }
 
-TEST_F(ClusterPhasesTest, WhatATenantsProgramShowsIsSaidOfThatOneAlone) {
+TEST_F(ClusterPhasesTest, PhaseOfAGraphIsNotifiedPerTenant) {
   using semantics::Phase;
   Report("g", 1);
   EXPECT_TRUE(Told().empty());
@@ -171,7 +171,7 @@ TEST_F(ClusterPhasesTest, EveryWorkerThatHasTheGraphHearsOfItAtOnce) {
   EXPECT_FALSE(Desired(none).has_value());
 }
 
-TEST_F(ClusterPhasesTest, WhatAWorkerHasNoMoreItIsNotToldOf) {
+TEST_F(ClusterPhasesTest, WorkerIsNotNotifiedOfADroppedGraph) {
   Report("g", 1);
   EXPECT_TRUE(Told().empty());
   w0_.clear_graphs();

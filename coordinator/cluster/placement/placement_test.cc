@@ -132,7 +132,7 @@ TEST_F(ClusterPlacementTest, LosingAWorkerLooksAtEachOfItsLeasesOnce) {
   cluster_.reset();
 }
 
-TEST_F(ClusterPlacementTest, WhatAPlaceIsWorthIsSeenOnceItIsFree) {
+TEST_F(ClusterPlacementTest, WaitingRequestIsServedOnceALeaseReturns) {
   v1::WorkerState full = TestWorker("w0");
   full.set_free_bytes(1000);
   const StreamId worker = Join(full);
@@ -285,7 +285,7 @@ TEST_F(ClusterPlacementTest, AProgramsNextSessionIsKnownFromTheFirst) {
             0);
 }
 
-TEST_F(ClusterPlacementTest, WhatRunsTakeCorrectsTheRoofline) {
+TEST_F(ClusterPlacementTest, MeasuredRunsCorrectTheRoofline) {
   v1::WorkerState state = Priced("w0", 0, 1e12);
   const StreamId worker = Join(state);
   const StreamId session = Open("red");
@@ -497,7 +497,7 @@ TEST_F(ClusterPlacementTest, ATenantIsExplainedBesideItsPeers) {
             "SESSION_UNKNOWN");
 }
 
-TEST_F(ClusterPlacementTest, WhoWentFirstIsExplained) {
+TEST_F(ClusterPlacementTest, PreemptionsAreExplained) {
   const auto [worker, session, lease] = Granted("red");
   EXPECT_FALSE(Explain(session).has_yielded());
   v1::Yielded* const yielded = w0_.mutable_sessions(0)->mutable_yielded();
@@ -568,7 +568,7 @@ TEST_F(ClusterDemandTest, DevicesWithoutAWorkerAreDemand) {
   EXPECT_EQ(Of(*Demand(), semantics::Phase::kLlmDecode), 0);
 }
 
-TEST_F(ClusterDemandTest, WhatArrivesCountsAlsoWhenItIsNotServed) {
+TEST_F(ClusterDemandTest, UnservedRunsCountAsDemand) {
   const StreamId worker = Join(w0_);
   const StreamId session = Open("red");
   sessions::NoteGraph(*cluster_, session, "decode", MakeWork(1e9));

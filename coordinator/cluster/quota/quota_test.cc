@@ -83,7 +83,7 @@ TEST_F(ClusterQuotaTest, PartsOfTheMemoryAreQuotasOfTheirOwn) {
   EXPECT_EQ(Next(borrower)->ended().reason(), "QUOTA_RECLAIMED");
 }
 
-TEST_F(ClusterQuotaTest, WhatEndsIsFreeAgain) {
+TEST_F(ClusterQuotaTest, EndedSessionFreesQuota) {
   SetRedMemory(kGiB);
   const StreamId first = Leased("red");
   EXPECT_TRUE(Ask(Open("red"))->has_refused());
@@ -92,7 +92,7 @@ TEST_F(ClusterQuotaTest, WhatEndsIsFreeAgain) {
   Leased("red");
 }
 
-TEST_F(ClusterQuotaTest, WhoIsAwaySaysWhenThereIsQuotaAgain) {
+TEST_F(ClusterQuotaTest, RefusalNamesTheEndOfADetachedSession) {
   SetRedMemory(kGiB);
   const StreamId first = Leased("red");
   EXPECT_FALSE(Ask(Open("red"))->refused().has_retry_after());
@@ -109,7 +109,7 @@ TEST_F(ClusterQuotaTest, WhoIsAwaySaysWhenThereIsQuotaAgain) {
   EXPECT_FALSE(Ask(Open("red"))->refused().has_retry_after());
 }
 
-TEST_F(ClusterQuotaTest, WhatIsBorrowedIsReclaimed) {
+TEST_F(ClusterQuotaTest, BorrowedQuotaIsReclaimed) {
   Lend(1, 1);
   const StreamId first = Leased("red");
   clock_.Advance(absl::Seconds(1));
@@ -257,7 +257,7 @@ TEST_F(RestoredQuotaTest, RestoredLeaseCountsBeforeItsWorkerReports) {
   EXPECT_EQ(MemoryOf("red").used(), 0);
 }
 
-TEST_F(RestoredQuotaTest, WhatIsGivenUpDoesNot) {
+TEST_F(RestoredQuotaTest, ReleasedUseDoesNotSurviveARestart) {
   SetRedMemory(2 * kGiB);
   const StreamId session = Leased("red");
   // The worker returns without the session.
@@ -282,7 +282,7 @@ TEST_F(RestoredQuotaTest, WhatIsGivenUpDoesNot) {
   EXPECT_EQ(MemoryOf("red").used(), 0);
 }
 
-TEST_F(RestoredQuotaTest, WhatCannotBeTakenBackYetIsWaitedFor) {
+TEST_F(RestoredQuotaTest, RequestWaitsForARestoredBorrower) {
   Lend(1, 1);
   Leased("red");
   Leased("red");
@@ -298,7 +298,7 @@ TEST_F(RestoredQuotaTest, WhatCannotBeTakenBackYetIsWaitedFor) {
   EXPECT_EQ(MemoryOf("red").used(), kGiB);
 }
 
-TEST_F(RestoredQuotaTest, WhoWaitsForWhatIsTakenBackNeedsNoOtherWorker) {
+TEST_F(RestoredQuotaTest, RequestThatWaitsForAReclaimIsNoDemand) {
   Lend(1, 1);
   Leased("red");
   Leased("red");
@@ -317,7 +317,7 @@ TEST_F(RestoredQuotaTest, WhoWaitsForWhatIsTakenBackNeedsNoOtherWorker) {
   EXPECT_THAT(demand->devices, testing::Each(0));
 }
 
-TEST_F(ClusterQuotaTest, WhoMayBorrowWaitsUntilThereIsSomething) {
+TEST_F(ClusterQuotaTest, BorrowerWaitsForLentQuota) {
   Lend(1, 1);
   const StreamId first = Leased("red");
   const StreamId lender = Leased("blue");
@@ -353,7 +353,7 @@ TEST_F(ClusterQuotaTest, QuotasAreReloaded) {
   Leased("blue");
 }
 
-TEST_F(ClusterQuotaTest, WhatAWorkerReportsCounts) {
+TEST_F(ClusterQuotaTest, ReportedUseCountsBeforeTheRestart) {
   Leased("red");
   Restart();
   Lend(1, 0);

@@ -158,7 +158,7 @@ TEST_F(RestartedRateTest, ItsBurstsAreNotGrantedAgain) {
   EXPECT_GT(DeviceTime(), before);
 }
 
-TEST_F(RestartedRateTest, WhatIsOwedIsOwedAfterwards) {
+TEST_F(RestartedRateTest, DebtSurvivesARestart) {
   // The use is 10 s beyond the grant. With 4.5 s of its burst left, 5.5 s are
   // owed.
   Use(DeviceTime() + absl::Seconds(10));
@@ -170,7 +170,7 @@ TEST_F(RestartedRateTest, WhatIsOwedIsOwedAfterwards) {
   EXPECT_GT(DeviceTime(), before);
 }
 
-TEST_F(RestartedRateTest, WhatWasUsedMeanwhileIsOwed) {
+TEST_F(RestartedRateTest, UseDuringARestartIsOwed) {
   const auto saved = persistence::Save(*cluster_);
   const absl::Duration used = DeviceTime() + absl::Seconds(10);
   *w0_.mutable_sessions(0)->mutable_lease_use()->mutable_device_time() =
@@ -183,7 +183,7 @@ TEST_F(RestartedRateTest, WhatWasUsedMeanwhileIsOwed) {
   EXPECT_GT(DeviceTime(), used);
 }
 
-TEST_F(RateQuotaTest, WhoLacksDeviceTimeBorrowsNoBytes) {
+TEST_F(RateQuotaTest, TenantWithoutDeviceTimeBorrowsNoBytes) {
   for (Tenant& tenant : config_.tenants) {
     tenant.cohort = "lab";
     tenant.device_rate = {.nominal = 0.5};

@@ -47,7 +47,7 @@ class ClusterReclaimLimitTest : public ClusterReclaimTest {
   }
 };
 
-TEST_F(ClusterReclaimLimitTest, WhatWouldCostTooMuchWaits) {
+TEST_F(ClusterReclaimLimitTest, CostlyReclaimWaits) {
   const StreamId a = FillAndWork(200, 10), b = FillAndWork(400, 55),
                  c = FillAndWork(400, 58);
   Serve(OpenAndAsk("blue", 150));

@@ -87,7 +87,7 @@ TEST_F(ClusterReclaimTest, ReclaimedRoomIsKeptForTheLender) {
   EXPECT_EQ(Explain(OpenAndAsk("green", 400)).gate().reason(), "NO_CAPACITY");
 }
 
-TEST_F(ClusterReclaimTest, WhoComesMeanwhileWaits) {
+TEST_F(ClusterReclaimTest, LaterRequestWaitsBehindAReclaim) {
   Fill("red", 500);
   Fill("red", 500);
   const StreamId lender = OpenAndAsk("blue", 800);
@@ -143,7 +143,7 @@ TEST_F(ClusterReclaimTest, WhereItMayNotGoNothingIsTaken) {
   EXPECT_EQ(Next(borrower), std::nullopt);
 }
 
-TEST_F(ClusterReclaimTest, WhatOthersShareBecomesFreeWithAllOfThem) {
+TEST_F(ClusterReclaimTest, ContentsSharedByLostLeasesBecomeFree) {
   const StreamId a = Fill("red", 500), b = Fill("red", 500);
   for (const StreamId& session : {a, b}) {
     HeldBy(session, &w0_)
@@ -160,7 +160,7 @@ TEST_F(ClusterReclaimTest, WhatOthersShareBecomesFreeWithAllOfThem) {
   EXPECT_TRUE(Lost(b));
 }
 
-TEST_F(ClusterReclaimTest, WhoHasJustBegunIsSpared) {
+TEST_F(ClusterReclaimTest, NewLeaseIsSpared) {
   const StreamId old = Fill("red", 500);
   Work(old, absl::Seconds(90));
   clock_.Advance(config_.reclaim_spares_for - absl::Seconds(1));
@@ -212,7 +212,7 @@ TEST_F(ClusterReclaimTest, RealtimeTrainingKeepsItsLease) {
   EXPECT_EQ(Next(trains), std::nullopt);
 }
 
-TEST_F(ClusterReclaimTest, WhatWasLostIsExplained) {
+TEST_F(ClusterReclaimTest, ReclaimedLeaseIsExplained) {
   const StreamId borrower = Fill("red", 1000);
   Work(borrower, absl::Seconds(12));
   const std::string lease_id = LeaseId(w0_);
@@ -222,9 +222,9 @@ TEST_F(ClusterReclaimTest, WhatWasLostIsExplained) {
   v1::DeviceExplanation device = Explain(borrower);
   EXPECT_EQ(device.lease_id(), "");
   EXPECT_EQ(device.gate().reason(), "QUOTA_RECLAIMED");
-  EXPECT_EQ(device.gate().message(),
-            "the lease at worker w0 has ended: tenant blue took back what is "
-            "its own");
+  EXPECT_EQ(
+      device.gate().message(),
+      "the lease at worker w0 has ended: tenant blue reclaimed its quota");
   EXPECT_EQ(device.lost_lease().lease_id(), lease_id);
   EXPECT_EQ(device.lost_lease().worker_id(), "w0");
   EXPECT_EQ(device.lost_lease().reason(), "QUOTA_RECLAIMED");
@@ -250,7 +250,7 @@ TEST_F(ClusterReclaimTest, WhatWasLostIsExplained) {
             0);
 }
 
-TEST_F(ClusterReclaimTest, WhoLosesItsWorkerSeesThat) {
+TEST_F(ClusterReclaimTest, LossOfAWorkerIsExplained) {
   const StreamId session = Fill("green", 100);
   clock_.Advance(config_.worker_timeout + absl::Seconds(1));
   coordinator::Tick(*cluster_);

@@ -343,7 +343,7 @@ TEST_F(AttentionPassTest, MaskedElementsAndRows) {
   }
 }
 
-TEST_F(AttentionPassTest, WhatSomebodySeesIsMade) {
+TEST_F(AttentionPassTest, ReadIntermediatesAreComputed) {
   Calls calls(&tester_);
   const at::Tensor scores =
       calls.Call("aten::matmul", "", {q_, k_.transpose(-2, -1)});
@@ -361,7 +361,7 @@ TEST_F(AttentionPassTest, WhatSomebodySeesIsMade) {
   EXPECT_EQ(calls.unmade(), 2);
 }
 
-TEST_F(AttentionPassTest, WhatAnotherCallReadsIsMade) {
+TEST_F(AttentionPassTest, IntermediateReadByAnotherCallIsComputed) {
   Calls calls(&tester_);
   const at::Tensor scores =
       calls.Call("aten::matmul", "", {q_, k_.transpose(-2, -1)});
@@ -400,7 +400,7 @@ TEST_F(AttentionPassTest, UnwrittenPartsAreRefused) {
               testing::HasSubstr("nobody has written"));
 }
 
-TEST_F(AttentionPassTest, WhatIsNoAttention) {
+TEST_F(AttentionPassTest, SimilarGraphsAreNotReplaced) {
   {
     // Softmax over the queries.
     Calls calls(&tester_);

@@ -82,7 +82,7 @@ TEST(BlockCacheTest, AnOwnerGetsItsOwnBlockBeforeLaterOnes) {
   cache.Return(own, 0);
 }
 
-TEST(BlockCacheTest, WhatIsNotItsOwnIsToldApart) {
+TEST(BlockCacheTest, ForeignBlockIsNotReturned) {
   BlockCache cache;
   int here = 0;
   EXPECT_EQ(cache.Return(&here, kAny), 0u);

@@ -128,7 +128,7 @@ TEST_F(CpuDeviceTest, ClonesKeepThePrefix) {
             std::string("abcd\0\0", 6));
 }
 
-TEST_F(CpuDeviceTest, WhatDoesNotFitIsRefused) {
+TEST_F(CpuDeviceTest, AllocationBeyondTheLimitIsRefused) {
   for (const uint64_t bytes :
        {uint64_t{65} << 20, uint64_t{1} << 45, UINT64_MAX}) {
     const absl::Status status = device_->Allocate(bytes).status();

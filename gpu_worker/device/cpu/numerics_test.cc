@@ -12,7 +12,7 @@ constexpr char kFirst[] =
     "processor\t: 0\nvendor_id\t: X\nmodel name\t: Fast: 3\ncpu MHz\t: 2000\n"
     "flags\t\t: avx2 fma\n";
 
-TEST(NumericsTest, WhatTheProcessorIsAndNotWhatItDoes) {
+TEST(NumericsTest, DescriptionOmitsSpeedAndNumberOfProcessors) {
   const auto one = DescribeProcessors(kFirst);
   ASSERT_TRUE(one.has_value());
   EXPECT_EQ(*one, "vendor_id:X\nmodel name:Fast: 3\nflags:avx2 fma\n");

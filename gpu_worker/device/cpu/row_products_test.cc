@@ -138,7 +138,7 @@ TEST_F(RowProductsTest, ResultsAreInMemoryOfTheirOwn) {
   EXPECT_TRUE(at::allclose(Result(1), second, 1e-4, 1e-4));
 }
 
-TEST_F(RowProductsTest, WhatIsNotFiniteStaysInItsRun) {
+TEST_F(RowProductsTest, NonFiniteValuesStayInTheirRun) {
   for (int i = 0; i < 3; ++i) AddLinear(at::randn({2, kIn}));
   at::Tensor broken = at::randn({2, kIn});
   broken[0][0] = std::numeric_limits<float>::quiet_NaN();

@@ -310,7 +310,7 @@ TEST_F(CudaDeviceTest, GraphsGiveTheSameBits) {
             << tester().Count("graphs_missed") << std::endl;
 }
 
-TEST_F(CudaDeviceTest, WhatDoesNotFitIsRefusedAndTheDeviceGoesOn) {
+TEST_F(CudaDeviceTest, DeviceWorksAfterARefusedAllocation) {
   const absl::Status status =
       tester().device().Allocate(uint64_t{1} << 42).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;

@@ -38,7 +38,7 @@ TEST(LoadPluginTest, AnotherVersionIsRefused) {
               HasSubstr("was built as \"some other\""));
 }
 
-TEST(LoadPluginTest, WhatIsNoPlugInIsRefused) {
+TEST(LoadPluginTest, OtherLibraryIsRefused) {
   EXPECT_EQ(ErrorReason(LoadDevicePlugin("libm.so.6", {}).status()),
             "PLUGIN_MISMATCH");
 }
@@ -63,7 +63,7 @@ TEST(LoadPluginTest, ThePlugInBringsNoProtobuf) {
 }
 
 // Runs on machines without NVIDIA's libraries or without a driver.
-TEST(LoadPluginTest, WhatIsMissingOnThisMachineIsNamed) {
+TEST(LoadPluginTest, MissingLibraryOrDriverIsNamed) {
   // Links libtorch_cpu into this program.
   EXPECT_GT(at::get_num_threads(), 0);
   const absl::StatusOr<std::unique_ptr<Device>> device =

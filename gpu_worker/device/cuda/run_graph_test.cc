@@ -97,7 +97,7 @@ TEST_F(RunGraphTest, OperandsAreNotHeldByTheGraph) {
   EXPECT_EQ(recording_.counters().write_copies, 0u);
 }
 
-TEST_F(RunGraphTest, WhatIsWrittenInPlaceBetweenRunsIsSeen) {
+TEST_F(RunGraphTest, ReplaySeesValuesWrittenInPlace) {
   RunTimes(5);
   for (Twin& twin : twins_) twin.tester.WriteInPlace(twin.w, {1, 2, 3});
   for (Twin& twin : twins_) twin.tester.WriteInPlace(twin.kv, {7, 8, 9});
@@ -183,7 +183,7 @@ TEST_F(RunGraphTest, MemoryIsGivenBack) {
   EXPECT_EQ(recording_.recorder().recorded(), 2u);
 }
 
-TEST_F(RunGraphTest, WhatCannotBeRecordedIsNotTriedAgain) {
+TEST_F(RunGraphTest, FailedRecordingIsNotRetried) {
   recording_.recorder().Refuse(absl::InternalError("no graphs today"));
   RunTimes(8);
   recording_.recorder().Refuse(absl::OkStatus());

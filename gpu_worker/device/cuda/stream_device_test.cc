@@ -74,7 +74,7 @@ TEST_F(StreamDeviceTest, FlagsAreReadBehindTheOperatorsThatSetThem) {
   EXPECT_EQ(tester_.accelerator().pending(StreamId::kCompute), 0u);
 }
 
-TEST_F(StreamDeviceTest, WhatAGpuDoesNotCheckIsRefused) {
+TEST_F(StreamDeviceTest, OperatorThatTheGpuDoesNotCheckIsRefused) {
   AtenGraph s;
   const uint32_t x = s.Bound();
   s.Call("_masked_softmax", "",
@@ -132,7 +132,7 @@ TEST_F(StreamDeviceTest, AResultOfOtherSizesIsAnError) {
   EXPECT_EQ(tester_.Poison(ids[sum])->reason(), "METADATA_MISMATCH");
 }
 
-TEST_F(StreamDeviceTest, WhatAGpusKernelLoadsAtOnceIsAligned) {
+TEST_F(StreamDeviceTest, MisalignedOperandOfAVectorizedKernelIsRefused) {
   const auto compile = [&](int64_t offset, int64_t stride) {
     AtenGraph s;
     const auto operand = [&](srg::Dimensions sizes) -> srg::TensorView {

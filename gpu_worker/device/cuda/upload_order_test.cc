@@ -75,7 +75,7 @@ TEST_F(UploadOrderTest, MemoryIsSaidToBeUsedByOperators) {
   EXPECT_EQ(accelerator_.freed_too_early(), 0u);
 }
 
-TEST_F(UploadOrderTest, WhatIsGoneIsForgotten) {
+TEST_F(UploadOrderTest, ForgottenBufferHasNoEvent) {
   auto buffer = Buffer(3);
   order_.Forget(*buffer);
   EXPECT_EQ(order_.size(), 0u);

@@ -1,15 +1,15 @@
-// A shared library in place of libnvidia-ml, for tests. The environment
-// variable DJINN_FAKE_NVML names a file that describes the GPUs, one in a line,
-// in the order of their numbers:
+// Replaces libnvidia-ml in tests. The environment variable DJINN_FAKE_NVML
+// names a file that describes the GPUs, one in a line, in the order of their
+// numbers:
 //
 //   UUID BUS_ID TEMPERATURE ECC_ERRORS XIDS [FREE_BYTES]
 //   GPU-aaaa 0000:01:00.0 41 0 -
 //   GPU-bbbb 0000:02:00.0 none none 13,79
 //
-// "none" stands for what the GPU does not measure, "lost" for a temperature of
-// a GPU that is lost; without FREE_BYTES, all memory is used. Each Xid is
-// reported once. A file that is not there stands for a driver that is not
-// loaded. Every call reads the file again.
+// "none" stands for a value that the GPU does not measure, "lost" for the
+// temperature of a lost GPU. Without FREE_BYTES, all memory is used. Each Xid
+// is reported once. If the file does not exist, the driver is not loaded. Every
+// call reads the file again.
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>

@@ -41,7 +41,7 @@ TEST(ResultTimesTest, APromptMayBeSeveralRuns) {
   EXPECT_EQ(times.NoteResult(Of(4))->took, Of(3));
 }
 
-TEST(ResultTimesTest, WhatIsReadBesidesIsNoResult) {
+TEST(ResultTimesTest, ReadWithoutARunIsNoResult) {
   ResultTimes times;
   EXPECT_FALSE(times.expects_result());
   Note(&times, kToken, Of(1));

@@ -68,7 +68,7 @@ TEST_F(RunGatesTest, ATurnIsToldApartByWhomTheDeviceServes) {
   EXPECT_EQ(times[v1::RUN_GATE_WORKER], 3);
 }
 
-TEST_F(RunGatesTest, WhoComesInTheMiddleOfATurnWaitsForTheRestOfIt) {
+TEST_F(RunGatesTest, RunReceivedDuringATurnWaitsForItsRest) {
   served_.Begin(&blue_, At(0));
   gates_.Enter(v1::RUN_GATE_WORKER, At(10));
   const RunGates::Times before = gates_.At(At(25));
@@ -81,7 +81,7 @@ TEST_F(RunGatesTest, WhoComesInTheMiddleOfATurnWaitsForTheRestOfIt) {
   EXPECT_EQ(Sum(after) - Sum(before), 5);
 }
 
-TEST_F(RunGatesTest, WhatIsSettledElsewhereWaitsForItsTurnSinceThen) {
+TEST_F(RunGatesTest, SettledValueWaitsForItsTurn) {
   served_.Begin(&blue_, At(0));
   gates_.Enter(v1::RUN_GATE_VALUE, At(10));
   gates_.mark()->Settled(At(30));

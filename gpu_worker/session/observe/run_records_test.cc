@@ -124,7 +124,7 @@ TEST_F(RunRecordsTest, ThoseThatWaitSayWhatForAndBehindHowMuch) {
   EXPECT_EQ(runs[2].messages_ahead(), 2u);
 }
 
-TEST_F(RunRecordsTest, WhatIsPutBackWaitsOn) {
+TEST_F(RunRecordsTest, PutBackRunWaitsOn) {
   const RunRecords::Waiting run = Receive(0);
   Begin(run, 1);
   records_.PutBack();
@@ -171,7 +171,7 @@ TEST_F(RunRecordsTest, TheFirstThatWaitAreTold) {
   EXPECT_EQ(Seconds(Describe(705)[15].waited()), 3);
 }
 
-TEST_F(RunRecordsTest, WhoWentFirstIsSummedUp) {
+TEST_F(RunRecordsTest, PreemptionsOfARunAreSummedUp) {
   Begin(Receive(0), 0);
   records_.Yield({"blue", "b1"}, "higher_priority", At(2));
   records_.Yield({"blue", "b2"}, "deadline", At(1));
@@ -252,7 +252,7 @@ TEST_F(RunRecordsTest, LongTextsAreCutBetweenCharacters) {
   EXPECT_EQ(Describe(2)[0].failure().message(), std::string(499, 'x'));
 }
 
-TEST_F(RunRecordsTest, WhatIsGivenUpIsCancelled) {
+TEST_F(RunRecordsTest, AbandonedRunIsCancelled) {
   const RunRecords::Waiting first = Receive(0);
   Begin(first, 1);
   const RunRecords::Waiting second = Receive(2);

@@ -10,20 +10,18 @@ void SessionMetrics::Collect(Exposition* out) const {
   deadlines.Collect(out);
   requests.Collect(out);
   out->Histogram("djinn_request_duration_seconds",
-                 "From a run's arrival to its end.", request_duration);
+                 "Time between a run's arrival and its end.", request_duration);
   out->Histogram("djinn_time_to_first_result_seconds",
-                 "From a prompt's arrival to the first value read behind it. "
-                 "Its graph, or the decoding behind it, must show that it is "
-                 "a prompt.",
+                 "Time between a prompt's arrival and the first value read "
+                 "after it. Its graph, or the decoding behind it, must show "
+                 "that it is a prompt.",
                  first_result);
   out->Histogram("djinn_inter_result_seconds",
-                 "From one value that a program which generates reads to the "
-                 "next one.",
+                 "Time between successive reads of a generating program.",
                  next_result);
   out->Counter(
       "djinn_worker_proof_seconds_total",
-      "Time in which contents were hashed for those who prove that "
-      "they have them.",
+      "Time spent hashing contents to check proofs of possession.",
       static_cast<double>(proofs.load(std::memory_order_relaxed)) * 1e-9);
 }
 

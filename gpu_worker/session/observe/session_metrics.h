@@ -36,7 +36,7 @@ struct SessionMetrics {
                              "Requests refused, by error reason.",
                              {"tenant", "reason"}};
   LabelledCounter deadlines{"djinn_run_deadlines_total",
-                            "Runs with a deadline, by how they came out.",
+                            "Runs with a deadline, by result.",
                             {"tenant", "priority_class", "result"}};
 };
 

@@ -88,7 +88,7 @@ TEST_F(GraphTableTest, AnIdNamesOneGraphForGood) {
   EXPECT_TRUE(Violates(table_.Define(Define(7)).status()));
 }
 
-TEST_F(GraphTableTest, WhatIsForgottenMakesPlace) {
+TEST_F(GraphTableTest, ForgottenGraphMakesRoom) {
   MustDefine(1);
   MustDefine(2, 5);
   const absl::Status one_more = table_.Define(Define(3)).status();

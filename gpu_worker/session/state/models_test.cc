@@ -155,7 +155,7 @@ TEST_F(ModelsTest, SumsStayBelowTheMostThereIs) {
   EXPECT_EQ(UseOf(models_).model_bytes(), most);
 }
 
-TEST_F(ModelsTest, OfAnotherWorkerTheyCountWhateverTheBudget) {
+TEST_F(ModelsTest, ModelsMovedHereCountBeyondTheBudget) {
   EXPECT_TRUE(models_.Register(4, "net", 5000).ok());
   EXPECT_TRUE(models_.Register(9, "head", 50).ok());
   v1::SessionState state;

@@ -133,7 +133,7 @@ class MovingStateTest : public testing::Test {
   int fetched_ = 0;
 };
 
-TEST_F(MovingStateTest, OfNothingThereIsNoList) {
+TEST_F(MovingStateTest, EmptyStateHasNoList) {
   EXPECT_EQ(Leave(), 0u);
   Part to;
   EXPECT_TRUE(Enter(0, &to).ok());

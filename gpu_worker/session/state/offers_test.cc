@@ -57,7 +57,7 @@ TEST_F(OffersTest, BytesCountOnceWhileAStorageHasThem) {
   EXPECT_FALSE(offers_.pins());
 }
 
-TEST_F(OffersTest, WhatTheSessionCannotPayForIsOfferedNoMore) {
+TEST_F(OffersTest, OfferBeyondTheQuotaIsWithdrawn) {
   Put(1);
   Offer(1);
   storages_.Remove(1);

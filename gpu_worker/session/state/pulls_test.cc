@@ -92,7 +92,7 @@ TEST_F(PullsTest, AValueComesPieceByPiece) {
   EXPECT_FALSE(pulls_.settled());
 }
 
-TEST_F(PullsTest, WhatTookItsTimeTellsOfTheLink) {
+TEST_F(PullsTest, LongPullMeasuresTheLink) {
   const std::string half(100'000, 'h');
   ASSERT_TRUE(pulls_.Begin(From("w1", 2 * half.size())).ok());
   EXPECT_TRUE(source_.receiver_->OnBytes(0, half).ok());
@@ -104,7 +104,7 @@ TEST_F(PullsTest, WhatTookItsTimeTellsOfTheLink) {
   EXPECT_EQ(pulled.link->worker_id(), "w1");
 }
 
-TEST_F(PullsTest, WhatIsHereIsSharedAndTakesNoRoom) {
+TEST_F(PullsTest, LocalValueIsSharedAndTakesNoRoom) {
   ASSERT_TRUE(pulls_.Begin(From("w0", uint64_t{1} << 40)).ok());
   EXPECT_EQ(ledger_.usage().used, 0u);
   const std::shared_ptr<Buffer> here = *device_.Allocate(10);
@@ -174,7 +174,7 @@ TEST_F(PullsTest, OneOfWhichNothingIsHeardIsGivenUp) {
             "for 1m; the coordinator has named no such worker to this one");
 }
 
-TEST_F(PullsTest, WhatIsForgottenIsCancelled) {
+TEST_F(PullsTest, ForgottenPullIsCancelled) {
   pulls_.Forget();
   EXPECT_EQ(source_.cancelled_, 0);
   ASSERT_TRUE(pulls_.Begin(From("w1", 6)).ok());

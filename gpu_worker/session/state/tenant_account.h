@@ -1,4 +1,4 @@
-// The sums that one tenant's sessions on this worker share: device memory, the
+// Counts what one tenant's sessions on this worker share: device memory, the
 // budget of models, and the room for messages, which attached sessions divide
 // equally.
 //

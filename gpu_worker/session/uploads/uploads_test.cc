@@ -100,7 +100,7 @@ class UploadsTest : public testing::Test {
       std::string(5 * kBulkChunkBytes / 2 - 1, 'b') + "e";
 };
 
-TEST_F(UploadsTest, WhatCameOnceIsHeldFromThenOn) {
+TEST_F(UploadsTest, UploadedContentIsHeld) {
   const std::unique_ptr<Uploads> uploads = Make();
   EXPECT_TRUE(Bring(uploads.get(), 1, bytes_) == bytes_);
   EXPECT_EQ(changes_, 1);
@@ -416,7 +416,7 @@ TEST_F(UploadsTest, AnotherProcessMayAskForAProof) {
   }
 }
 
-TEST_F(UploadsTest, WhatIsForgottenIsNotAwaited) {
+TEST_F(UploadsTest, ForgottenUploadIsNotAwaited) {
   const std::unique_ptr<Uploads> uploads = Make();
   uploads->Find(Announce(1, bytes_), true);
   ASSERT_TRUE(uploads->Receive().ok());

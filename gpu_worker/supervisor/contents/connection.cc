@@ -18,13 +18,13 @@
 namespace djinn::worker {
 namespace {
 
-// Rate at which even a slow client computes a proof.
+// The rate at which the slowest clients compute a proof.
 constexpr double kBytesPerSecond = 64 << 20;
-// How often looks for their deadlines.
+// How often the thread checks the deadlines of looks.
 constexpr int kTickMilliseconds = 1000;
-// Packets that are served before looking for other events.
+// Packets that the thread serves before it checks for other events.
 constexpr int kMaxPackets = 64;
-// Messages that one executor may send for ever, besides its burst.
+// Messages per second that one executor may send for ever, besides its burst.
 constexpr double kMessagesPerSecond = 2'000;
 constexpr int kPauseMilliseconds = 10;
 constexpr absl::Duration kLogPause = absl::Minutes(1);
@@ -61,7 +61,7 @@ ContentService::Connection::Connection(ContentService* service,
   }
   log::Error("an executor's contents are not kept: something is used up",
              {{"executor", executor_}, {"missing", missing}});
-  // The executor goes on without them.
+  // The executor continues without them.
   shutdown(socket_.get(), SHUT_RDWR);
 }
 
@@ -312,7 +312,7 @@ bool ContentService::Connection::Settle(uint64_t id, Look* look,
   ContentCache& cache = service_.cache_;
   std::shared_ptr<Buffer> found;
   if (look->load != nullptr) {
-    // A load that was given up counts until the disk's reader lets it go.
+    // A load that was given up counts until the disk's reader releases it.
     if (!look->load->settled() || !IsSoleOwner(look->buffer)) return false;
     const bool ok =
         look->load->ok() && LentMemory::Seal(look->buffer.get()).ok();
@@ -320,7 +320,7 @@ bool ContentService::Connection::Settle(uint64_t id, Look* look,
     found = std::exchange(look->buffer, nullptr);
     if (!ok) {
       found = nullptr;
-      // The disk did not have it after all; another tenant may.
+      // The disk did not have the content after all; another tenant may.
       if (!look->given_up && AskForProof(look)) {
         answer.set_prove(look->challenge->key());
         *answered = Answer(answer);

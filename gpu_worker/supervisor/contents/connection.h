@@ -25,16 +25,16 @@ namespace djinn::worker {
 class ContentService::Connection {
  public:
   Connection(ContentService* service, uint64_t executor, Descriptor socket);
-  // Ends the thread, and has the service take back everything that was lent.
+  // Ends the thread, and makes the service take back all loans.
   ~Connection();
 
  private:
   // Wakes the thread when a look may be settled or a content was written. Lives
-  // until the last thread that may raise it is done with it.
+  // as long as any thread may raise it.
   struct Alarm {
     Descriptor event;
     std::atomic<bool> stopping{false};
-    // Whether what was sent is on disk, or will not be.
+    // Whether the content that was sent is on disk, or will never be.
     std::atomic<bool> written{false};
     void Raise() const { RaiseEvent(event.get()); }
   };
@@ -46,8 +46,8 @@ class ContentService::Connection {
     std::shared_ptr<Buffer> buffer;  // for the load
     std::shared_ptr<ContentLoad> load;
     std::shared_ptr<ContentChallenge> challenge;
-    // When the outcome of the challenge is told at the earliest, and when it is
-    // at the latest.
+    // The earliest and the latest time at which the outcome of the challenge is
+    // sent.
     absl::Duration earliest;
     absl::Duration deadline;
     bool given_up = false;
@@ -61,7 +61,7 @@ class ContentService::Connection {
     std::shared_ptr<Buffer> buffer;
     uint64_t size = 0;
     uint64_t here = 0;
-    // Why the bytes are not kept, although the rest is still received.
+    // Why the bytes are not kept. The rest is still received.
     absl::Status failure;
     ContentHasher hasher;
   };
@@ -73,8 +73,9 @@ class ContentService::Connection {
   void Run();
   // Returns whether the executor may send further messages by now.
   bool MayReceive();
-  // Reads and serves what has arrived. Returns OutOfRange at the end of the
-  // socket, and InvalidArgument for what no executor of this program sends.
+  // Reads and serves the messages that have arrived. Returns OutOfRange at the
+  // end of the socket, and InvalidArgument for a message that no executor of
+  // this program sends.
   absl::Status Receive();
   absl::Status Handle(const v1::ContentRequest& request);
   absl::Status Find(uint64_t id, const v1::ContentDescription& name);
@@ -88,7 +89,7 @@ class ContentService::Connection {
   absl::Status AddPiece(uint64_t id, absl::string_view bytes);
   // Keeps the content whose bytes are all here.
   absl::Status Complete();
-  // Forgets the content, which is as good as kept, and tells the executor.
+  // Forgets the content, which is kept or cannot be, and notifies the executor.
   absl::Status EndArrival();
   // Answers looks that are settled or overdue, and a content that was written.
   absl::Status GoOn();
@@ -96,13 +97,13 @@ class ContentService::Connection {
   int PatienceMilliseconds() const;
   // Answers the look, and forgets it. Returns false when it is not settled.
   bool Settle(uint64_t id, Look* look, absl::Status* answered);
-  // Lends the buffer as the answer; answers that there is none if it is null or
-  // the system refuses.
+  // Lends the buffer in the answer. If it is null or the system refuses,
+  // answers that there is no content.
   absl::Status Lend(v1::ContentAnswer answer, std::shared_ptr<Buffer> buffer);
   absl::Status Answer(const v1::ContentAnswer& answer,
                       const Descriptor& descriptor = Descriptor());
   // Logs that the system refuses something, unless the connection logged a
-  // failure lately: executors can bring such failures about.
+  // failure lately, because executors can cause such failures.
   void LogFailure(absl::string_view what, const absl::Status& why);
 
   ContentService& service_;
@@ -117,8 +118,7 @@ class ContentService::Connection {
   uint64_t last_loan_ = 0;
   // Bytes of loans, looks and the arrival.
   uint64_t bytes_ = 0;
-  // Messages other than full pieces, less those that the time since has
-  // allowed.
+  // Messages other than full pieces, less those that the passed time allows.
   double messages_ = 0;
   absl::Duration last_round_;
   // The bytes of the packet that was received last.

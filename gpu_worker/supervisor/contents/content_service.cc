@@ -27,7 +27,7 @@ ContentService::ContentService(Options options, std::unique_ptr<DiskStore> disk,
       clock_(clock),
       cache_(std::clamp<size_t>(options_.descriptors / 2, 1, kMaxContents),
              clock),
-      // No executor's challenges take the place of another's.
+      // The challenges of one executor displace none of another's.
       proofs_(&memory_, random, kMaxLooks * (options_.executors + 1)),
       disk_(std::move(disk)) {
   proofs_.Start();

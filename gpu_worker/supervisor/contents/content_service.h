@@ -2,28 +2,29 @@
 // a worker that restarts still has them, and in memory, so that tenants that
 // share contents have them from each other.
 //
-// Executors have a socket each and say on it what supervision.proto describes.
-// The service believes none. It copies the bytes that an executor sends, hashes
-// them itself, and keeps them for the executor's own tenant. What an executor
-// gets is read-only memory of the supervisor (lent_memory.h). It gets its
-// tenant's own contents and, as in a worker without executors, those that
-// another tenant has, if both share contents and its client proves that it has
-// the bytes (../../store/content_proofs.h). Whether the bytes are here shows in
-// no other answer; what a proof costs, and when it is answered at the earliest,
-// depends on the size alone.
+// Each executor has a socket, on which it sends the messages that
+// supervision.proto describes. The service trusts no executor. It copies the
+// bytes that an executor sends, hashes them itself, and keeps them for the
+// executor's own tenant. It lends an executor read-only memory of the
+// supervisor (lent_memory.h). An executor gets its tenant's own contents. As in
+// a worker without executors, it also gets another tenant's, if both share
+// contents and its client proves that it has the bytes
+// (../../store/content_proofs.h). No other answer shows whether the supervisor
+// has the bytes: the cost of a proof, and the earliest time of its answer,
+// depend on the size alone.
 //
 // Memory has two bounds. An executor may have been lent, be looking for and be
-// sending Options::executor_bytes together, which are the memory that it was
-// given: an honest executor counts them there. Contents that nobody was lent
-// are kept up to Options::kept_bytes; beyond that, the tenant with the most of
-// them gives up the least valuable one (../../store/content_cache.h).
+// sending Options::executor_bytes in all. This is the memory that it was given,
+// where an honest executor counts them. Contents that no executor was lent are
+// kept up to Options::kept_bytes; beyond that, the tenant with the most of them
+// gives up the least valuable one (../../store/content_cache.h).
 // Options::descriptors bounds the numbers of both.
 //
-// One thread serves each executor, so an executor waits for nobody else's
-// bytes. Messages that come faster than an honest executor's wait in its
-// socket. An executor that sends what no executor of this program sends, or
-// that cannot even be answered, is reported to Options::refuse, and not served
-// any more. Thread-safe.
+// Each executor has its own thread, so that it never waits for another's bytes.
+// Messages that come faster than an honest executor's wait in the socket. If an
+// executor sends a message that no executor of this program sends, or cannot be
+// answered, the service calls Options::refuse and stops serving it.
+// Thread-safe.
 #ifndef GPU_WORKER_SUPERVISOR_CONTENTS_CONTENT_SERVICE_H_
 #define GPU_WORKER_SUPERVISOR_CONTENTS_CONTENT_SERVICE_H_
 
@@ -57,16 +58,16 @@ class ContentService {
     // 0: tenants share no contents.
     uint64_t kept_bytes = 0;
     size_t executors = 4;
-    // Descriptors that contents may take, one each. What is kept may have half
+    // Descriptors that contents may take, one each. Kept contents may take half
     // of them, and each executor's loans an equal part of the other half.
     size_t descriptors = 32768;
     // Most messages of one executor in a burst; full pieces of contents do not
     // count. More wait in the socket.
     size_t burst = 20'000;
-    // Time for an answer to a challenge, besides the time that its bytes take.
+    // Time for an answer to a challenge, in addition to that of its bytes.
     absl::Duration answer_timeout = absl::Seconds(30);
-    // Returns the tenant of the executor; empty for the spare one. Any thread
-    // calls this and the next two, without locks.
+    // Returns the tenant of the executor; empty for the spare one. This
+    // function and the next two are called by any thread, without locks.
     std::function<std::string(uint64_t executor)> tenant_of;
     // Ends the executor, for this reason.
     std::function<void(uint64_t executor, const absl::Status& why)> refuse;
@@ -76,15 +77,15 @@ class ContentService {
   // Most looks of one executor at a time.
   static constexpr size_t kMaxLooks = 64;
 
-  // `disk` may be null. The others must outlive this and all that Serve()
-  // returns.
+  // `disk` may be null. The other pointers must outlive this and all results of
+  // Serve().
   ContentService(Options options, std::unique_ptr<DiskStore> disk, Clock* clock,
                  RandomSource* random);
   ~ContentService();
 
   // Serves the executor at the other end of the socket, which does not block,
-  // until the result is destroyed. That waits for a thread, though not for the
-  // memory that the executor was lent; no lock may be held then.
+  // until the result is destroyed. The destruction waits for a thread, but not
+  // for the release of loans; no lock may be held then.
   std::shared_ptr<void> Serve(uint64_t executor, Descriptor socket);
 
   // Sets which tenants share contents with one another.
@@ -93,7 +94,7 @@ class ContentService {
   // Adds the use of the disk, and at most `most` contents that the service
   // keeps and the state does not name already.
   void Describe(size_t most, v1::WorkerState* state) const;
-  // Adds what only the service counts.
+  // Adds the metrics that only the service counts.
   void Collect(Exposition* out) const;
   // Adds the look-ups of the disk, among those that executors count of their
   // caches.
@@ -102,10 +103,10 @@ class ContentService {
  private:
   class Connection;
 
-  // Evicts what is more than kept_bytes.
+  // Evicts contents beyond kept_bytes.
   void Trim();
-  // Lets the buffers go on a thread of the service: to free much memory takes
-  // long.
+  // Releases the buffers on a thread of the service, because freeing much
+  // memory takes long.
   void TakeBack(std::vector<std::shared_ptr<Buffer>> buffers);
   void RunReaper();
 
@@ -120,7 +121,7 @@ class ContentService {
   Mutex mu_;
   CondVar changed_;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-  // A connection that ends adds what it has.
+  // Loans of connections that ended.
   std::vector<std::shared_ptr<Buffer>> taken_back_ ABSL_GUARDED_BY(mu_);
   std::thread reaper_;
 };

@@ -1,5 +1,5 @@
-// A supervisor's contents for tests, with executors that speak the protocol by
-// themselves, as one may that its tenant has taken over.
+// Runs a supervisor's contents for tests. The executors send raw messages, as
+// an executor may that its tenant has taken over.
 #ifndef GPU_WORKER_SUPERVISOR_CONTENTS_CONTENT_SERVICE_FIXTURE_H_
 #define GPU_WORKER_SUPERVISOR_CONTENTS_CONTENT_SERVICE_FIXTURE_H_
 
@@ -115,7 +115,7 @@ inline std::string BytesIn(const Descriptor& file, size_t size) {
   return bytes;
 }
 
-// Executor 1 is tenant "a"'s, 2 is "b"'s, 3 is "c"'s, and 4 is nobody's.
+// Executor 1 is tenant "a"'s, 2 is "b"'s, 3 is "c"'s, and 4 has no tenant.
 class ContentServiceTest : public testing::Test {
  protected:
   ContentServiceTest() {
@@ -197,13 +197,13 @@ class ContentServiceTest : public testing::Test {
     v1::ContentAnswer answer = who.Next();
     if (!answer.has_prove()) return answer.has_lent();
     who.Prove(id, ProveContent(answer.prove(), known));
-    // What comes of another look is known before the proof's time has passed.
+    // The result of another look is known before the proof's time has passed.
     const uint64_t other = who.Find(announced.substr(1));
     EXPECT_EQ(who.Next().id(), other);
     clock_.Advance(ContentProofs::TimeOf(announced.size()));
     answer = who.Next();
     EXPECT_EQ(answer.id(), id);
-    // The work for the proof is the tenant's, whatever comes of it.
+    // The tenant is charged for the proof, whatever its result.
     EXPECT_EQ(FromProtoDuration(answer.proof_time()),
               ContentProofs::TimeOf(announced.size()));
     return answer.has_lent();

@@ -78,7 +78,7 @@ TEST_F(ContentServiceTest, BorrowersCanReadAndNothingElse) {
   munmap(own, bytes_.size());
 }
 
-TEST_F(ContentServiceTest, WhatIsGivenBackOrEvictedIsGoneForTheBorrower) {
+TEST_F(ContentServiceTest, ReturnedOrEvictedContentIsEmptyForTheBorrower) {
   Restart(/*disk=*/true, /*kept=*/0);
   executor(1).Keep(bytes_);
   executor(1).Find(bytes_);
@@ -110,7 +110,7 @@ TEST_F(ContentServiceTest, TenantsThatShareHaveContentsFromEachOther) {
   EXPECT_TRUE(Proves(3, bytes_, bytes_));
 }
 
-TEST_F(ContentServiceTest, NobodyElseLearnsWhatIsHere) {
+TEST_F(ContentServiceTest, OtherTenantsCannotTellWhetherAContentExists) {
   Restart(/*disk=*/true, /*kept=*/kShare);
   service_->SetSharing({"a", "c"});
   executor(1).Keep(bytes_);
@@ -209,7 +209,7 @@ TEST_F(ContentServiceTest, ALookCountsUntilTheDiskLetsItGo) {
   EXPECT_TRUE(who.Next().send());
 }
 
-TEST_F(ContentServiceTest, WhatTheSystemDoesNotLendIsAbsent) {
+TEST_F(ContentServiceTest, ContentThatTheSystemCannotLendIsAbsent) {
   Restart(/*disk=*/false, /*kept=*/kShare);
   service_->SetSharing({"a"});
   RawExecutor& who = executor(1);

@@ -32,7 +32,7 @@ class LentBuffer final : public Buffer {
     if (const char* const mapped = mapped_; mapped != nullptr) {
       munmap(const_cast<char*>(mapped), bytes_);
     }
-    // Takes the memory from all other descriptors and mappings.
+    // Removes the memory from all other descriptors and mappings.
     (void)!ftruncate(file_.get(), 0);
   }
 
@@ -50,7 +50,7 @@ class LentBuffer final : public Buffer {
     return absl::OkStatus();
   }
   absl::Status Seal() {
-    // The file stays open to shrinking, for which no borrower has a descriptor
+    // The file stays open to shrinking. No borrower has a writable descriptor
     // or can open one.
     if (fcntl(file_.get(), F_ADD_SEALS,
               F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SEAL) != 0) {

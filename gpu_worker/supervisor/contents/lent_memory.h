@@ -1,18 +1,20 @@
-// Memory of the supervisor that executors may read and that it can take back.
+// Allocates memory of the supervisor that executors may read and that the
+// supervisor can take back.
 //
 // A buffer is an anonymous file. The supervisor writes it, seals it, and lends
-// read-only descriptors of it. Once it is sealed, nobody can change its bytes,
-// the supervisor included. When the last reference to the buffer goes, the
-// supervisor empties the file: its memory is free even if an executor still
-// maps it against the rules, and that executor gets SIGBUS.
+// read-only descriptors of it. Once it is sealed, no process can change its
+// bytes, not even the supervisor. When the last reference to the buffer is
+// released, the supervisor empties the file: its memory is free even if an
+// executor still maps it against the rules, and that executor gets SIGBUS.
 //
-// For that, the file stays open to shrinking, and a process that shrinks one in
-// use would end all that read it, the supervisor included. Two walls keep
-// executors from it. The sandbox lets them open no file, and so they have no
-// descriptor but the read-only one. And they can pass that on to nobody, since
-// a worker that keeps contents has no Unix socket for clients
-// (../../config.h): a process outside of the sandbox with the supervisor's user
-// or root's could open the file again. The file's mode refuses all others.
+// So the file must stay open to shrinking, and a process that shrinks one in
+// use would end all processes that read it, even the supervisor. Two walls
+// prevent executors from doing so. The sandbox lets them open no file, so the
+// read-only descriptor is the only one that they have. And they cannot pass it
+// on, because a worker that keeps contents has no Unix socket for clients
+// (../../config.h): outside of the sandbox, a process of root or of the
+// supervisor's user could open the file again. The file's mode refuses all
+// other users.
 #ifndef GPU_WORKER_SUPERVISOR_CONTENTS_LENT_MEMORY_H_
 #define GPU_WORKER_SUPERVISOR_CONTENTS_LENT_MEMORY_H_
 
@@ -28,8 +30,8 @@
 
 namespace djinn::worker {
 
-// The device of the supervisor's contents. It executes nothing, and has no
-// limit of its own. Thread-safe.
+// The device of the supervisor's contents. It executes no operators, and has no
+// limit. Thread-safe.
 class LentMemory final : public Device {
  public:
   // Makes the bytes of the buffer final; they can be read from then on. Returns

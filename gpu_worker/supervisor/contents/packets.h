@@ -18,18 +18,19 @@ inline constexpr size_t kMaxPacketBytes = size_t{160} << 10;
 
 // Sends the message, and the descriptor if it is valid. Returns Unavailable
 // when the socket has no room, at once or after its time-out; OutOfRange when
-// the peer is gone; and Internal when the system refuses, as it may for the
-// descriptor alone.
+// the peer has ended; and Internal when the system refuses, which may concern
+// only the descriptor.
 absl::Status SendPacket(int socket,
                         const google::protobuf::MessageLite& message,
                         const Descriptor& descriptor = Descriptor());
 
-// Waits for the next packet if the socket blocks. Puts a descriptor that comes
-// with it into `descriptor`, and closes further ones. If that is null, closes
-// all and returns InvalidArgument. `room` holds the packet's bytes; passing the
-// same one again saves making it. Returns Unavailable when there is none yet,
-// OutOfRange at the end, InvalidArgument for a packet that is too large or no
-// such message, and Internal when the socket fails.
+// Waits for the next packet if the socket blocks. Puts the first descriptor of
+// the packet into `descriptor`, and closes further ones. If `descriptor` is
+// null, closes all and returns InvalidArgument. `room` holds the packet's
+// bytes; pass the same string again to save its allocation. Returns Unavailable
+// when there is no packet yet, OutOfRange at the end, InvalidArgument for a
+// packet that is too large or no such message, and Internal when the socket
+// fails.
 absl::Status ReceivePacket(int socket, google::protobuf::MessageLite* message,
                            Descriptor* descriptor, std::string* room);
 

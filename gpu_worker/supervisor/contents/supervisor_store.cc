@@ -51,11 +51,11 @@ struct SupervisorStore::Outbox {
   // Sorted by `due`.
   std::deque<Waiting> waiting ABSL_GUARDED_BY(mu);
   absl::flat_hash_set<Name> names ABSL_GUARDED_BY(mu);
-  // The answer to what is offered or sent.
+  // The answer to the offer, or to the content that was sent.
   std::optional<v1::ContentAnswer> answer ABSL_GUARDED_BY(mu);
 };
 
-// A mapping of what the supervisor lent.
+// A mapping of a content that the supervisor lent.
 class SupervisorStore::Loan {
  public:
   Loan(std::shared_ptr<Outbox> outbox, uint64_t number)
@@ -93,7 +93,7 @@ class SupervisorStore::Look final : public ContentLoad,
     if (phase_ == Phase::kLooking || phase_ == Phase::kProving) TellGivenUp();
   }
   void set_id(uint64_t id) { id_ = id; }
-  // Has the look end without a request, which was not sent.
+  // Ends the look if its request was not sent.
   void Forget() {
     MutexLock lock(&mu_);
     phase_ = Phase::kOver;
@@ -211,7 +211,7 @@ class SupervisorStore::Look final : public ContentLoad,
   Phase phase_ ABSL_GUARDED_BY(mu_) = Phase::kLooking;
   bool asked_ ABSL_GUARDED_BY(mu_) = false;
   bool answered_ ABSL_GUARDED_BY(mu_) = false;
-  // Written once, before anybody may read it.
+  // Written once, before any other thread may read it.
   std::string key_;
   std::shared_ptr<Buffer> held_ ABSL_GUARDED_BY(mu_);
 };

@@ -1,12 +1,12 @@
-// Represents the contents that the supervisor keeps, in an executor. The store
-// asks over a socket for what the executor's memory lacks, and offers what
-// storages use. The other end is content_service.h.
+// Gives an executor access to the contents that the supervisor keeps. The store
+// requests contents that the executor's memory lacks over a socket, and offers
+// those that storages use. The other end is content_service.h.
 //
 // A content that the supervisor lends is mapped, not copied. The mapping is
-// private: it shows the supervisor's memory until somebody writes to it, and a
-// page that is written becomes the executor's own. The executor's ledger counts
-// the content in full. It goes back when its last storage and the cache let it
-// go.
+// private: it shows the supervisor's memory, and a page becomes the executor's
+// own when the executor writes to it. The executor's ledger counts the content
+// in full. The loan ends when the last storage and the cache release the
+// content.
 //
 // Two threads serve the socket. Thread-safe.
 #ifndef GPU_WORKER_SUPERVISOR_CONTENTS_SUPERVISOR_STORE_H_
@@ -83,23 +83,23 @@ class SupervisorStore final : public ContentStore {
   void RunSender();
   void RunReader();
   // Sends the content to the supervisor, if it is still worth keeping and the
-  // supervisor has not got it. Returns false when the socket has ended.
+  // supervisor does not have it. Returns false when the socket has ended.
   bool OfferOne(const Waiting& waiting);
   bool SendPieces(uint64_t id, absl::string_view bytes);
   // Waits for the answer to the offer, and sends requests meanwhile. Returns
   // false when the socket has ended or there is no answer in time.
   bool AwaitAnswer(uint64_t id, absl::Duration patience,
                    v1::ContentAnswer* answer);
-  // Send a request, or those that wait. Return false when the socket has ended
-  // or the supervisor does not read.
+  // Send() sends a request, Flush() the waiting ones. Both return false when
+  // the socket has ended or the supervisor does not read.
   bool Send(const v1::ContentRequest& request);
   bool Flush();
   void Deliver(const v1::ContentAnswer& answer, Descriptor descriptor);
-  // Returns a buffer with what was lent to the look; null when the system
-  // refuses.
+  // Returns a buffer with the content that was lent to the look; null when the
+  // system refuses.
   std::shared_ptr<Buffer> Map(const Descriptor& descriptor,
                               std::shared_ptr<Loan> loan, const Look& look);
-  // Ends the store: every look fails, and so will later ones.
+  // Ends the store: all looks fail, including later ones.
   void End();
 
   const Descriptor socket_;
@@ -107,7 +107,7 @@ class SupervisorStore final : public ContentStore {
   Clock* const clock_;
   Device* device_ = nullptr;
   ContentCache* contents_ = nullptr;
-  // Loans outlive the store, and give back through it.
+  // Loans outlive the store, and use this to return what they were lent.
   const std::shared_ptr<Outbox> outbox_;
   std::thread sender_;
   std::thread reader_;

@@ -200,7 +200,7 @@ TEST_F(SupervisorStoreTest, WrongProofAndAbsentContentAreMisses) {
   EXPECT_EQ(load->challenge(), nullptr);
 }
 
-TEST_F(SupervisorStoreTest, WhatIsGivenUpSettlesOnce) {
+TEST_F(SupervisorStoreTest, ExpiredChallengeSettlesOnce) {
   const auto b = Start(2);
   auto load = Look(b.get(), hash_);
   std::shared_ptr<ContentChallenge> challenge = load->challenge();

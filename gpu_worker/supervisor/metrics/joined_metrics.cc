@@ -17,11 +17,11 @@ namespace {
 // An honest executor sends some 50 KiB.
 constexpr size_t kMaxBytes = size_t{1} << 20;
 constexpr char kTenant[] = "tenant";
-// Most series that one tenant's executors leave behind. An honest one leaves a
-// few hundred.
+// Most series of one tenant's ended executors. An honest executor has a few
+// hundred.
 constexpr size_t kMaxPastSeries = 1'000;
 
-// Gauges of which the largest one counts.
+// Gauges whose largest value counts.
 bool IsLargest(const std::string& name) {
   static const auto* const kLargest = new std::set<std::string>{
       "djinn_worker_device_available_bytes", "djinn_worker_memory_pressure"};

@@ -6,7 +6,7 @@
 // that executors declared before they served anybody (executor_families.h) are
 // joined, with the help and the labels that were declared.
 //
-// A value; not thread-safe.
+// Copyable; not thread-safe.
 #ifndef GPU_WORKER_SUPERVISOR_METRICS_JOINED_METRICS_H_
 #define GPU_WORKER_SUPERVISOR_METRICS_JOINED_METRICS_H_
 

@@ -17,7 +17,8 @@ using ::testing::Not;
 v1::ExecutorMetrics Reported(double runs, double sessions, double pressure,
                              const std::string& tenant) {
   Exposition metrics;
-  metrics.Counter("djinn_worker_runs_total", "Runs executed.", runs);
+  metrics.Counter("djinn_worker_runs_total", "Runs that the worker executed.",
+                  runs);
   metrics.Gauge("djinn_worker_sessions", "Sessions.", sessions,
                 {{"tenant", tenant}});
   metrics.Gauge("djinn_worker_memory_pressure", "Pressure.", pressure);
@@ -89,7 +90,7 @@ TEST(JoinedMetricsTest, FamiliesOfTheSupervisorStandAlone) {
   EXPECT_THAT(out.Text(), HasSubstr("djinn_worker_runs_total 100"));
 }
 
-TEST(JoinedMetricsTest, WhatWouldBreakAScrapeIsRefused) {
+TEST(JoinedMetricsTest, MetricsThatWouldBreakAScrapeAreRefused) {
   const auto bad = [](auto change) {
     v1::ExecutorMetrics metrics = Reported(1, 1, 1, "a");
     change(metrics.mutable_families(0));
@@ -178,7 +179,7 @@ TEST(JoinedMetricsTest, NoExecutorDecidesTheFormOfOthersMetrics) {
       lie.mutable_families(0)->mutable_metrics(0)->add_labels();
   label->set_name("invention");
   joined.AddPast(Families(), lie, "a");
-  EXPECT_THAT(Text(joined), HasSubstr("Runs executed."));
+  EXPECT_THAT(Text(joined), HasSubstr("Runs that the worker executed."));
   EXPECT_THAT(Text(joined), Not(HasSubstr("Lies")));
   EXPECT_THAT(Text(joined), Not(HasSubstr("invented")));
 }

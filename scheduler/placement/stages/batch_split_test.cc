@@ -88,7 +88,7 @@ TEST_F(BatchSplitTest, RowsThatDoNotDivideAreAllShared) {
   EXPECT_EQ(sum, 10);
 }
 
-TEST_F(BatchSplitTest, WhatGoesOverALinkCostsRows) {
+TEST_F(BatchSplitTest, SlowLinkCostsRows) {
   OneLayer();
   // A row takes 4,096 operations and 384 bytes.
   const BatchSplit split = Split({Worker(kFlops, 1e8), Worker(kFlops, 1e8)});
@@ -143,7 +143,7 @@ TEST_F(BatchSplitTest, UnequalLayersAreBetterSharedByRows) {
   EXPECT_NEAR(split.stage_seconds / split.alone_seconds, 2.0 / 3, 0.01);
 }
 
-TEST_F(BatchSplitTest, WhoHasNoRoomForTheWeightsGetsNothing) {
+TEST_F(BatchSplitTest, WorkerWithoutRoomForTheWeightsGetsNoPart) {
   OneLayer();
   std::vector<StageWorker> workers = {Worker(), Worker(), Worker()};
   workers[1].available_bytes = 64 * 32 * 4 - 1;
@@ -155,7 +155,7 @@ TEST_F(BatchSplitTest, WhoHasNoRoomForTheWeightsGetsNothing) {
             "no other worker has room for its 8192 bytes of weights");
 }
 
-TEST_F(BatchSplitTest, WhatHasNoRowsGoesWholeToEveryPart) {
+TEST_F(BatchSplitTest, InputWithoutRowsGoesWholeToEveryPart) {
   const srg::TensorView x = builder_.Bound({100, 64});
   const srg::TensorView scale = builder_.Bound({64});
   output_ =

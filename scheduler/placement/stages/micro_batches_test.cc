@@ -122,7 +122,7 @@ TEST_F(MicroBatchesTest, ASlowLinkLeavesItWhole) {
   EXPECT_EQ(plan.problem, "stages do not pay");
 }
 
-TEST_F(MicroBatchesTest, WhatGoesBackToAnEarlierStageIsLeftWhole) {
+TEST_F(MicroBatchesTest, GraphThatReturnsToAnEarlierStageIsNotSplit) {
   // The first weight is used again at the end.
   const srg::TensorView x = builder_.Bound({256, 64});
   const srg::TensorView tied = builder_.Bound({64, 64});

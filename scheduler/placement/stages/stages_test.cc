@@ -124,7 +124,7 @@ TEST_F(StagesTest, AFasterWorkerGetsMore) {
   EXPECT_EQ(Kept(*plan), (std::vector<int>{0, 1, 1, 1, 1, 2}));
 }
 
-TEST_F(StagesTest, WhatWasLearnedOfAKindOfDeviceCounts) {
+TEST_F(StagesTest, LearnedFactorsOfADeviceKindCount) {
   Layers({64, 64, 64, 64, 64, 64, 64});
   std::vector<StageWorker> workers = {Worker(), Worker()};
   workers[1].device = "other";
@@ -205,7 +205,7 @@ TEST_F(StagesTest, ATiedWeightTakesItsSecondUseAlong) {
   EXPECT_EQ(plan->stages[0].input_bytes, 256u * 64 * 4);
 }
 
-TEST_F(StagesTest, WhatNeedsAllWeightsAtOnceIsNotCut) {
+TEST_F(StagesTest, GraphThatNeedsAllWeightsAtOnceIsNotCut) {
   const srg::TensorView x = builder_.Bound({256, 64});
   const srg::TensorView first = builder_.Bound({64, 64});
   const srg::TensorView second = builder_.Bound({64, 64});
@@ -218,7 +218,7 @@ TEST_F(StagesTest, WhatNeedsAllWeightsAtOnceIsNotCut) {
   EXPECT_EQ(plan->stages.size(), 1u);
 }
 
-TEST_F(StagesTest, WhatMoreWaitsForMovesFirst) {
+TEST_F(StagesTest, MoreCriticalTransferMovesFirst) {
   const srg::TensorView x = builder_.Bound({256, 64});
   // One value is used last; all that follows depends on the other.
   const srg::TensorView late = builder_.Linear(x, 64);
@@ -244,7 +244,7 @@ TEST_F(StagesTest, WhatMoreWaitsForMovesFirst) {
             0.1 * plan->transfers[0].remaining_seconds);
 }
 
-TEST_F(StagesTest, WhatCrossesOnTheWayIsPartOfTheWay) {
+TEST_F(StagesTest, LaterTransfersArePartOfTheRemainingTime) {
   Layers({64, 64, 64, 64});
   const absl::StatusOr<StagePlan> plan =
       Plan({Worker(kFlops, 1e8), Worker(kFlops, 1e8), Worker(kFlops, 1e8)});
@@ -292,7 +292,7 @@ TEST_F(StagesTest, ASlowerLinkEndsAPlanInForce) {
       1u);
 }
 
-TEST_F(StagesTest, WhatAPlanInForceKeepsTakesNoMoreRoom) {
+TEST_F(StagesTest, PlanInForceNeedsNoMoreRoom) {
   Layers({64, 64, 64, 64, 64});
   std::vector<StageWorker> workers = {Worker(), Worker()};
   const absl::StatusOr<StagePlan> first = Plan(workers);

@@ -31,7 +31,7 @@ TEST(TransferOrderTest, EqualsGoInTheirOrder) {
   EXPECT_THAT(Sorted({{1, 0.5, 8}, {1, 0.5, 7}}), ElementsAre(7, 8));
 }
 
-TEST(TransferOrderTest, WhatIsNotKnownToWaitDoesNot) {
+TEST(TransferOrderTest, UnknownTransferIsNotAwaited) {
   EXPECT_THAT(Sorted({{1, 100, 1}, {1}, {1, 0.5, 3}}), ElementsAre(0, 1, 3));
 }
 

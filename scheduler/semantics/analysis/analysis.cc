@@ -81,10 +81,10 @@ bool IsScatter(const Meaning& meaning, int node) {
          meaning.regions[region].HasTrait("scatter");
 }
 
-// Returns the origin of the node as reader of its operands, for the nodes that
-// made them. Behind a join, the reader may be a language model that continues.
-// Where rows are scattered among tokens it is one, and a later piece shows its
-// phase.
+// Returns the origin that the producers of the node's operands get from it as
+// their reader. Behind a join, the reader may be a language model that
+// continues. If the join scatters rows among tokens, the reader is one, and a
+// later piece shows its phase.
 Origin ReaderOf(const Frame& frame, const Meaning& meaning, int node) {
   Origin origin = {meaning.nodes[node].phase, meaning.nodes[node].modality};
   if (origin.phase != Phase::kMultimodalFusion) return origin;

@@ -17,7 +17,7 @@ void Leave(const srg::TensorView& view, Context* context) {
   context->RememberLeft(*Context::KeyOf(&view), kText, view);
 }
 
-TEST(ContextTest, WhatIsKnownAgain) {
+TEST(ContextTest, OnlyLargeFloatingMatricesHaveAKey) {
   EXPECT_FALSE(Context::KeyOf(nullptr).has_value());
   const auto known = [](const srg::TensorView& view) {
     return Context::KeyOf(&view).has_value();
@@ -28,7 +28,7 @@ TEST(ContextTest, WhatIsKnownAgain) {
   EXPECT_FALSE(known(View({8, 64}, srg::DataType::kInt64)));
 }
 
-TEST(ContextTest, WhatIsLeftIsKnownByItsSizes) {
+TEST(ContextTest, LeftValueIsFoundByItsSizes) {
   Context context;
   Leave(View({2, 7, 48}), &context);
   ASSERT_TRUE(context.LeftBy(View({2, 7, 48})).has_value());

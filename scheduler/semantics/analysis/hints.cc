@@ -12,8 +12,8 @@
 namespace djinn::semantics {
 namespace {
 
-// Returns the phase of each node that the graph shows by itself; unspecified
-// when the node's phase is another one, or unknown.
+// Returns each node's phase if the graph alone shows it. Otherwise, the phase
+// is unspecified: the graph shows none, or another one than `meaning`.
 std::vector<Phase> CertainPhases(const Frame& frame, const Meaning& meaning) {
   Regions regions(frame.node_count());
   for (const Pattern* const pattern : AllPatterns()) {

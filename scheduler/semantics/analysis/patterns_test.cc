@@ -65,7 +65,7 @@ TEST(NormTest, AWeightThatHasOneAdded) {
 }
 
 // The norm is a product with the reciprocal of a root, or a quotient.
-TEST(NormTest, OfWhatIsLeftWithoutTheMean) {
+TEST(NormTest, NormWithoutItsMeanIsFound) {
   for (const bool divides : {false, true}) {
     Builder b;
     const Shape rows = {2, 5, 16}, one = {2, 5, 1};
@@ -295,7 +295,7 @@ TEST(RecurrentTest, WholeAndAsGates) {
   EXPECT_THAT(Found(gates).roles(), Each(StartsWith("recurrent.")));
 }
 
-TEST(RecurrentTest, WhatAPieceHasOfACell) {
+TEST(RecurrentTest, PieceOfARecurrentCellIsFound) {
   // States that begin as zeros, reordered rows, and one gate.
   Builder b;
   const auto state = b.Call("zeros", {Integers{2, 8}}, {2, 8});

@@ -172,7 +172,7 @@ TEST(ProgramFusionTest, TheFirstTokenOfADecoderIsNoStep) {
 
 // Applies to what a language model computes from positions before its first
 // cache, and to the text that was looked up before the join.
-TEST(ProgramFusionTest, WhatIsBesideRowsAmongTokensIsTheLanguageModels) {
+TEST(ProgramFusionTest, PositionsAndTextBesideAScatterAreTheLanguageModels) {
   Program program;
   program.Add("a", Share(TextAndPatches()), 10);
   Builder join;

@@ -50,7 +50,7 @@ TEST(ProgramTest, LargePiecesAreNotKept) {
   EXPECT_EQ(program.Add("b", Share(WithCache(5)), 10).size(), 1u);
 }
 
-TEST(ProgramTest, WhatWasCertainStays) {
+TEST(ProgramTest, CertainModalityStays) {
   Program program;
   // The phase is unknown, so that the graph is analyzed again; the modality is
   // known.
@@ -83,7 +83,7 @@ Builder JoinRows(Shape first, Shape second) {
   return b;
 }
 
-TEST(ProgramTest, WhatOtherPiecesLeftIsJoined) {
+TEST(ProgramTest, RowsOfEarlierPiecesAreJoined) {
   Program program;
   const Meaning first =
       program.Add("a", Share(TextAndPatches()), 10)[0].meaning;
@@ -149,7 +149,7 @@ void ExpectNoFusion(const Builder& texts, Shape sizes,
   EXPECT_NE(meaning.modality, Modality::kFusion);
 }
 
-TEST(ProgramTest, WhatItsOwnGraphReadIsNotLeft) {
+TEST(ProgramTest, TokensReadInTheirOwnGraphAreNotLeft) {
   Builder texts;
   const auto tokens = texts.Call(
       "embedding", {texts.Bound({96, 64}), texts.Integers({1, 7})}, {1, 7, 64});
@@ -224,7 +224,7 @@ TEST(ProgramTest, TokensThatLookAtASoundAreText) {
   EXPECT_EQ(meaning.nodes.back().modality, Modality::kText);
 }
 
-TEST(ProgramTest, WhatLaterPiecesLeaveJoinsNothingBefore) {
+TEST(ProgramTest, LaterPiecesJoinNothingBefore) {
   Program program;
   Builder text;
   text.Call("embedding", {text.Bound({96, 64}), text.Integers({1, 7})},

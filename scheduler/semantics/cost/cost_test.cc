@@ -58,7 +58,7 @@ TEST(CostTest, TablesAreReadByRows) {
   EXPECT_EQ(CostOfLast(b).written_bytes, 4u * 96);
 }
 
-TEST(CostTest, WhatIsRepeatedIsReadOnce) {
+TEST(CostTest, RepeatedElementsAreReadOnce) {
   Builder b;
   srg::TensorView repeated = b.Bound({4, 8});
   repeated.strides[0] = 0;

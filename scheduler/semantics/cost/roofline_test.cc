@@ -109,7 +109,7 @@ TEST(CostFactorsTest, GoesOnFromWhatWasLearnedBefore) {
   }
 }
 
-TEST(CostFactorsTest, WhatCannotHaveBeenLearnedIsNotTakenUp) {
+TEST(CostFactorsTest, ImpossibleFactorsAreRefused) {
   CostFactors factors;
   for (const double logarithm : {std::nan(""), HUGE_VAL, -HUGE_VAL, 14.0}) {
     EXPECT_FALSE(factors.Restore(

@@ -79,7 +79,7 @@ TEST(RowLayoutTest, LaysAStorageOut) {
   EXPECT_EQ(LayoutOf(View({4, 5}, {0, 1}), {0, 1}, 4), std::nullopt);
 }
 
-TEST(RowLayoutTest, WhatIsAroundTheRowsGrowsWithThem) {
+TEST(RowLayoutTest, BatchDimensionsGrowWithTheirRows) {
   const srg::TensorView view = View({2, 4, 3}, {20, 5, 1}, 22);
   const RowSlopes slopes = SlopesOf(view, kInner, {1, 1});
   EXPECT_EQ(slopes.storage_offset, 5);

@@ -154,10 +154,10 @@ class Place:
 
 
 class Graph:
-    """Executes a graph, and replays its calls. Thread-safe as far as the graph is.
+    """Executes a graph and replays its calls. Thread-safe if the graph is.
 
-    The graph's inputs at `static` stay the same tensors. AOTAutograd takes the results of an
-    internal graph, and returns others to the program.
+    The graph's inputs at `static` stay the same tensors. AOTAutograd consumes the results of an
+    internal graph; the program gets other tensors from it.
     """
 
     def __init__(self, graph, static, place, is_internal):

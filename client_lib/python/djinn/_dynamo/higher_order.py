@@ -118,3 +118,9 @@ def teach_transformers(module):
         return module.flex_attention(query, key, value, **kwargs)
 
     module.compile_friendly_flex_attention = compile_friendly_flex_attention
+
+
+TEACHERS = {
+    "torch.nn.attention.flex_attention": teach_flex_attention,
+    "transformers.integrations.flex_attention": teach_transformers,
+}

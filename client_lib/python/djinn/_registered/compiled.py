@@ -97,9 +97,9 @@ class CompiledCallable:
         self._arguments = Arguments()
         # A short key for every known combination of values.
         self._keys = {}
-        # The keys of calls that read values, and the Answers (conditions.py)
-        # for each such key with a description of the arguments.
+        # The keys of calls that read values.
         self._reading = {}
+        # The Answers (conditions.py) of such calls, by key and description of the tensors.
         self._answers = {}
         # The programs of captured graphs with numbers that vary, and whether such are captured.
         self._programs = {}

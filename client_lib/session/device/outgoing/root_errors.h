@@ -22,7 +22,7 @@ class RootErrors {
   // the same id (ErrorInfo metadata "error_id") on one device are the same.
   void Add(int device, const absl::Status& error);
 
-  // Does the same for an error that a call is about to return.
+  // Like Add(), for an error that a call is about to return.
   void AddReported(int device, const absl::Status& error);
 
   // Returns the device's oldest kept error that no call has returned, and marks

@@ -247,7 +247,8 @@ bool OnMigrationRequested(State& r, const v1::MigrationRequest& request) {
           request.to().lease().lease_id()) {
         return true;
       }
-      declined = Declined("ALREADY_MIGRATING", "it is on its way elsewhere");
+      declined = Declined("ALREADY_MIGRATING",
+                          "the virtual device is migrating already");
     } else if (!c.end.usable()) {
       declined = c.end.Reason();
     } else if (c.recovery.due) {

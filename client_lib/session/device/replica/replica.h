@@ -215,7 +215,7 @@ absl::Status LoseLease(State& r, absl::string_view reason)
 // `by_itself` is false if another replica, and with it the virtual device,
 // failed.
 void Fail(State& r, absl::Status failure, bool by_itself = true);
-// Does the same within a callback of the stream. The thread that destroys the
+// Like Fail(), within a callback of the stream. The thread that destroys the
 // stream waits for the callback to return. If the callback counted as a user of
 // the stream, that thread would leak the stream and continue without its
 // device.

@@ -20,7 +20,7 @@ const c10::FunctionSchema& Schema(const std::string& op,
       .schema();
 }
 
-TEST(GpuAllowListTest, WhatTrustsItsOperandsIsRefused) {
+TEST(GpuAllowListTest, OperatorThatTrustsItsOperandsIsRefused) {
   for (const char* const op :
        {"_embedding_bag_backward", "_embedding_bag_dense_backward",
         "_embedding_bag_per_sample_weights_backward", "_ctc_loss_backward",
@@ -35,7 +35,7 @@ TEST(GpuAllowListTest, WhatTrustsItsOperandsIsRefused) {
   EXPECT_FALSE(CheckAllowedOnGpu(Schema("lstm", "data")).ok());
 }
 
-TEST(GpuAllowListTest, WhatProgramsNeedIsNot) {
+TEST(GpuAllowListTest, OperatorThatProgramsNeedIsAllowed) {
   for (const char* const op :
        {"_softmax", "_log_softmax_backward_data", "_to_copy", "_unsafe_view",
         "_native_batch_norm_legit_no_training", "_embedding_bag",

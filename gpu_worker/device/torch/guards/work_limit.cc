@@ -19,8 +19,8 @@ namespace {
 struct Rates {
   // Per element of an operator that moves, compares or adds elements.
   double simple;
-  // Per element of any other operator; powers in norms were the slowest that we
-  // measured.
+  // Per element of any other operator. The slowest that we measured were powers
+  // in norms.
   double usual;
   // Per multiplication that is followed by an addition.
   double product;

@@ -18,15 +18,16 @@ namespace djinn::worker {
 // The longest call unless the operator of the worker says otherwise.
 inline constexpr absl::Duration kLongestCall = absl::Minutes(1);
 
-// Returns InvalidArgument (WORK_LIMIT), which names the limit, for a call that
-// the device would process for longer than `longest`: an operand that repeats
-// elements has too many of them, or a product of such an operand needs too many
-// multiplications. The node passed srg::Validate().
+// Returns InvalidArgument (WORK_LIMIT), which names the limit, if the call
+// would take longer than `longest` because of an operand that repeats elements:
+// the operand has too many elements, or its product needs too many
+// multiplications. The node must have passed srg::Validate().
 absl::Status CheckWork(const c10::FunctionSchema& schema, const srg::Node& node,
                        c10::Device device, absl::Duration longest);
 
 // Returns the number of multiplications of a matrix product, a convolution or
-// an attention; 0 for any other operator. The node passed srg::Validate().
+// an attention; 0 for any other operator. The node must have passed
+// srg::Validate().
 double Multiplications(const c10::FunctionSchema& schema,
                        const srg::Node& node);
 
