@@ -61,7 +61,8 @@ def cast(x: torch.Tensor) -> torch.Tensor:
 cast.register_autocast("cpu", torch.float16)
 torch.library.define("written_here::cast_by_name", "(Tensor x, Tensor[] more) -> Tensor")
 torch.library.impl("written_here::cast_by_name", "default", lambda x, more: x * more[0])
-torch.library.register_autocast("written_here::cast_by_name", "cpu", torch.float16)
+for _type, _dtype in (("cuda", torch.bfloat16), ("cpu", torch.float16)):
+    torch.library.register_autocast("written_here::cast_by_name", _type, _dtype)
 
 
 @torch.library.register_fake("example::asks")

@@ -96,16 +96,19 @@ void CastOperands(const c10::OperatorHandle& op, c10::DispatchKeySet,
   }
 }
 
-// Returns whether remote tensors lack an autocast kernel that the CPU has. An
-// operator that writes its operands must not get copies of them.
+bool Casts(const c10::OperatorHandle& op, c10::DispatchKey key) {
+  return op.hasKernelForDispatchKey(key) && !op.isKernelFallthroughKernel(key);
+}
+
+// Returns whether remote tensors lack an autocast kernel that other devices
+// have. An operator that writes its operands must not get copies of them.
 bool LacksAutocast(const c10::OperatorName& name) {
-  constexpr auto kCpu = c10::DispatchKey::AutocastCPU;
   const std::optional<c10::OperatorHandle> op =
       c10::Dispatcher::singleton().findSchema(name);
   return op.has_value() && !op->schema().is_mutable() &&
-         op->hasKernelForDispatchKey(kCpu) &&
-         !op->isKernelFallthroughKernel(kCpu) &&
-         !op->hasKernelForDispatchKey(kKey);
+         !op->hasKernelForDispatchKey(kKey) &&
+         (Casts(*op, c10::DispatchKey::AutocastCUDA) ||
+          Casts(*op, c10::DispatchKey::AutocastCPU));
 }
 
 }  // namespace

@@ -1,9 +1,10 @@
 // Casts the operands of other libraries' operators in autocast regions.
 //
 // A library registers autocast kernels for the devices that it knows, such as
-// torchvision for the CPU and for CUDA. They compute in float32 and return the
-// dtype of the first operand. Remote tensors get such a kernel for each
-// operator that has an autocast kernel for the CPU and none for them.
+// torchvision for CUDA and, for some operators, the CPU. They compute in
+// float32 and return the dtype of the first operand. Remote tensors get such a
+// kernel for each operator that has an autocast kernel for CUDA or the CPU and
+// none for them.
 #ifndef CLIENT_LIB_CAPTURE_DEVICE_CUSTOM_AUTOCAST_H_
 #define CLIENT_LIB_CAPTURE_DEVICE_CUSTOM_AUTOCAST_H_
 

@@ -16,10 +16,11 @@
 #include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "absl/strings/match.h"
+#include "absl/strings/string_view.h"
 #include "client_lib/capture/device/backend.h"
 #include "client_lib/capture/device/remote_tensor.h"
 #include "client_lib/capture/device/shape_only.h"
-#include "client_lib/capture/inference/python_error.h"
 #include "client_lib/capture/operators/boxed_call.h"
 #include "client_lib/shape/stride_inference.h"
 #include "client_lib/shape/type_promotion.h"
@@ -283,6 +284,14 @@ InferredResults FromMeta(const OperatorInfo& info,
   return inferred;
 }
 
+// Returns whether the text of a C++ exception is that of an exception in
+// Python, other than those that end the program. The text is empty if PyTorch
+// has left the exception set in the interpreter, which must then see it.
+bool IsPythonException(absl::string_view text) {
+  return !text.empty() && !absl::StartsWith(text, "KeyboardInterrupt") &&
+         !absl::StartsWith(text, "SystemExit");
+}
+
 InferredResults InferUncast(const OperatorInfo& info,
                             c10::ArrayRef<c10::IValue> arguments) {
   // A rule exists where re-entry fails or gives a wrong answer.
@@ -308,6 +317,14 @@ InferredResults InferUncast(const OperatorInfo& info,
   } catch (const c10::NotImplementedError&) {
     // A composite called an operator that no remote device has. The worker may
     // have the composite itself, or reports a better error.
+    return {};
+  } catch (const c10::Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    // A fake in Python may be unable to tell the shape from meta tensors, and
+    // says so in its own way. The worker knows it, or reports the operator's
+    // own error.
+    if (!info.is_custom || !IsPythonException(error.what())) throw;
     return {};
   }
 }

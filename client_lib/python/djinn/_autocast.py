@@ -1,7 +1,7 @@
 """Makes torch.autocast on the device do what it does on the CPU.
 
 Its dtype is bfloat16 if the program names none, and autocast kernels that the program writes in
-Python for the CPU serve the device as well.
+Python for the CPU or CUDA serve the device as well.
 """
 
 import functools
@@ -13,6 +13,7 @@ from torch._library import custom_ops
 _NAME = torch._C._get_privateuse1_backend_name()
 _KEY = torch._C.DispatchKey.AutocastPrivateUse1
 _libraries = []
+_dtypes = {}
 _thread = threading.local()
 
 
@@ -29,26 +30,28 @@ def _in_bfloat16(original):
     return __init__
 
 
-def _casting(operator, dtype):
-    """Returns the kernel that calls the operator on operands of `dtype`."""
+def _register(lib, name, operator, device_type, dtype):
+    """Makes the device cast the operator's operands as another device does. The CPU's dtype wins."""
+    full_name = str(operator)
+    is_new = full_name not in _dtypes
+    if is_new or device_type == "cpu":
+        _dtypes[full_name] = dtype
 
     def kernel(_, *args):
         with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(_KEY)):
-            return operator(*custom_ops._cast(args, _NAME, dtype))
+            return operator(*custom_ops._cast(args, _NAME, _dtypes[full_name]))
 
-    return kernel
+    if is_new:
+        lib.impl(name, kernel, _KEY.name, with_keyset=True)
 
 
 def _also_for_the_device(original):
-    """For CustomOpDef.register_autocast, which keeps the first kernel of each device type."""
+    """For CustomOpDef.register_autocast."""
 
     @functools.wraps(original)
     def register_autocast(self, device_type, cast_inputs):
-        is_first = self._autocast_cpu_dtype is None
         kernel = original(self, device_type, cast_inputs)
-        if device_type == "cpu" and is_first:
-            self._lib.impl(
-                self._name, _casting(self._opoverload, cast_inputs), _KEY.name, with_keyset=True)
+        _register(self._lib, self._name, self._opoverload, device_type, cast_inputs)
         return kernel
 
     return register_autocast
@@ -60,15 +63,14 @@ def _also_for_the_device_by_name(original):
     @functools.wraps(original)
     def register_autocast(op, device_type, cast_inputs, /, *, lib=None):
         original(op, device_type, cast_inputs, lib=lib)
-        name = op._name if isinstance(op, torch._ops.OpOverload) else op
-        if device_type != "cpu" or custom_ops._maybe_get_opdef(name) is not None:
+        if custom_ops._maybe_get_opdef(op) is not None:
             return
-        namespace, operator = torch._library.utils.parse_namespace(name)
+        operator = op if isinstance(op, torch._ops.OpOverload) else torch._library.utils.lookup_op(op)
+        namespace, name = torch._library.utils.parse_namespace(operator._name)
         if lib is None:
             lib = torch.library.Library(namespace, "FRAGMENT")
             _libraries.append(lib)
-        kernel = _casting(torch._library.utils.lookup_op(name), cast_inputs)
-        lib.impl(operator, kernel, _KEY.name, with_keyset=True)
+        _register(lib, name, operator, device_type, cast_inputs)
 
     return register_autocast
 
