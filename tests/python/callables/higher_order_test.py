@@ -93,7 +93,7 @@ class HigherOrderTest(RegisteredCase):
 
     @torch.no_grad()
     def test_under_autocast(self):
-        function = lambda x, mask: torch.cond(mask.sum() > 0, lambda y: y @ y, lambda y: y.cos(), (x,))
+        function = lambda x, mask: torch.cond(mask.sum() > 0, lambda y: y @ y, lambda y: y.cos() @ y, (x,))
         for mask in (torch.ones(3), torch.zeros(3)):
             with torch.autocast(self.device.type, torch.bfloat16):
                 found = function(torch.eye(3, device=self.device), mask.to(self.device))

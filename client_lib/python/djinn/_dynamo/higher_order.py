@@ -105,6 +105,16 @@ def teach_flex_attention(module):
             original(query, key, value)
 
     module._validate_device = _validate_device
+    create = module.create_block_mask
+
+    @functools.wraps(create)
+    def create_block_mask(mask_mod, B, H, Q_LEN, KV_LEN, device=None, *args, **kwargs):
+        # Transformers asks PyTorch to compile it with Inductor.
+        if kwargs.get("_compile") and device is not None and torch.device(device).type == _NAME:
+            kwargs["_compile"] = False
+        return create(mask_mod, B, H, Q_LEN, KV_LEN, device, *args, **kwargs)
+
+    module.create_block_mask = create_block_mask
 
 
 def teach_transformers(module):
