@@ -21,7 +21,7 @@ _ADVICE = {
     "allow_in_graph": "Let torch.compile trace the function.",
     "optimizer's numbers": "Change learning rates outside, or by a scheduler's step() at the end.",
     "other sizes": "Pad the sizes, so that fewer of them occur.",
-    "other plain values": "Pass numbers as tensors on the device.",
+    "other plain values": "Pass numbers as tensors on the device, and decisions as booleans.",
     "another place of its memory": "Copy slices before the call, as clone() does.",
     "lazily": "Return its resolve_conj() or resolve_neg().",
     "mapping": "Pass dict(argument).",
