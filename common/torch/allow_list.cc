@@ -10,6 +10,7 @@
 #include "absl/strings/strip.h"
 #include "absl/types/span.h"
 #include "common/base/error.h"
+#include "common/torch/generator_operators.h"
 #include "common/torch/packed_operators.h"
 #include "common/torch/sparse_operators.h"
 
@@ -140,7 +141,8 @@ absl::Status Refuse(const c10::FunctionSchema& schema,
 absl::Status CheckAllowed(const c10::FunctionSchema& schema) {
   absl::string_view name = schema.name();
   // These check what they are given.
-  if (absl::StartsWith(name, kSparseNamespace) ||
+  if (absl::StartsWith(name, kRandomNamespace) ||
+      absl::StartsWith(name, kSparseNamespace) ||
       absl::StartsWith(name, kPackedNamespace)) {
     return CheckCustom(schema);
   }

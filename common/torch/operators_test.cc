@@ -9,6 +9,7 @@
 #include "common/base/error.h"
 #include "common/torch/allow_list.h"
 #include "common/torch/data_type.h"
+#include "common/torch/generator_operators.h"
 #include "common/torch/overwrite_table.h"
 #include "common/torch/packed_operators.h"
 #include "common/torch/random_table.h"
@@ -240,6 +241,12 @@ TEST(AllowListTest, OperatorsOnPartsOfPackedWeightsPass) {
     EXPECT_TRUE(CheckAllowed(op.on_parts.schema()).ok());
     EXPECT_FALSE(CheckAllowed(op.original.schema()).ok());
   }
+}
+
+TEST(AllowListTest, OperatorsOnStatesOfGeneratorsPass) {
+  DefineGeneratorOperators();
+  EXPECT_TRUE(CheckAllowed(Schema("djinn_random::state", "")).ok());
+  EXPECT_TRUE(CheckAllowed(Schema("djinn_random::set_state", "")).ok());
 }
 
 TEST(AllowListTest, RefusesWhatIsNoComputation) {

@@ -24,6 +24,33 @@ import torch
 device = torch.device("cpu")
 """,
 }
+_FILES |= {
+    f"lightning/{name}": text
+    for name, text in {
+        "__init__.py": "",
+        "pytorch/__init__.py": "",
+        "pytorch/utilities/__init__.py": "",
+        "pytorch/utilities/seed.py": """
+import contextlib, torch
+@contextlib.contextmanager
+def isolate_rng(include_cuda=True):
+    state = torch.get_rng_state()
+    yield
+    torch.set_rng_state(state)
+""",
+    }.items()
+}
+_ISOLATED = """
+from lightning.pytorch.utilities.seed import isolate_rng
+found = []
+for device in ("cpu", "remote_accelerator:0"):
+    torch.manual_seed(0)
+    torch.rand(3, device=device)
+    with isolate_rng():
+        torch.rand(3, device=device)
+    found.append(torch.rand(3, device=device).cpu())
+print(torch.equal(*found))
+"""
 _BASELINES = """
 from stable_baselines3.common.base_class import BaseAlgorithm
 print(BaseAlgorithm().device, BaseAlgorithm().device, BaseAlgorithm("remote_accelerator:0").device)
@@ -62,6 +89,9 @@ class LibrariesTest(unittest.TestCase):
         (said,) = self.warnings_of(
             first, _CONNECT, _BASELINES, prints="cpu cpu remote_accelerator:0")
         self.assertIn("stable-baselines3", said)
+
+    def test_lightning_isolates_the_generators_of_remote_devices(self):
+        self.assertEqual(self.warnings_of(_CONNECT, _ISOLATED, prints="True"), [])
 
     def test_nothing_warns_without_a_session(self):
         self.assertEqual(self.warnings_of("import torch, djinn", _FLAIR, prints="cpu"), [])

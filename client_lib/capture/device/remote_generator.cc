@@ -178,6 +178,39 @@ c10::intrusive_ptr<c10::TensorImpl> RemoteGenerator::get_state() const {
   return std::move(state).getIntrusivePtr();
 }
 
+std::optional<RemoteGenerator::Setting> RemoteGenerator::PendingSetting()
+    const {
+  // A forked child has no session, and its locks may be held for ever.
+  if (IsForkedChild()) return Setting{seed_, ""};
+  {
+    MutexLock lock(&mu_);
+    if (!storage_ || sent_ != setting_) return Setting{seed_, state_};
+  }
+  // The storage may be that of an earlier session.
+  std::shared_ptr<VirtualDevice> device;
+  if (const std::shared_ptr<Session> session = CurrentSession()) {
+    device = session->Device(device_.index()).value_or(nullptr);
+  }
+  MutexLock lock(&mu_);
+  if (device != nullptr && IsSetOn(*device)) return std::nullopt;
+  return Setting{seed_, state_};
+}
+
+void RemoteGenerator::Set(Setting setting) {
+  if (setting.state.empty()) return set_current_seed(setting.seed);
+  ++settings;
+  if (IsForkedChild()) return;
+  MutexLock lock(&mu_);
+  seed_ = setting.seed;
+  state_ = std::move(setting.state);
+  ++setting_;
+}
+
+void RemoteGenerator::NoteSeed(uint64_t seed) {
+  MutexLock lock(&mu_);
+  if (sent_ == setting_) seed_ = seed;
+}
+
 void RemoteGenerator::set_offset(uint64_t offset) {
   if (StateBytes() != kPhiloxStateBytes) {
     TORCH_CHECK_NOT_IMPLEMENTED(

@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "client_lib/session/model/remote_storage.h"
@@ -39,6 +40,25 @@ class RemoteGenerator : public c10::GeneratorImpl {
   // new state applies from the next draw on.
   void set_state(const c10::TensorImpl& new_state) override;
   c10::intrusive_ptr<c10::TensorImpl> get_state() const override;
+  // What a program set last: a seed, and a state unless it follows from the
+  // seed.
+  struct Setting {
+    uint64_t seed = 0;
+    std::string state;
+    friend bool operator==(const Setting&, const Setting&) = default;
+  };
+  // Returns the setting from which the next draw starts, or nothing if only the
+  // worker knows the state, because the generator has drawn since. Sends
+  // nothing.
+  std::optional<Setting> PendingSetting() const;
+  // Lets the next draw start from a setting.
+  void Set(Setting setting);
+  // Notes that operators restored a state that followed from this seed.
+  void NoteSeed(uint64_t seed);
+  // Waits until the generator's worker is reached, and returns the size of a
+  // state there.
+  uint64_t StateBytes() const;
+
   // set_offset() and get_offset() concern the offset of a GPU generator's
   // state. Other states have no offset: for these the functions accept and
   // return only 0, because PyTorch copies generators with them.
@@ -47,9 +67,6 @@ class RemoteGenerator : public c10::GeneratorImpl {
 
  private:
   RemoteGenerator* clone_impl() const override;
-  // Waits until the generator's worker is reached, and returns the size of a
-  // state there.
-  uint64_t StateBytes() const;
   void SetPhiloxState(const c10::TensorImpl& state) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Returns whether storage_ is on `device` and has received the last setting.

@@ -28,6 +28,7 @@
 #include "client_lib/capture/kernel/custom_operators.h"
 #include "client_lib/capture/operators/operator_info.h"
 #include "client_lib/capture/registration/function_transforms.h"
+#include "client_lib/capture/registration/generator_states.h"
 #include "client_lib/capture/registration/native_kernels.h"
 #include "client_lib/capture/registration/nested_tensors.h"
 #include "client_lib/capture/registration/packed_weights.h"
@@ -339,6 +340,7 @@ class Registrar {
     }
     MatchFunctionals();
     MatchScalars();
+    RegisterGeneratorStates();
     RegisterCustomOperators();
   }
 

@@ -26,6 +26,7 @@ from djinn import (  # noqa: E402  (needs the library)
     _frameworks,
     _optimizers,
     _processors,
+    _random_states,
     _safetensors,
     _switches,
 )
@@ -71,6 +72,7 @@ from djinn._transfers import AsyncRead, on_upload_progress, read_async  # noqa: 
 _device_module.register()
 _autocast.teach()
 _capture.follow_generators()
+_random_states.teach_forks()
 fakes.teach()
 higher_order.teach()
 _processors.leave_alone()

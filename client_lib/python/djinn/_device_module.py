@@ -10,6 +10,7 @@ import typing
 import torch
 
 from djinn import _djinn
+from djinn._random_states import SavedStates
 
 _loaded_in = os.getpid()
 _NAME = torch._C._get_privateuse1_backend_name()
@@ -264,7 +265,10 @@ def get_rng_state_all():
 
 
 def set_rng_state(new_state, device=_NAME):
-    _generator(device).set_state(new_state)
+    if isinstance(new_state, SavedStates):
+        new_state.restore()
+    else:
+        _generator(device).set_state(new_state)
 
 
 def set_rng_state_all(new_states):

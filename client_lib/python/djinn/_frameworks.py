@@ -6,6 +6,7 @@ an accelerator and a strategy by name. If a library takes the CPU because it kno
 one warning says what to set. docs/user/libraries.md has the lines for a program.
 """
 
+import contextlib
 import copy
 import functools
 import importlib.abc
@@ -15,7 +16,7 @@ import warnings
 
 import torch
 
-from djinn import _checkpoints, _nested, _switches
+from djinn import _checkpoints, _nested, _random_states, _switches
 from djinn._device_module import is_available
 
 _NAME = torch._C._get_privateuse1_backend_name()
@@ -308,6 +309,19 @@ def _teach_precision(module, connector):
     connector._check_and_init_precision = _check_and_init_precision
 
 
+def _teach_isolation(module):
+    """Lets isolate_rng(), in which the Trainer validates before a training, restore all generators."""
+    original = module.isolate_rng
+
+    @contextlib.contextmanager
+    @functools.wraps(original)
+    def isolate_rng(*args, **kwargs):
+        with _random_states.forked(), original(*args, **kwargs):
+            yield
+
+    _replace(module, "isolate_rng", isolate_rng)
+
+
 def _watch_automatic_accelerator(connector):
     original = connector._choose_auto_accelerator
 
@@ -337,6 +351,7 @@ _TEACHERS = {
     "stable_baselines3.common.utils": _watch_stable_baselines,
     "flair": _watch_flair,
     "torchvision.ops.boxes": _teach_suppression,
+    "torch.utils.checkpoint": _random_states.teach_checkpoint,
     "torch._decomp.decompositions": _switches.teach_interpolation,
     "torch.nested._internal.ops": _nested.teach,
 }
@@ -349,6 +364,7 @@ for _trainer, _fabric in (("lightning.pytorch", "lightning.fabric"),
         f"{_fabric}.strategies": _register_strategy,
         f"{_trainer}.trainer.connectors.accelerator_connector": _teach_connector,
         f"{_fabric}.connector": _teach_connector,
+        f"{_trainer}.utilities.seed": _teach_isolation,
     }
 
 

@@ -7,8 +7,6 @@
 #include <cstdint>
 #include <memory>
 
-#include "absl/status/status.h"
-#include "absl/strings/string_view.h"
 #include "gpu_worker/device/device.h"
 
 namespace djinn::worker {
@@ -18,11 +16,6 @@ uint64_t GeneratorStateBytes();
 
 // Returns the state after manual_seed(seed). May throw c10::Error.
 std::shared_ptr<Buffer> SeededState(uint64_t seed);
-
-// Returns InvalidArgument (INVALID_GENERATOR) unless a generator can be in the
-// state that the bytes describe. PyTorch's own check accepts states with which
-// the next draws read beyond the twister's words.
-absl::Status CheckGeneratorState(absl::string_view bytes);
 
 }  // namespace djinn::worker
 

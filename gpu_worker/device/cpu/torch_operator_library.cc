@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "common/base/status_macros.h"
+#include "common/torch/generator_operators.h"
 #include "gpu_worker/device/cpu/cpu_target.h"
 #include "gpu_worker/device/cpu/generator_state.h"
 #include "gpu_worker/device/cpu/memory_limit.h"
@@ -78,7 +79,7 @@ absl::StatusOr<std::shared_ptr<Buffer>> TorchOperatorLibrary::SeedGenerator(
 }
 
 absl::Status TorchOperatorLibrary::CheckGenerator(absl::string_view state) {
-  return CheckGeneratorState(state);
+  return CheckCpuGeneratorState(state);
 }
 
 }  // namespace djinn::worker

@@ -11,6 +11,7 @@
 #include "common/base/error.h"
 #include "common/base/status_macros.h"
 #include "common/log/log.h"
+#include "common/torch/generator_operators.h"
 #include "common/torch/packed_operators.h"
 #include "common/torch/sparse_operators.h"
 #include "gpu_worker/device/torch/open_library.h"
@@ -95,6 +96,7 @@ absl::StatusOr<CustomOperators> LoadOperatorLibraries(
     const std::vector<std::string>& required,
     const std::vector<std::string>& optional) {
   DJINN_RETURN_IF_ERROR(CatchTorch(kBad, [] {
+    DefineGeneratorOperators();
     DefinePackedOperators();
     DefineSparseOperators();
     return absl::OkStatus();

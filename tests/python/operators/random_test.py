@@ -5,7 +5,8 @@ import pickle
 
 import torch
 
-from tests.python.remote_case import RemoteCase
+import djinn
+from tests.python.remote_case import RemoteCase, run_program
 
 
 class RandomTest(RemoteCase):
@@ -121,6 +122,81 @@ class RandomTest(RemoteCase):
         with torch.random.fork_rng([0], device_type=self.device.type):
             first = torch.rand(4, device=self.device).cpu()
         self.assert_same(torch.rand(4, device=self.device), first)
+
+    def test_forks_that_name_no_device(self):
+        for name, fork in {
+            "the defaults": torch.random.fork_rng,
+            "the CPU alone": lambda: torch.random.fork_rng(devices=[]),
+            "not enabled": lambda: torch.random.fork_rng(enabled=False),
+        }.items():
+            for seeds in (True, False):
+                with self.subTest(name, seeds=seeds):
+                    found = []
+                    for place in ("cpu", self.device):
+                        torch.manual_seed(0)
+                        drawn = [torch.rand(3, device=place)]
+                        with fork():
+                            if seeds:
+                                torch.manual_seed(5)
+                            drawn.append(torch.rand(3, device=place))
+                        drawn.append(torch.rand(3, device=place))
+                        found.append(torch.cat(drawn).cpu())
+                    self.assertTrue(torch.equal(*found))
+
+    def test_a_fork_restores_the_seed_and_a_state_that_was_set(self):
+        torch.manual_seed(3)
+        self.module.set_rng_state(torch.Generator().manual_seed(8).get_state())
+        with torch.random.fork_rng():
+            torch.manual_seed(4)
+        self.assertEqual(self.module.initial_seed(), 8)
+        expected = torch.rand(3, generator=torch.Generator().manual_seed(8))
+        with torch.random.fork_rng():
+            self.assert_same(torch.rand(3, device=self.device), expected)
+        self.assert_same(torch.rand(3, device=self.device), expected)
+        with torch.random.fork_rng():
+            torch.manual_seed(4)
+            torch.rand(3, device=self.device)
+        self.assertEqual(self.module.initial_seed(), 8)
+
+    def test_a_fork_neither_reads_nor_waits(self):
+        torch.manual_seed(0)
+        torch.rand(3, device=self.device)
+        with torch.random.fork_rng():
+            pass
+        djinn.synchronize()
+        before = djinn.statistics()
+        with torch.random.fork_rng():
+            torch.rand(3, device=self.device)
+        after = djinn.statistics()
+        for counter in ("reads", "synchronous_calls"):
+            self.assertEqual(after[counter], before[counter])
+
+    def test_a_fork_opens_no_session(self):
+        printed = run_program(
+            """
+            import torch, djinn
+            with torch.random.fork_rng():
+                torch.manual_seed(1)
+            with djinn.local(worker_threads=1):
+                torch.rand(1, device="remote_accelerator")
+            with torch.random.fork_rng():
+                torch.manual_seed(1)
+            print(djinn.is_connected(), torch.remote_accelerator.initial_seed())
+            """, DJINN_COORDINATOR="")
+        self.assertEqual(printed.stdout, f"False {torch.Generator().initial_seed()}\n")
+
+    def test_a_state_that_is_none_fails_at_the_worker(self):
+        generator = self.module.default_generators[0]
+        torch.manual_seed(2)
+        wrong = torch.zeros(generator.get_state().numel(), dtype=torch.uint8, device=self.device)
+        result = torch.ops.djinn_random.set_state(wrong, generator=generator)
+        with self.assertRaises(djinn.Error):
+            djinn.synchronize()
+        del result
+        torch.manual_seed(2)
+        self.assert_same(
+            torch.rand(3, device=self.device),
+            torch.rand(3, generator=torch.Generator().manual_seed(2)))
 
     def test_seeds_of_the_module(self):
         self.module.manual_seed(21)
