@@ -17,6 +17,7 @@
 #include "common/base/status_macros.h"
 #include "common/log/log.h"
 #include "common/metrics/process_metrics.h"
+#include "common/net/bearer.h"
 #include "common/net/grpc_status.h"
 #include "common/net/monitoring/certificate_metrics.h"
 #include "common/net/tls/tls.h"
@@ -92,8 +93,11 @@ GpuMonitorOptions GpuOf(const WorkerConfig& config) {
 class ExecutorAddressService : public v1::Execution::Service {
  public:
   ExecutorAddressService(const Supervisor* supervisor, uint64_t incarnation,
-                         CallMetrics* calls)
-      : supervisor_(*supervisor), incarnation_(incarnation), calls_(calls) {}
+                         CallMetrics* calls, UnprovenConnections* unproven)
+      : supervisor_(*supervisor),
+        incarnation_(incarnation),
+        calls_(calls),
+        unproven_(unproven) {}
 
   grpc::Status Control(
       grpc::ServerContext* /*context*/,
@@ -109,15 +113,16 @@ class ExecutorAddressService : public v1::Execution::Service {
     return CountedStream(calls_, "djinn.v1.Execution/Bulk")
         .EndWithoutSizes(Refuse());
   }
-  grpc::Status Pull(grpc::ServerContext* /*context*/,
+  grpc::Status Pull(grpc::ServerContext* context,
                     const v1::PullRequest* request,
                     grpc::ServerWriter<v1::PullResponse>* /*writer*/) override {
     return CountedStream(calls_, "djinn.v1.Execution/Pull")
-        .EndWithoutSizes(Redirect(request));
+        .EndWithoutSizes(Redirect(*context, request));
   }
 
  private:
-  grpc::Status Redirect(const v1::PullRequest* request) const {
+  grpc::Status Redirect(const grpc::ServerContext& context,
+                        const v1::PullRequest* request) const {
     if (request->worker_incarnation() != incarnation_) {
       return ToGrpcStatus(
           MakeError(absl::StatusCode::kFailedPrecondition, "WRONG_INCARNATION",
@@ -125,6 +130,8 @@ class ExecutorAddressService : public v1::Execution::Service {
     }
     const std::string address = supervisor_.AddressOf(request->session_id());
     if (address.empty()) return ToGrpcStatus(OfferTable::Unknown());
+    // Only a worker that was told of an offer knows the id of a session.
+    NoteProven(context, unproven_);
     return ToGrpcStatus(
         MakeError(absl::StatusCode::kFailedPrecondition, kRedirectReason,
                   "another process of this worker has the session",
@@ -141,6 +148,7 @@ class ExecutorAddressService : public v1::Execution::Service {
   const Supervisor& supervisor_;
   const uint64_t incarnation_;
   CallMetrics* const calls_;
+  UnprovenConnections* const unproven_;
 };
 
 v1::ExecutorSetup SetupOf(const WorkerConfig& config) {
@@ -307,7 +315,8 @@ absl::StatusOr<std::unique_ptr<SupervisedWorker>> SupervisedWorker::Start(
   }
   DJINN_RETURN_IF_ERROR(ready);
   worker->service_ = std::make_unique<ExecutorAddressService>(
-      supervisor, worker->leave_request_.incarnation(), &worker->call_metrics_);
+      supervisor, worker->leave_request_.incarnation(), &worker->call_metrics_,
+      &worker->unproven_);
   ServerOptions server_options;
   server_options.address = config.listen;
   server_options.tls = config.tls;
@@ -319,6 +328,7 @@ absl::StatusOr<std::unique_ptr<SupervisedWorker>> SupervisedWorker::Start(
     return settings->IsAdminToken(token);
   };
   server_options.call_metrics = &worker->call_metrics_;
+  server_options.unproven = &worker->unproven_;
   DJINN_ASSIGN_OR_RETURN(worker->server_, Server::Start(server_options));
   DJINN_ASSIGN_OR_RETURN(
       ChannelSecurity security,

@@ -25,6 +25,7 @@
 #include "common/net/server.h"
 #include "common/net/tls/checked_tls_copies.h"
 #include "common/net/tls/tls_files.h"
+#include "common/net/unproven_connections.h"
 #include "common/trace/span_exporter.h"
 #include "gpu_worker/config.h"
 #include "gpu_worker/nvml/gpu_monitor.h"
@@ -113,6 +114,7 @@ class SupervisedWorker {
   std::thread thread_;
   std::unique_ptr<ExecutorAddressService> service_;
   CallMetrics call_metrics_;
+  UnprovenConnections unproven_;
   std::unique_ptr<Server> server_;
   std::unique_ptr<RegistryConnector> registry_;
   Leaving leave_;

@@ -230,6 +230,8 @@ TEST_P(WorkerTest, DeclaresAllThatItCountsLater) {
                    const std::vector<std::string>& labels) {
     declared[family.name] = labels;
   });
+  // A GPU counts nothing before its first run.
+  EXPECT_TRUE(declared.contains("djinn_worker_device_events_total"));
   std::unique_ptr<TestClient> client = Connect();
   FakeGraph s;
   const uint32_t x = s.Bound();

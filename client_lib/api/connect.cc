@@ -270,8 +270,8 @@ absl::StatusOr<std::shared_ptr<Session>> Open(const ConnectOptions& options) {
       std::unique_ptr<Session> session,
       OpenSession(session_options, std::move(link), std::move(connector)));
   // Registered late, so that it runs before the destructors of static objects
-  // that PyTorch and gRPC created when they were loaded. OpenSSL has no exit
-  // handler: see common/hash/hash.cc.
+  // that PyTorch and gRPC created when they were loaded. OpenSSL usually has
+  // no exit handler: see common/hash/hash.cc.
   static const int registered = std::atexit(&CloseAtExit);
   (void)registered;
   MutexLock lock(&Last().mu);

@@ -29,8 +29,9 @@ constexpr size_t kSampleBlockBytes = 1 << 10;
 // registers an exit handler that frees what every hash and handshake needs, and
 // threads of gRPC, of the session and of the check of TLS files, which run
 // until the end, would use it afterwards. Only the first call in a process
-// decides this. A static initialiser makes it, so that it precedes every use,
-// and it stands here, because every program of Djinn links this file.
+// decides this. A static initialiser makes it, so that it precedes every use by
+// Djinn, and it stands here, because every program of Djinn links this file. A
+// library that used the same OpenSSL before keeps the handler (decision 0042).
 [[maybe_unused]] const bool openssl_stays =
     OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, nullptr) == 1;
 

@@ -182,10 +182,12 @@ void WorkerReport::Collect(Exposition* out) const {
   out->Histogram("djinn_state_idle_before_evict_seconds",
                  "Time between the last use of a content and its eviction.",
                  environment_.contents->idle_before_evict());
+  // Declared before there are any (Worker::Declare()).
+  Exposition::Values events =
+      out->Counters("djinn_worker_device_events_total",
+                    "Events that the device counts.", {"event"});
   for (const auto& [event, count] : device_.Counts()) {
-    out->Counter("djinn_worker_device_events_total",
-                 "Events that the device counts.", static_cast<double>(count),
-                 {{"event", event}});
+    events.Add(static_cast<double>(count), {event});
   }
   const auto transfer = [&](const char* path, const char* kind,
                             Traffic::Kind which) {

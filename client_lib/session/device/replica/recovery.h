@@ -41,7 +41,7 @@ struct RecoveryState {
   // The suspicion that a death adds to a run.
   static constexpr int kDeath = 2;
   // The same, if the worker would have outlived the process that executed the
-  // run. Something else than the run has probably ended the worker.
+  // run: then something else has probably ended the worker.
   static constexpr int kUnlikelyDeath = 1;
 
   // The worker is lost, and no other one has the messages yet.

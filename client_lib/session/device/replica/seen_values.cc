@@ -109,9 +109,11 @@ void NoteSeen(State& r, uint64_t sequence, absl::string_view value) {
       KeptOf(*read) == nullptr || KeptOf(*read)->request == nullptr) {
     return;
   }
+  const KeptMessage& kept = *KeptOf(*producer);
   // An upload is sent again as it was.
-  const auto& upload = KeptOf(*producer)->request;
-  if (upload != nullptr && upload->ordered().has_install()) return;
+  if (kept.request != nullptr && kept.request->ordered().has_install()) return;
+  // Another batch may have other last bits.
+  if (kept.run != nullptr && kept.run->mode.fast) return;
   const v1::Read& asked = KeptOf(*read)->request->ordered().read();
   const bool grows = !KeptOf(*producer)->has_extras();
   std::vector<KeptMessage::Seen>& seen =

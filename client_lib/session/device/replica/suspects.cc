@@ -8,6 +8,7 @@
 #include "client_lib/session/device/replica/replica.h"
 #include "client_lib/session/device/replica/replica_state.h"
 #include "client_lib/session/device/replica/seen_values.h"
+#include "client_lib/session/model/links.h"
 #include "client_lib/session/model/remedies.h"
 #include "common/base/error.h"
 
@@ -51,8 +52,10 @@ void NoteLoss(State& r, const absl::Status& cause) {
   // Clears runs that the worker survived, whatever its end.
   const std::vector<Node*> suspects = Suspects(r);
   if (!MeansDeath(cause)) return;
+  const std::string reason = ErrorReason(cause);
   const bool unlikely = c.facts.executor_per_tenant &&
-                        ErrorReason(cause) != "EXECUTOR_LOST_IN_TURN";
+                        reason != "EXECUTOR_LOST_IN_TURN" &&
+                        reason != kNoProgress;
   for (Node* const suspect : suspects) {
     suspect->suspicion +=
         unlikely ? RecoveryState::kUnlikelyDeath : RecoveryState::kDeath;
