@@ -80,7 +80,7 @@ TEST_F(GeneratorOperatorsTest, CheckNamesWhatIsWrong) {
                           state.nbytes());
   EXPECT_EQ(CheckCpuGeneratorState(bytes), absl::OkStatus());
   const absl::Status status = CheckCpuGeneratorState(bytes.substr(1));
-  EXPECT_EQ(Error::FromStatus(status).reason(), "INVALID_GENERATOR");
+  EXPECT_EQ(ErrorReason(status), "INVALID_GENERATOR");
 }
 
 }  // namespace

@@ -67,6 +67,10 @@ def _gradient(function):
     return torch.func.grad(lambda x: function(x).pow(3).sum())
 
 
+# PyTorch's formula, which no kernel of the device sees there, makes this gradient contiguous on
+# devices other than the CPU: see docs/user/limits.md.
+CONTIGUOUS = ("group norm, channels last", "vjp")
+
 TRANSFORMS = {
     "vmap": (lambda f: torch.vmap(f, randomness="different"), _batch),
     "vmap, the same numbers": (lambda f: torch.vmap(f, randomness="same"), _batch),
@@ -104,7 +108,9 @@ class FunctionTransformsTest(RemoteCase):
                 remote = self.run_on(self.device, function, operand, transform)
                 self.assertEqual(isinstance(remote, Exception), isinstance(local, Exception),
                                  f"the CPU: {local!r:.300}; the device: {remote!r:.300}")
-                if not isinstance(local, Exception):
+                if (name, transform) == CONTIGUOUS:
+                    torch.testing.assert_close(remote.cpu(), local)
+                elif not isinstance(local, Exception):
                     self.assert_same(remote.detach(), local.detach())
 
     def test_tensors_of_this_process_are_computed_as_before(self):
