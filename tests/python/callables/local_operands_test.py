@@ -147,7 +147,7 @@ class LocalOperandsTest(RegisteredCase):
 
     def test_operands_are_sent_and_the_rest_is_one_graph(self):
         functions = {
-            _numbers: (scaled, filled, attention),
+            _numbers: (scaled, summed_without_dimensions, filled, attention),
             _indices: (by_index, written_by_index, copied),
         }
         for make, some in functions.items():
