@@ -397,8 +397,9 @@ class TokenTest(Case):
             self.assertEqual(secret["data"], {"token": tokens[f"tenant-{name}"]})
 
     def test_tokens_outlive_the_release(self):
-        secret = manifests.named(render(), "Secret", "djinn-tokens")
-        self.assertEqual(secret["metadata"]["annotations"]["helm.sh/resource-policy"], "keep")
+        for name in ("djinn-tokens", "djinn-tenant-default"):
+            secret = manifests.named(render(), "Secret", name)
+            self.assertEqual(secret["metadata"]["annotations"]["helm.sh/resource-policy"], "keep")
 
     def test_existing_secret_takes_its_place(self):
         objects = render(tokens={"existingSecret": "mine"})

@@ -477,6 +477,8 @@ class DebianTest(unittest.TestCase):
                                       control.read_text(encoding="utf-8")), encoding="utf-8")
             checked("dpkg-deb", "--root-owner-group", "-Zgzip", "-z1", "--build",
                     f"{place}/package", self.make("upgrade") / "djinn-server_9_amd64.deb")
+        (torch,) = output.glob("djinn-torch_*.deb")
+        shutil.copy(torch, self.root / "upgrade")
 
     def processes(self):
         """{unit: (process, its program)}; dpkg replaces the files of programs that run."""

@@ -30,6 +30,18 @@ def _in_bfloat16(original):
     return __init__
 
 
+def _noting_the_choice(original):
+    """For torch.set_autocast_dtype: what the program sets stays."""
+
+    @functools.wraps(original)
+    def set_autocast_dtype(device_type, dtype):
+        if device_type == _NAME:
+            _thread.seen = True
+        original(device_type, dtype)
+
+    return set_autocast_dtype
+
+
 def _register(lib, name, operator, device_type, dtype):
     """Makes the device cast the operator's operands as another device does. The CPU's dtype wins."""
     full_name = str(operator)
@@ -77,6 +89,7 @@ def _also_for_the_device_by_name(original):
 
 def teach():
     _thread.seen = True  # The library has set this thread's dtype.
+    torch.set_autocast_dtype = _noting_the_choice(torch.set_autocast_dtype)
     torch.autocast.__init__ = _in_bfloat16(torch.autocast.__init__)
     definition = custom_ops.CustomOpDef
     definition.register_autocast = _also_for_the_device(definition.register_autocast)

@@ -28,7 +28,6 @@ from djinn._dynamo import configuration
 from djinn._dynamo.division import CAPTURED, LATE, divide, name_of_part
 from djinn._dynamo.nodes import is_remote, is_tensor, name_of, tensors_of, value_of
 from djinn._dynamo.rewrites import rewrite
-from djinn._dynamo.second_order import SecondOrder, draws
 from djinn._operators import is_of_pytorch, kernels_in_python, qualified_name_of
 from djinn._refusals import NEVER_ALIKE, Differences, is_passing, is_silent, warn
 
@@ -104,11 +103,7 @@ def djinn(graph, example_inputs, mode=None, **options):
         execute = _executor(graph, _static_inputs(graph), place, False)
         return lambda *args: execute(list(args))
 
-    is_random = False
-
     def forward(part, _):
-        nonlocal is_random
-        is_random |= draws(part)
         context = torch._guards.TracingContext.try_get()
         metadata = context and context.fw_metadata
         static = metadata.static_input_indices if metadata else ()
@@ -123,9 +118,7 @@ def djinn(graph, example_inputs, mode=None, **options):
         inference_compiler=forward,
         keep_inference_input_mutations=True,
     )
-    run = compiler(graph, example_inputs)
-    second_order = SecondOrder(run, _code_of(graph), place, is_random)
-    return lambda *args: second_order(*args)
+    return compiler(graph, example_inputs)
 
 
 # The calls of djinn.compile() go on where Dynamo cannot trace.
