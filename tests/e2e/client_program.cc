@@ -4,7 +4,6 @@
 // hold   computes, prints "ready" and waits to be killed
 // again  uploads what hold does, prints how many uploads were held already
 // exit   returns from main with live tensors and an open session
-// late   records and reads a new operator while the process exits
 // fork   does in a forked child what a child must not do
 //
 // Its exit status is 0 when all was as expected.
@@ -16,7 +15,6 @@
 #include <unistd.h>
 
 #include <csignal>
-#include <cstdlib>
 #include <functional>
 #include <iostream>
 #include <string>
@@ -83,16 +81,6 @@ int main(int argc, char** argv) {
   at::set_num_threads(1);
   // These tensors outlive main.
   static at::Tensor weights = Weights().to("remote_accelerator:0");
-  // Registered after the session and before the first graph, which is the first
-  // that the session hashes: the handler runs before the session is closed, and
-  // after a handler of OpenSSL's would.
-  if (end == "late") {
-    std::atexit([] {
-      Require((weights + 3).select(0, 7).item<float>() == 10,
-              "the value at exit");
-      std::cout << "read at exit" << std::endl;
-    });
-  }
   static at::Tensor doubled = weights * 2;
   Require(doubled.select(0, 7).item<float>() == 14, "the value");
   if (end == "again") {

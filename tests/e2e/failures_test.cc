@@ -535,12 +535,6 @@ TEST(ClientProgramTest, ExitWithAnOpenSessionAndLiveTensors) {
       "");
 }
 
-TEST(ClientProgramTest, ComputesUntilItsSessionIsClosedAtExit) {
-  ClientProgram program("late");
-  program.ExpectCleanEnd();
-  program.WaitFor("read at exit");
-}
-
 TEST(ClientProgramTest, UseAfterForkThrowsAndLeavesTheParentAlone) {
   ClientProgram program("fork");
   program.ExpectCleanEnd();
