@@ -144,8 +144,10 @@ class WorkerCoreTest : public testing::Test {
   }
   // Cuts the network, and waits until the worker noticed.
   void Break(TestClient* client) {
+    const size_t before = core_->detached_sessions();
     client->Break();
-    EXPECT_TRUE(WaitUntil([this] { return core_->detached_sessions() > 0; }));
+    EXPECT_TRUE(
+        WaitUntil([&] { return core_->detached_sessions() > before; }));
   }
   // Polls every few milliseconds, as often as housekeeping runs.
   template <typename Condition>
