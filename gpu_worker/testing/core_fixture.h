@@ -146,8 +146,7 @@ class WorkerCoreTest : public testing::Test {
   void Break(TestClient* client) {
     const size_t before = core_->detached_sessions();
     client->Break();
-    EXPECT_TRUE(
-        WaitUntil([&] { return core_->detached_sessions() > before; }));
+    EXPECT_TRUE(WaitUntil([&] { return core_->detached_sessions() > before; }));
   }
   // Polls every few milliseconds, as often as housekeeping runs.
   template <typename Condition>

@@ -1,5 +1,6 @@
-// Splits composites within PyTorch's function transforms (torch.func) as the CPU
-// does. PyTorch splits them there before a call reaches a kernel of the device.
+// Splits composites within PyTorch's function transforms (torch.func) as the
+// CPU does. PyTorch splits them there before a call reaches a kernel of the
+// device.
 #ifndef CLIENT_LIB_CAPTURE_REGISTRATION_FUNCTION_TRANSFORMS_H_
 #define CLIENT_LIB_CAPTURE_REGISTRATION_FUNCTION_TRANSFORMS_H_
 
