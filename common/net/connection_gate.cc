@@ -129,24 +129,15 @@ bool ConnectionGate::MakeRoom() {
     Drop(sending_.begin());
     return true;
   }
-  const std::string loudest =
-      std::max_element(silent_of_peer_.begin(), silent_of_peer_.end(),
-                       [](const auto& left, const auto& right) {
-                         return left.second < right.second;
-                       })
-          ->first;
-  Drop(std::find_if(silent_.begin(), silent_.end(),
-                    [&loudest](const Connection& connection) {
-                      return connection.peer == loudest;
-                    }));
+  Drop(FirstOfBusiestHost(&silent_, silent_of_host_));
   return true;
 }
 
-void ConnectionGate::Admit(Socket socket, std::string peer) {
+void ConnectionGate::Admit(Socket socket, std::string host) {
   if (by_fd_.size() >= options_.max_connections) MakeRoom();
   const int fd = socket.fd();
-  ++silent_of_peer_[peer];
-  silent_.push_back({std::move(socket), std::move(peer),
+  ++silent_of_host_[host];
+  silent_.push_back({std::move(socket), std::move(host),
                      absl::Now() + options_.first_bytes_timeout, ""});
   const auto connection = std::prev(silent_.end());
   by_fd_[fd] = connection;
@@ -240,8 +231,8 @@ Socket ConnectionGate::Remove(Connections::iterator connection) {
     sending_.erase(connection);
     return socket;
   }
-  const auto count = silent_of_peer_.find(connection->peer);
-  if (--count->second == 0) silent_of_peer_.erase(count);
+  const auto count = silent_of_host_.find(connection->host);
+  if (--count->second == 0) silent_of_host_.erase(count);
   silent_.erase(connection);
   return socket;
 }

@@ -53,7 +53,7 @@ class ConnectionGate {
  private:
   struct Connection {
     Socket socket;
-    std::string peer;  // Host, without the port.
+    std::string host;
     absl::Time deadline;
     std::string answer;  // Empty for a connection that waits for bytes.
     size_t sent = 0;
@@ -63,7 +63,7 @@ class ConnectionGate {
   void Loop();
   void Accept(int listener);
   bool MakeRoom();
-  void Admit(Socket socket, std::string peer);
+  void Admit(Socket socket, std::string host);
   void StartSends();
   void HandleEvent(int fd);
   bool Read(Connections::iterator connection);
@@ -84,7 +84,7 @@ class ConnectionGate {
   Connections silent_;
   Connections sending_;
   absl::flat_hash_map<int, Connections::iterator> by_fd_;
-  absl::flat_hash_map<std::string, size_t> silent_of_peer_;
+  absl::flat_hash_map<std::string, size_t> silent_of_host_;
   // Accepting pauses while the process has no descriptors left.
   absl::Time paused_until_ = absl::InfinitePast();
 

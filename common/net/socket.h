@@ -5,6 +5,8 @@
 
 #include <sys/socket.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <string>
 #include <utility>
 #include <vector>
@@ -43,6 +45,22 @@ struct Listener {
 // Returns the host of a peer. IPv6 addresses that share 64 bits are one host,
 // because a network gives one subscriber all of them.
 std::string HostOf(const sockaddr_storage& peer);
+
+// Returns the first connection of the host that has most of them, so that one
+// host does not push out the others. `connections` is not empty, and `of_host`
+// counts them by their member `host`.
+template <typename Connections, typename Counts>
+typename Connections::iterator FirstOfBusiestHost(Connections* connections,
+                                                  const Counts& of_host) {
+  const std::string& busiest =
+      std::max_element(of_host.begin(), of_host.end(),
+                       [](const auto& left, const auto& right) {
+                         return left.second < right.second;
+                       })
+          ->first;
+  return std::find_if(connections->begin(), connections->end(),
+                      [&](const auto& one) { return one.host == busiest; });
+}
 
 // Listens on "host:port" (port 0: any free one), which CheckAddress() accepted.
 // Errors: Unavailable (CANNOT_LISTEN), which names the address.

@@ -15,11 +15,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
+#include "absl/time/clock.h"
+#include "common/log/log.h"
 
 namespace djinn {
 namespace {
 
 constexpr size_t kMostConnections = 8192;
+constexpr absl::Duration kWarningInterval = absl::Minutes(1);
 
 // Returns the peer as "host:port", without the brackets and the zone that gRPC
 // writes around and behind an IPv6 address.
@@ -68,6 +71,21 @@ size_t UnprovenConnections::DefaultMax() {
 }
 
 bool UnprovenConnections::Enter(const Socket& connection) {
+  const bool entered = TryEnter(connection);
+  uint64_t closed;
+  {
+    MutexLock lock(&mu_);
+    if (!entered) ++closed_;
+    if (closed_ == 0 || absl::Now() < warn_from_) return entered;
+    warn_from_ = absl::Now() + kWarningInterval;
+    closed = std::exchange(closed_, 0);
+  }
+  log::Warning("closed connections of peers that have shown no token",
+               {{"closed", closed}, {"limit", max_connections_}});
+  return entered;
+}
+
+bool UnprovenConnections::TryEnter(const Socket& connection) {
   sockaddr_storage address{};
   socklen_t size = sizeof(address);
   // Fails for a connection that has ended, which its owner will see.
@@ -129,16 +147,8 @@ void UnprovenConnections::Reap() {
 
 bool UnprovenConnections::MakeRoom() {
   if (connections_.empty()) return false;
-  const std::string& loudest =
-      std::max_element(of_host_.begin(), of_host_.end(),
-                       [](const auto& left, const auto& right) {
-                         return left.second < right.second;
-                       })
-          ->first;
-  Close(std::find_if(connections_.begin(), connections_.end(),
-                     [&loudest](const Connection& connection) {
-                       return connection.host == loudest;
-                     }));
+  Close(FirstOfBusiestHost(&connections_, of_host_));
+  ++closed_;
   return true;
 }
 

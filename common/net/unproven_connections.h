@@ -4,17 +4,20 @@
 // needs no token for health checks and reflection, whose streams never end. So
 // a server enters each connection here before gRPC owns it, and services tell
 // of the peers whose tokens they accepted. Of more connections than that, the
-// oldest of the host that has most of them is closed.
+// oldest of the host that has most of them is closed. A warning says how many
+// were closed, once a minute at most.
 #ifndef COMMON_NET_UNPROVEN_CONNECTIONS_H_
 #define COMMON_NET_UNPROVEN_CONNECTIONS_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <list>
 #include <string>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "common/base/mutex.h"
 #include "common/net/socket.h"
 
@@ -51,6 +54,7 @@ class UnprovenConnections {
   };
   using Connections = std::list<Connection>;
 
+  bool TryEnter(const Socket& connection);
   // Forgets connections that were closed.
   void Reap() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Closes one connection. Returns false when there is none.
@@ -68,6 +72,9 @@ class UnprovenConnections {
   absl::flat_hash_map<std::string, Connections::iterator> by_peer_
       ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<std::string, size_t> of_host_ ABSL_GUARDED_BY(mu_);
+  // Number of connections that were closed since the last warning.
+  uint64_t closed_ ABSL_GUARDED_BY(mu_) = 0;
+  absl::Time warn_from_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
 };
 
 }  // namespace djinn
