@@ -10,7 +10,6 @@
 #include <thread>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #if defined(__x86_64__)
 // Chooses the functions for the processor at run time. With AVX2 or AVX-512
 // they are twice as fast as the portable ones.
@@ -76,19 +75,21 @@ ContentHash HashContent(const void* data, size_t size) {
 }
 
 std::string HashSample(absl::string_view value) {
-  std::string sample;
-  if (value.size() > kSampleBlocks * kSampleBlockBytes) {
-    sample.reserve(kSampleBlocks * kSampleBlockBytes);
+  XXH128_canonical_t hash;
+  if (value.size() <= kSampleBlocks * kSampleBlockBytes) {
+    hash = HashBlock(value.data(), value.size());
+  } else {
     // The last block ends with the value.
     const size_t last = value.size() - kSampleBlockBytes;
     const size_t step = last / (kSampleBlocks - 1);
+    ContentHasher hasher;
     for (size_t i = 0; i + 1 < kSampleBlocks; ++i) {
-      absl::StrAppend(&sample, value.substr(i * step, kSampleBlockBytes));
+      hasher.Add(value.substr(i * step, kSampleBlockBytes));
     }
-    absl::StrAppend(&sample, value.substr(last));
-    value = sample;
+    hasher.Add(value.substr(last));
+    const ContentHash sample = hasher.Hash();
+    XXH128_canonicalFromHash(&hash, {sample.low, sample.high});
   }
-  const XXH128_canonical_t hash = HashBlock(value.data(), value.size());
   return std::string(reinterpret_cast<const char*>(hash.digest),
                      sizeof(hash.digest));
 }
