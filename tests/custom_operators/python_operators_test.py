@@ -165,6 +165,25 @@ class CustomOperatorsTest(unittest.TestCase):
             self.assertEqual(raised.exception.reason, "OPERATOR_UNKNOWN")
             library._destroy()
 
+    def test_an_operator_that_is_defined_again_and_writes_under_autocast(self):
+        first = torch.library.Library("again", "DEF")
+        first.define("g(Tensor x) -> Tensor")
+        first.impl("g", lambda x: x, "AutocastCPU")
+        # The device gets an autocast kernel, too.
+        x = torch.ones(2, dtype=torch.bfloat16, device=self.device)
+        first._destroy()
+
+        def write(x):
+            x.add_(1)
+
+        second = torch.library.Library("again", "DEF")
+        second.define("g(Tensor(a!) x) -> ()")
+        second.impl("g", write, "PrivateUse1")
+        with torch.autocast(self.device.type, torch.bfloat16):
+            torch.ops.again.g(x)
+        self.assertEqual(x.tolist(), [2, 2])
+        second._destroy()
+
     def test_mistakes_raise_at_the_call(self):
         with self.assertRaisesRegex(RuntimeError, "bend takes float32, not Double"):
             torch.ops.example.bend(torch.ones(2, device=self.device).double(), 1.0)

@@ -65,6 +65,9 @@ class Listener final : public c10::OpRegistrationListener {
 void CastOperands(const c10::OperatorHandle& op, c10::DispatchKeySet,
                   torch::jit::Stack* stack) {
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(kKey);
+  // The program defined the operator again after LacksAutocast(). It must write
+  // to its operands, and not to copies.
+  if (op.schema().is_mutable()) return op.callBoxed(stack);
   const auto cast = [](const at::Tensor& tensor) {
     return at::autocast::cached_cast(at::kFloat, tensor, at::kPrivateUse1);
   };
