@@ -6,6 +6,7 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "client_lib/session/testing/calls.h"
 #include "client_lib/session/testing/fake_cluster.h"
@@ -62,6 +63,17 @@ class DeviceTest : public testing::Test {
     StoragePtr storage = device_->NewStorage(bytes.size());
     EXPECT_TRUE(device_->Upload(3, storage.get(), {bytes, nullptr}).ok());
     return storage;
+  }
+  // Returns the result of a call with these operands.
+  StoragePtr Called(int op, const std::vector<StoragePtr>& operands,
+                    uint32_t lane = 0) {
+    StoragePtr result = device_->NewStorage(8);
+    std::vector<Use> uses;
+    for (const StoragePtr& operand : operands)
+      uses.push_back({operand, kReads});
+    uses.push_back({result, kCreates});
+    EXPECT_TRUE(Record(*device_, lane, MakeCall(op, uses)).ok());
+    return result;
   }
   absl::StatusOr<std::string> ReadAll(const StoragePtr& storage) {
     return ReadAll(*device_, storage);
