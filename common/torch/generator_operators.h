@@ -2,12 +2,11 @@
 // reading it, as the recomputation of a checkpointed layer does. Namespace
 // djinn_random has two operators:
 //
-// * state(Tensor like, *, Generator? generator, int bytes) -> Tensor returns
-// the
-//   state, as many bytes on the device of `like`.
-// * set_state(Tensor state, *, Generator? generator) -> Tensor makes the
-//   generator continue from such a state, and returns a tensor without
-//   elements.
+//   state(Tensor like, *, Generator? generator, int bytes) -> Tensor
+//       Returns the state: that number of bytes, on the device of `like`.
+//   set_state(Tensor state, *, Generator? generator) -> Tensor
+//       Lets the generator continue from the state, and returns a tensor
+//       without elements.
 //
 // All functions are thread-safe.
 #ifndef COMMON_TORCH_GENERATOR_OPERATORS_H_

@@ -26,7 +26,7 @@ _OF_FAULTS = {
     "NODE_FAILED", "NOT_DIVISIBLE", "NOT_IN_STAGES", "NOT_RECORDING", "STORE_BAD_KEY",
     "STORE_CONFLICT", "STORE_LEASE_HELD", "UNSUPPORTED_RESULT",
 }
-# Those of one command or page, whose text is all about it.
+# Reasons that only one command or page shows. Their text says everything.
 _OF_COMMANDS = {"DRAWING_TOO_LARGE", "NOTHING_SEEN", "SESSION_ENDED", "TOO_MANY_OBJECTS"}
 
 

@@ -480,8 +480,8 @@ TEST_F(SupervisorTest, ATenantsOwnLimitOfNodesHoldsIfItIsShorter) {
     signed_lease.set_claims(claims.SerializeAsString());
     Lease(signed_lease);
   };
-  // Of the second tenant, the worker's limit is shorter; of the first one, a
-  // later revision of its lease has another limit.
+  // The worker's own limit is shorter than these. Only the first tenant gets a
+  // shorter one later, with another revision of its lease.
   lease("a", "a1", 600);
   lease("b", "b1", 600);
   executor(0).SayReady();

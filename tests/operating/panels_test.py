@@ -38,8 +38,8 @@ tenants:
 _WORKERS = ("w0", "w1", "w2")
 # Metrics of panels that only a GPU moves.
 _OF_GPUS = {"djinn_worker_device_events_total"}
-# Those that move when runs of several sessions happen to meet; metrics_move_test names the tests
-# that make them.
+# Metrics that move only if runs of several sessions meet. metrics_move_test names the tests that
+# move them.
 _BY_CHANCE = {"djinn_batch_runs_bucket", "djinn_batch_wait_seconds_bucket",
               "djinn_preemption_duration_seconds_bucket"}
 # Uploads of 10 MiB that fill a worker's 1 GiB, and more.

@@ -40,8 +40,7 @@ class RemoteGenerator : public c10::GeneratorImpl {
   // new state applies from the next draw on.
   void set_state(const c10::TensorImpl& new_state) override;
   c10::intrusive_ptr<c10::TensorImpl> get_state() const override;
-  // What a program set last: a seed, and a state unless it follows from the
-  // seed.
+  // The program's last setting. The state is empty if it follows from the seed.
   struct Setting {
     uint64_t seed = 0;
     std::string state;

@@ -28,7 +28,7 @@ v1::ExecutorMetrics Reported(double runs, double sessions, double pressure,
   return JoinedMetrics::Encode(metrics);
 }
 
-// What honest executors have.
+// Returns the families that honest executors declare.
 const ExecutorFamilies& Families() {
   static const auto* const kFamilies = [] {
     Exposition declared;
