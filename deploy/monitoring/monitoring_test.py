@@ -69,13 +69,13 @@ class CheckerTest(unittest.TestCase):
 
     METRICS = {"djinn_x_total": {"tenant", "instance"}, "djinn_y_bucket": {"le", "instance"}}
 
-    def test_what_exists_is_no_complaint(self):
+    def test_existing_names_cause_no_complaint(self):
         self.assertEqual(complaints(
             'sum by (tenant) (rate(djinn_x_total{tenant="a",instance=~"b"}[5m]))',
             self.METRICS, "{{ $labels.tenant }}"), [])
         self.assertEqual(complaints("sum by (le) (rate(djinn_y_bucket[5m]))", self.METRICS), [])
 
-    def test_what_does_not_exist_is_named(self):
+    def test_a_missing_metric_or_label_is_named(self):
         self.assertEqual(complaints("djinn_z", self.METRICS), ["no metric djinn_z"])
         self.assertEqual(complaints('djinn_x_total{phase="a"}', self.METRICS),
                          ["djinn_x_total has no label phase"])
@@ -227,7 +227,7 @@ class DashboardsTest(unittest.TestCase):
             self.assertEqual(len(set(cells)), len(cells), name)
             self.assertLess(max(x for x, _ in cells), 24)
 
-    def test_what_the_reference_has_is_shown_or_alerted_on(self):
+    def test_key_metrics_are_shown_or_alerted_on(self):
         used = set()
         for _, _, target in self.targets():
             used |= {one for one, _ in _SELECTOR.findall(target["expr"])}

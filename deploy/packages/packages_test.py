@@ -108,7 +108,7 @@ class FilesTest(unittest.TestCase):
                     if path.is_file() and not path.is_symlink():
                         self.assertNotIn(str(ROOT).encode(), path.read_bytes(), path)
 
-    def test_what_has_parts_of_others_has_their_licences(self):
+    def test_packages_carry_the_licences_of_bundled_code(self):
         for name, words in (("libdjinn-client", ("gRPC", "abseil", "protobuf", "re2", "c-ares")),
                             ("djinn-server", ("CLI11", "nlohmann", "prometheus-cpp", "yaml-cpp")),
                             ("djinn-torch", ("PyTorch", "NVIDIA"))):

@@ -152,7 +152,7 @@ class PythonTest(RemoteCase):
     def test_nothing_outside_is_called_in_place_of_what_is_inside(self):
         self.assert_computes(**preload(self.poison))
 
-    def test_that_library_has_many_functions_and_ends_who_calls_one(self):
+    def test_the_poison_library_ends_a_program_that_calls_it(self):
         self.assertGreater(self.poisoned, 10000)
         done = run_program("import ctypes; ctypes.CDLL(None).grpc_init()", check=False,
                            **preload(self.poison))

@@ -128,7 +128,7 @@ class ModelBudgetTest(unittest.TestCase):
         self.assertEqual(statistics["refusal"], "")
         eventually(lambda: self.use()["model_count"] == 2, "the worker's report")
 
-    def test_what_a_training_step_keeps_using(self):
+    def test_a_training_step_counts_weights_gradients_and_momentum(self):
         torch.manual_seed(1)
         module = Small().to(djinn.device())
         optimizer = torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9)

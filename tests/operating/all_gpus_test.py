@@ -205,7 +205,7 @@ device: {kind: 'fake:all', memory: 1GiB, nvml_library: %s}
         for part in parts:
             self.assertIn(part, done.stderr)
 
-    def test_what_it_cannot_serve_is_named(self):
+    def test_a_supervisor_without_a_usable_gpu_says_why(self):
         self.configure(library="libnone-nvml.so.1")
         self.refused("cannot start", "libnone-nvml.so.1")
         self.configure()

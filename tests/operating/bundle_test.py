@@ -14,7 +14,7 @@ class BundleTest(unittest.TestCase):
             self, ("w0",), extra="monitoring: {listen: '127.0.0.1:0'}\n", tokens=("vera",),
             coordinator_extra="operators: [{name: vera, role: viewer, token_file: vera.token}]\n")
 
-    def test_what_it_holds(self):
+    def test_a_bundle_holds_state_configuration_and_redacted_logs(self):
         eventually(lambda: "ACTIVE" in self.cluster.said("get", "workers"), "the worker joins")
         tokens = []
         for name in ("join", "admin", "dev", "vera"):

@@ -38,7 +38,7 @@ class ConfigTest(unittest.TestCase):
         with urllib.request.urlopen(url, timeout=PATIENCE) as answer:
             return answer.read().decode()
 
-    def test_what_is_shown_is_a_file_of_the_same_meaning_without_secrets(self):
+    def test_the_printed_configuration_is_equivalent_and_has_no_secrets(self):
         for name in _PROGRAMS:
             path = self.cluster.path(name + ".yaml")
             shown = self.program(name, "--config=" + path, "--print-config")

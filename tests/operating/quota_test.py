@@ -94,7 +94,7 @@ class QuotaTest(unittest.TestCase):
         self.assertEqual(self.quota()["nominal"], 50 << 20)
         self.assertNotIn("override", self.quota())
 
-    def test_who_may_not_or_errs_changes_nothing(self):
+    def test_refused_changes_and_dry_runs_leave_the_quota(self):
         for arguments, who, status, reason in (
                 (("memory_bytes=1GiB",), "vera", 1, "vera is viewer; this needs operator"),
                 (("memory=1",), "olga", 1, "there is no resource \"memory\""),

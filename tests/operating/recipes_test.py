@@ -40,7 +40,7 @@ class RecipesTest(unittest.TestCase):
             with self.assertRaises(ValueError):
                 recipes.recipes(text)
 
-    def test_what_is_shown_is_literal(self):
+    def test_text_without_dots_matches_literally(self):
         self.assertTrue(recipes.matches("a.b\n", "a.b\n"))
         self.assertFalse(recipes.matches("a.b\n", "axb\n"))
         self.assertFalse(recipes.matches("a\n", "a\nb\n"))

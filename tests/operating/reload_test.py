@@ -59,7 +59,7 @@ class ReloadTest(unittest.TestCase):
         self.assertEqual(self.metric("djinn_config_last_reload_successful"), 1)
         self.assertEqual(self.get("tenants")[0]["max_sessions"], 7)
 
-    def test_what_needs_a_restart_is_said(self):
+    def test_a_reload_names_settings_that_need_a_restart(self):
         self.cluster.configure("127.0.0.1:0", "session_timeout: 77s\n" + _DEV)
         status, out, _ = self.ctl("reload")
         self.assertEqual((status, out), (

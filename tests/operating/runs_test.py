@@ -53,7 +53,7 @@ class RunsTest(unittest.TestCase):
         self.assertEqual(table[0].split()[:3], ["RUN", "WORKER", "GRAPH"])
         self.assertEqual(len(table), 1 + len(runs))
 
-    def test_what_is_not_there_is_named(self):
+    def test_a_missing_run_is_named_and_bad_usage_exits_with_2(self):
         for arguments, said in (
                 (("get", "runs", "00000000"), "00000000"),
                 (("explain", "run", "00000000/1"), "00000000"),

@@ -63,7 +63,7 @@ class CheckDependenciesTest(unittest.TestCase):
                          ["subfolders of coordinator form no cycle: //coordinator/leases -> "
                           "//coordinator/rpc -> //coordinator/tables -> //coordinator/leases"])
 
-    def test_what_only_tests_use_may_depend_on_anything(self):
+    def test_a_target_for_tests_may_depend_on_anything(self):
         edges = graph(("//common/net:server", "//common/base:error"),
                       ("//common/base:error_test", "//common/net:server"))
         self.assertEqual(

@@ -19,7 +19,7 @@ class ReportTest(unittest.TestCase):
         self.assertEqual([seconds(t) for t in (2, 0.0125, 3.2e-6, 5e-9)],
                          ["2 s", "12.5 ms", "3.2 us", "5 ns"])
 
-    def test_what_is_no_number_is_the_worst(self):
+    def test_nan_is_worse_than_any_number(self):
         self.assertEqual(worst(0.0, 2.0, 1.0), 2.0)
         self.assertEqual(worst(0.0, math.nan, 1.0), math.inf)
 
@@ -35,5 +35,5 @@ class ReportTest(unittest.TestCase):
         self.assertIn("WRONG: differs", table([row]))
         self.assertNotIn("equal bits", table([row]))
 
-    def test_what_was_not_measured_has_no_figures(self):
+    def test_a_row_without_times_can_be_shown(self):
         self.assertIn("not measured", table([Row("b", "not measured", error="died")]))
