@@ -109,7 +109,7 @@ class CallSitesTest(RemoteCase):
         x.add(1).mul(2).cpu()
         self.assertEqual(djinn.statistics()["graphs_defined"], before)
 
-    def test_what_is_compiled_is_executed_as_a_whole(self):
+    def test_a_compiled_function_is_replayed_as_a_whole(self):
         net = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Tanh()).to(self.device)
         x = torch.ones(2, 3, device=self.device)
         compiled = djinn.compile(lambda x: net(x).relu())
@@ -120,7 +120,7 @@ class CallSitesTest(RemoteCase):
         self.assertEqual(compiled.statistics()["refusal"], "")
         self.assertEqual(compiled.statistics()["replays"], 2)
 
-    def test_off_again(self):
+    def test_disabled_call_sites_leave_errors_without_lines(self):
         djinn.set_call_sites(False)
         net = _Net().to(self.device)
         with torch.no_grad():

@@ -77,7 +77,7 @@ class DeviceTest(RemoteCase):
         model = torch.nn.Linear(2, 2).remote_accelerator()
         self.assertEqual(model.weight.device, self.device)
 
-    def test_where_is(self):
+    def test_a_placement_names_its_worker_and_reason(self):
         torch.ones(1, device=self.device).cpu()
         placement = djinn.where_is()
         self.assertEqual(placement.worker_id, "worker-0")

@@ -132,7 +132,7 @@ class PackedWeightsTest(RemoteCase):
                     change(remote)
                 self.expect_right(local, remote, self.SETTLED)
 
-    def test_of_two_weights_with_one_content_only_the_written_one_changes(self):
+    def test_a_write_leaves_another_weight_of_equal_content(self):
         # The weight is large enough to be found again by its content.
         local = nn.Linear(self.WIDTH, 1000)
         first, second = (copy.deepcopy(local).to(self.device) for _ in range(2))

@@ -23,7 +23,7 @@ class ExportGraphTest(RemoteCase):
         self.assertRegex(piece["fingerprint"], "^[0-9a-f]{64}$")
         self.assertNotIn("notes", piece)
 
-    def test_what_was_used_before_counts_too(self):
+    def test_an_export_includes_graphs_that_were_used_before(self):
         x = torch.ones(2, 3).to(self.device)
 
         def use():

@@ -42,7 +42,7 @@ class UrgencyTest(RemoteCase):
         with djinn.urgency("batch"):
             self.assert_same(x.to(self.device) @ x.to(self.device), x @ x)
 
-    def test_what_makes_no_sense_is_refused_and_changes_nothing(self):
+    def test_invalid_urgencies_are_refused_and_change_nothing(self):
         with self.assertRaisesRegex(ValueError, "must be one of default, batch, "
                                     "interactive, realtime"):
             djinn.set_urgency("soon")

@@ -47,7 +47,7 @@ class CpuTest(unittest.TestCase):
 
 
 class DataParallelTest(RemoteCase):
-    def test_of_a_module_on_the_device(self):
+    def test_data_parallel_uses_one_device_and_refuses_more(self):
         module = torch.nn.Linear(2, 1)
         expected = module(torch.ones(3, 2)).detach()
         later = torch.nn.DataParallel(module)

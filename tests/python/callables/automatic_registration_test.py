@@ -240,7 +240,7 @@ class AutomaticRegistrationTest(RemoteCase):
         self.assertGreater(self.statistics(module)["replays"], 0, self.statistics(module))
 
     @torch.no_grad()
-    def test_what_changes_is_seen(self):
+    def test_a_changed_attribute_weight_or_layer_is_seen(self):
         module = Silent().to(self.device)
         x = torch.randn(4, 8).to(self.device)
         for _ in range(8):
@@ -270,7 +270,7 @@ class AutomaticRegistrationTest(RemoteCase):
             self.assertTrue(torch.equal(module(x).cpu(), -result.cpu()))
 
     @torch.no_grad()
-    def test_what_the_code_does_besides_happens_in_each_call(self):
+    def test_side_effects_of_the_code_happen_in_each_call(self):
         x = torch.randn(4, 8).to(self.device)
         calls.clear()
         for kind in (Prints, Logs, Draws, Keeps, logs_within, Counts, Appends):
@@ -292,7 +292,7 @@ class AutomaticRegistrationTest(RemoteCase):
         self.assertEqual(len(calls), 10)
 
     @torch.no_grad()
-    def test_what_is_brought_in_or_assigned_by_the_code(self):
+    def test_imports_and_assignments_happen_in_each_call(self):
         for kind in (Imports, ImportsInside, Assigns, AssignsToModules, CallsModulesOfModules):
             module = kind().to(self.device)
             app.metrics.counted.clear()

@@ -158,7 +158,7 @@ class BackendTest(RegisteredCase):
         self.assertGreaterEqual(compiled.statistics()["replays"], 1, compiled.statistics())
 
     @torch.no_grad()
-    def test_what_changes_between_calls_is_seen(self):
+    def test_a_change_to_the_module_between_calls_is_seen(self):
         local = Block().eval()
         remote = copy.deepcopy(local).to(self.device)
         compiled = _Counted(remote)

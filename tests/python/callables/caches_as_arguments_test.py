@@ -220,7 +220,7 @@ class CachesAsArgumentsTest(RegisteredCase):
 
     # Changes of caches between calls -------------------------------------------------
 
-    def test_whatever_is_done_between_calls(self):
+    def test_calls_are_right_after_random_changes_to_the_cache(self):
         for make in (self.dynamic, self.static):
             self.compiled = self.compile_model()
             for seed in range(6):
@@ -546,7 +546,7 @@ class CachesAsArgumentsTest(RegisteredCase):
 
     # Refusals ------------------------------------------------------------------------
 
-    def test_what_is_refused(self):
+    def test_unsupported_caches_are_refused_with_the_reason(self):
         def function(cache, x, *rest):
             return x + cache.layers[0].keys.sum()
 

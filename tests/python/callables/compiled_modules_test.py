@@ -157,7 +157,7 @@ class CompiledModulesTest(RegisteredCase):
         _, remote = self.linear()
         self.assertIs(type(type(djinn.compile(remote))(2, 3)), torch.nn.Linear)
 
-    def test_what_is_set_in_the_class_reaches_the_models(self):
+    def test_attributes_set_on_the_class_reach_the_model(self):
         local = Scaled(4, 4)
         compiled = djinn.compile(copy.deepcopy(local).to(self.device))
         self.addCleanup(Scaled.configure, 1.0)

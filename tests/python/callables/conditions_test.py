@@ -208,7 +208,7 @@ class ConditionsTest(RegisteredCase):
                 expected = function(x.cpu(), here, alias(here))
                 self.assert_same(compiled(x, mask, alias(mask)), expected)
 
-    def test_what_depends_on_more_than_the_arguments(self):
+    def test_conditions_on_more_than_the_arguments_are_not_replayed(self):
         flag = torch.zeros(1).long().to(self.device)
 
         def function(x, mask):

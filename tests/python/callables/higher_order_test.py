@@ -77,13 +77,13 @@ class HigherOrderTest(RegisteredCase):
             torch.testing.assert_close(called(*remote).cpu(), expected)
 
     @torch.no_grad()
-    def test_of_a_registered_function(self):
+    def test_a_registered_function_returns_the_cpus_values(self):
         for function, args in self.functions.items():
             with self.subTest(function.__name__):
                 self.check(djinn.compile(function), function, args)
 
     @torch.no_grad()
-    def test_of_a_module_registered_by_itself(self):
+    def test_a_module_registered_by_itself_returns_the_cpus_values(self):
         self.addCleanup(djinn.set_automatic_registration, False)
         djinn.set_automatic_registration(True)
         for function, args in self.functions.items():

@@ -49,7 +49,7 @@ class HostValuesTest(RemoteCase):
         large = torch.ones(3000, dtype=torch.int64).to(self.device)
         self.assert_asked(lambda: int(large.sum()), 3000)
 
-    def test_what_would_take_long_is_asked_for(self):
+    def test_long_computations_are_read_from_the_worker(self):
         one = torch.tensor([3]).to(self.device)
         self.assert_asked(lambda: int(one.expand(5000).sum()), 15000)
         self.assert_known(lambda: int(one.expand(50).sum()), 150)
@@ -76,7 +76,7 @@ class HostValuesTest(RemoteCase):
         del mask
         self.assert_known(lambda: int(ones.sum()), 7)
 
-    def test_what_was_written_is_read_again(self):
+    def test_a_written_mask_is_read_again(self):
         def setitem(mask):
             mask[0, 0] = 5
 
@@ -127,7 +127,7 @@ class HostValuesTest(RemoteCase):
                 total.add_(1)
                 self.assertEqual(int(total), 8)
 
-    def test_what_is_overwritten_whole_is_known_again(self):
+    def test_a_fully_overwritten_mask_is_known_again(self):
         mask = self.mask()
         mask[0, 0] = 5
         self.assert_asked(lambda: int(mask.sum()), 11)

@@ -266,7 +266,7 @@ class LocalOperandsTest(RegisteredCase):
                     self.assert_same(compiled(x.to(self.device)), local(x))
                 self.assertGreaterEqual(compiled.statistics()["replays"], 3, compiled.statistics())
 
-    def test_what_is_not_captured_is_warned_of_once(self):
+    def test_a_function_that_cannot_be_captured_warns_once(self):
         local = Net(lambda x: x + x.cpu().sum().to(x.device))
         compiled = djinn.compile(copy.deepcopy(local).to(self.device))
         with warnings.catch_warnings(record=True) as caught, torch.no_grad():

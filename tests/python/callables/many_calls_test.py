@@ -40,19 +40,19 @@ class ManyCallsTest(RemoteCase):
         self.assertEqual(self.compiled.statistics()["replays"], WAYS)
         self.assertEqual(self.compiled.statistics()["refusal"], "")
 
-    def test_what_cannot_be_found_any_more_is_not_kept(self):
+    def test_only_the_newest_capture_of_a_form_is_kept(self):
         # Each form was captured twice, and the second captured graph replaced
         # the first one.
         self.assertLess(len(self.compiled._forms), 2 * WAYS)
 
-    def test_what_was_met_last_is_still_replayed(self):
+    def test_the_newest_forms_are_still_replayed(self):
         # The newest forms are still known: not all are forgotten together.
         for number in (WAYS - 1, WAYS - 2, WAYS // 2):
             result, is_replay = self.call(number)
             self.assertTrue(is_replay, number)
             self.check(number, result)
 
-    def test_what_was_forgotten_is_registered_again(self):
+    def test_the_first_form_is_forgotten_and_captured_again(self):
         for call in range(4):
             result, is_replay = self.call(0)
             self.assertEqual(is_replay, call >= 2, call)

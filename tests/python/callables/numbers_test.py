@@ -335,7 +335,7 @@ class NumbersTest(RemoteCase):
             made[id(optimizer)] = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=40)
         self.assertGreaterEqual(self.check(pair, 24, advance), 12)
 
-    def test_what_happens_after_the_scheduler_sees_its_floats(self):
+    def test_code_after_the_scheduler_sees_its_new_numbers(self):
         """A second step in the call has the new learning rate, which no replay may miss."""
 
         def again(x, model, optimizer, scheduler):
@@ -567,7 +567,7 @@ class TapeTest(unittest.TestCase):
         self.assertIsNone(program.calculate((-3.0,)))
         self.assertIsNotNone(program.calculate((3.0,)))
 
-    def test_what_is_not_arithmetic_is_lost(self):
+    def test_an_operation_outside_arithmetic_loses_the_tape(self):
         for function in (int, round, math.floor, str, repr, hash, float, lambda one: one // 2,
                          lambda one: one % 2, lambda one: (0.0 - one) ** 0.5, copy.deepcopy):
             tape = Tape((2.5,))

@@ -66,13 +66,13 @@ class RegisteredArgumentsTest(RegisteredCase):
         self.assert_is_alike(unread, *[((self.on(3),), {"count": i}) for i in range(10)])
         self.assert_is_alike(unread, *[((self.on(3), "a"), {"epoch": i}) for i in range(10)])
 
-    def test_of_a_method(self):
+    def test_unread_numbers_of_a_method_cause_no_capture(self):
         trainer = Trainer(self.device)
         calls = [((self.on(2, 3), i), {"epoch": -i}) for i in range(10)]
         with torch.no_grad():
             self.assert_is_alike(trainer.step, *calls)
 
-    def test_what_has_no_parameter_of_its_own_is_read(self):
+    def test_variadic_arguments_tell_calls_apart(self):
         self.assert_tells_apart(lambda x, *counts: x + 1)
         self.assert_tells_apart(_keeping_arguments(unread))
         compiled = djinn.compile(unread)
@@ -152,7 +152,7 @@ class RegisteredArgumentsTest(RegisteredCase):
             result = compiled(x, count)
             torch.testing.assert_close(result.cpu(), x.cpu() * sum(count))
 
-    def test_what_super_is_given_is_read(self):
+    def test_super_reads_the_first_argument(self):
         __class__ = bool
 
         def function(count, x):
@@ -175,7 +175,7 @@ class RegisteredArgumentsTest(RegisteredCase):
         result = compiled(x, 0, count=2, self=2)
         torch.testing.assert_close(result.cpu(), x.cpu() * 2)
 
-    def test_what_hands_on_all_that_it_is_given(self):
+    def test_forwarding_decorators_are_looked_through(self):
         trainer = Trainer(self.device)
         calls = [((self.on(2, 3), i), {}) for i in range(10)]
         self.assert_is_alike(torch.no_grad()(trainer.step), *calls)

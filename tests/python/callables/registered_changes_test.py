@@ -194,7 +194,7 @@ class RegisteredChangesTest(RegisteredCase):
             self.assertEqual(result.tolist(), [total - 1] * 2)
         self.assertGreater(add.statistics()["replays"], 3)
 
-    def test_what_a_function_leaves_in_python_is_seen(self):
+    def test_state_that_a_function_changes_is_seen(self):
         class Counter:
             def __init__(self):
                 self.count = 0
@@ -214,7 +214,7 @@ class RegisteredChangesTest(RegisteredCase):
             self.assertEqual([compiled(x).item() for _ in range(8)], list(range(1, 9)))
             self.assertEqual(compiled.statistics()["replays"], 0)
 
-    def test_what_cannot_be_watched_is_refused(self):
+    def test_unwatchable_references_are_refused(self):
         turns = iter(range(100))
         compiled = djinn.compile(lambda x: x + next(turns))
         x = torch.zeros(1, device=self.device)

@@ -218,7 +218,7 @@ class RegisteredGradientsTest(RegisteredCase):
             compiled(self.on(3, 4))
         self.assertGreater(compiled.statistics()["replays"], 10, compiled.statistics())
 
-    def test_what_uses_gradients_and_replaces_them(self):
+    def test_whole_steps_and_accumulating_steps_may_alternate(self):
         trainers = self.trainers()
         for trainer in trainers:
 

@@ -104,7 +104,7 @@ class RegisteredReceiversTest(RegisteredCase):
         super().setUp()
         self.enterContext(torch.no_grad())
 
-    def test_what_it_has_besides_is_left_alone(self):
+    def test_attributes_that_the_code_does_not_name_are_ignored(self):
         trainer = OneTrainer(self.device)
         compiled = djinn.compile(trainer.step)
         self.warm(compiled, self.on(2, 4))
@@ -113,7 +113,7 @@ class RegisteredReceiversTest(RegisteredCase):
             x = self.on(2, 4)
             self.assert_same(self.assert_replays(compiled, x), trainer.step(x).cpu())
 
-    def test_what_its_code_names_is_watched(self):
+    def test_attributes_that_the_code_names_are_watched(self):
         trainer = OneTrainer(self.device)
         compiled = djinn.compile(trainer.step)
         x = self.on(2, 4)
@@ -217,7 +217,7 @@ class RegisteredReceiversTest(RegisteredCase):
         for _ in range(4):
             self.assert_same(compiled(x), trainer.step(x).cpu())
 
-    def test_what_comes_when_a_value_is_another_is_watched(self):
+    def test_an_attribute_of_a_later_branch_is_watched(self):
         class Late:
             has_more = False
 
@@ -235,7 +235,7 @@ class RegisteredReceiversTest(RegisteredCase):
         late.more = 3.0
         self.assert_same(compiled(x), x.cpu() * 3)
 
-    def test_what_gets_hold_of_all_of_it_has_all_looked_at(self):
+    def test_a_receiver_that_escapes_is_examined_whole(self):
         x = self.on(2, 4)
         for name in ("given_away", "through_a_method", "by_its_class", "by_a_name",
                      "among_local_variables", "as_another_variable", "as_a_methods",
@@ -252,7 +252,7 @@ class RegisteredReceiversTest(RegisteredCase):
 
         self.assertIn("perf_counter", self.refusal(Wrapped(self.device).step, self.on(2, 4)))
 
-    def test_who_is_refused_again_and_again_is_not_looked_at_every_time(self):
+    def test_a_function_refused_repeatedly_is_examined_rarely(self):
         looks = []
         look = environment.Environment.__init__
 

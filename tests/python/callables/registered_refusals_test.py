@@ -97,7 +97,7 @@ class RegisteredRefusalsTest(RegisteredCase):
                 with torch.no_grad():
                     self.assertEqual(compiled(2.0).tolist(), [[2.0, 2.0]] * 3)
 
-    def test_what_says_that_it_is_something_else(self):
+    def test_an_object_with_a_false_class_is_refused(self):
         class Disguised:
             __class__ = property(lambda self: torch.Tensor)
 
@@ -131,7 +131,7 @@ class RegisteredRefusalsTest(RegisteredCase):
                 f"{what}, called at {code.co_filename}:{code.co_firstlineno + line} in {code.co_qualname}",
             )
 
-    def test_what_calls_no_operator_is_refused(self):
+    def test_changes_without_an_operator_are_refused(self):
         x = self.on(4)
         here, own = torch.Generator(), torch.Generator(self.device)
 
@@ -278,7 +278,7 @@ class RegisteredRefusalsTest(RegisteredCase):
         self.assert_same(self.assert_replays(outer, x), x.cpu() * 2 + 1)
         self.assert_same(self.assert_replays(inner, x), x.cpu() * 2)
 
-    def test_what_is_not_callable(self):
+    def test_an_object_that_is_not_callable_is_refused(self):
         with self.assertRaisesRegex(TypeError, "needs a callable"):
             djinn.compile(3)
 

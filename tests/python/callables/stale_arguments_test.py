@@ -24,7 +24,7 @@ class StaleArgumentsTest(StaleAnswersCase):
             torch.testing.assert_close(compiled(second).cpu(), expected.cpu())
         return compiled
 
-    def test_what_arguments_are_like(self):
+    def test_properties_of_argument_tensors_are_seen(self):
         ones = torch.ones(4, device=self.device)
         leaf, other = ones.clone().requires_grad_(), ones.clone().requires_grad_()
         other.grad = ones
@@ -278,7 +278,7 @@ class StaleArgumentsTest(StaleAnswersCase):
             self.assertIs(compiled(weight), weight)
         self.assertGreater(compiled.statistics()["replays"], 0)
 
-    def test_who_sees_every_call(self):
+    def test_anomaly_mode_and_saved_tensor_hooks_see_every_call(self):
         weight = torch.tensor([-1.0, 4.0], device=self.device, requires_grad=True)
 
         @djinn.compile

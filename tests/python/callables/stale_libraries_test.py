@@ -161,7 +161,7 @@ class StaleLibrariesTest(StaleAnswersCase):
             self.patch(torch.nn.ReLU, "forward", lambda self, x: x * 7),
         )
 
-    def test_what_replaced_them_is_looked_through(self):
+    def test_the_code_of_a_replacement_is_watched(self):
         scale = 2.0
 
         def change():
@@ -182,7 +182,7 @@ class StaleLibrariesTest(StaleAnswersCase):
         part = functools.partial(replacement)
         self.check(torch.vmap(part), change)
 
-    def test_what_programs_put_on_tensors(self):
+    def test_attributes_that_programs_add_to_tensors_are_watched(self):
         scale = 2.0
 
         def change():
@@ -376,7 +376,7 @@ class StaleLibrariesTest(StaleAnswersCase):
         # Logging concerns the program only.
         self.warm(lambda x: (log.debug("a"), logging.getLogger("b").debug("c"), x * 2)[2])
 
-    def test_what_reads_files_is_refused(self):
+    def test_a_function_that_reads_files_is_refused(self):
         path = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()), "scale")
         path.write_text("2")
         name = str(path)

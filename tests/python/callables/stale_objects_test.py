@@ -46,7 +46,7 @@ class StaleObjectsTest(StaleAnswersCase):
 
     # Objects that other objects refer to ------------------------------------------
 
-    def test_what_a_weak_reference_leads_to(self):
+    def test_objects_behind_weak_references_are_watched(self):
         holder = Holder(2.0)
         reference = weakref.ref(holder)
         self.check(lambda x: x * reference().scale, lambda: setattr(holder, "scale", 3.0))
@@ -76,7 +76,7 @@ class StaleObjectsTest(StaleAnswersCase):
             x = torch.randn(4).to(self.device)
             torch.testing.assert_close(compiled(x).cpu(), layer(x[None])[0].cpu())
 
-    def test_what_is_referred_to_weakly_is_free_to_go(self):
+    def test_a_weakly_referenced_object_can_be_collected(self):
         holder = Holder(2.0)
         reference = weakref.ref(holder)
 
@@ -214,7 +214,7 @@ class StaleObjectsTest(StaleAnswersCase):
         cached = functools.lru_cache(lambda: SCALE)
         self.check_refused(lambda x: x * cached(), "a cache of calls")
 
-    def test_what_is_equal_and_not_the_same(self):
+    def test_equal_but_different_values_are_told_apart(self):
         numbers = range(0, 3, 2)
 
         def change():
@@ -240,7 +240,7 @@ class StaleObjectsTest(StaleAnswersCase):
 
             self.check(lambda x: x * (2 if str(chosen) == text else 3), replace)
 
-    def test_what_is_none_and_what_is_not_there(self):
+    def test_a_missing_attribute_differs_from_none(self):
         module, options = types.ModuleType("settings"), type("Options", (), {})
         for owner, function in (
             (module, lambda x: x * (2.0 if hasattr(module, "late") else 3.0)),
@@ -411,7 +411,7 @@ class StaleObjectsTest(StaleAnswersCase):
             sys.modules["djinn_test_lazy"] = Made("djinn_test_lazy")
             self.check_refused(imports, "a module with a class of its own")
 
-    def test_what_may_lead_anywhere_is_refused(self):
+    def test_dynamic_lookup_of_names_is_refused(self):
         key = settings.__name__
         for function, what in [
             (lambda x: x * globals()["SCALE"], "globals()"),

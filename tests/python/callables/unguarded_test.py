@@ -196,7 +196,7 @@ class UnguardedTest(StaleAnswersCase):
         self.addCleanup(factors.pop, 0)
         self.check(Calls(lambda m, x: scaled_by_list(x)), lambda: factors.insert(0, 5.0))
 
-    def test_what_does_not_matter_makes_no_other_trace(self):
+    def test_an_unused_environment_variable_causes_no_capture(self):
         module = Calls(lambda m, x: x * float(os.environ.get(VARIABLE, "1")))
         compiled = self.warm(module)
         before = compiled.statistics()

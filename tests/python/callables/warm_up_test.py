@@ -42,7 +42,7 @@ class WarmUpTest(RegisteredCase):
         self.assert_same(net.weight.detach(), local.weight.detach())
         self.assert_same(compiled(x.to(self.device), y=y.to(self.device)), local_step(x, y))
 
-    def test_what_is_warm_needs_one_call(self):
+    def test_a_warm_function_needs_one_call(self):
         compiled = djinn.compile(lambda x: x @ x)
         for _ in range(2):
             compiled.warm_up(self.on(3, 3))
@@ -68,7 +68,7 @@ class WarmUpTest(RegisteredCase):
         # Its side effect happened, and once.
         self.assertEqual(next(numbers), 1)
 
-    def test_what_the_function_raises_passes(self):
+    def test_an_exception_of_the_function_reaches_the_caller(self):
         with self.assertRaisesRegex(RuntimeError, "shapes cannot be multiplied"):
             djinn.compile(lambda x: x @ x).warm_up(self.on(2, 3))
 
@@ -80,7 +80,7 @@ class WarmUpTest(RegisteredCase):
         self.assert_same(compiled(x, mask), x.cpu() + 1)
         self.assert_same(compiled(x, mask * 0), x.cpu() - 1)
 
-    def test_what_is_forgotten_is_captured_again(self):
+    def test_a_forgotten_function_is_captured_again(self):
         for compiled, given in (
             (djinn.compile(lambda x: x.tanh()), (self.on(3),)),
             (djinn.compile(masked), (self.on(3), torch.ones(3).long().to(self.device))),

@@ -170,7 +170,7 @@ class ForwardModeTest(RemoteCase):
             with self.subTest(kind=kind.__name__):
                 self.assert_same_tangents(function, _tensor(2, 3, 4), *values)
 
-    def test_whole_jacobians(self):
+    def test_jacobians_and_hessians_have_the_cpus_bits(self):
         weight = _tensor(3, 4, seed=1)
         x = _tensor(4)
         remote = weight.to(self.device)

@@ -142,7 +142,7 @@ class PackedWeightsTest(RemoteCase):
         packed = _quantized.linear_prepack(quantized_tensor(6, 4, per_channel=True), None)
         self.assertEqual(_quantized.linear_dynamic(randn(3, 4), packed).device.type, "cpu")
 
-    def test_what_is_refused_is_named(self):
+    def test_a_refusal_names_the_operator_and_the_reason(self):
         remote = randn(3, 4).to(self.device)
         weight = quantized_tensor(6, 4, per_channel=True)
         packed = _quantized.linear_prepack(weight, None)

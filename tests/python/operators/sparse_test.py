@@ -451,7 +451,7 @@ class SparseTest(RemoteCase):
                 lambda b, a: torch.triangular_solve(b, a.to_sparse_csr()), right, triangle)
             self.assertEqual(expected[0], "RuntimeError")
 
-    def test_what_is_missing_is_refused_by_name(self):
+    def test_missing_sparse_operators_are_refused_by_name(self):
         sparse = coo(5, 4).to(self.device)
         with self.assertRaisesRegex(NotImplementedError, "aten::max.*to_dense"):
             sparse.max()
