@@ -120,7 +120,7 @@ class ApiServerTest(unittest.TestCase):
         # The coordinator has one, and so have the workers.
         self.assertEqual(pods, 2 * (number + 1))
 
-    def test_kinds_of_operators_are_the_only_ones_that_it_does_not_know(self):
+    def test_the_api_server_knows_all_kinds_but_those_of_operators(self):
         rendered = manifests.render({
             "monitoring": {"enabled": True, "alerts": {"enabled": True}},
             "tls": {"mode": "certManager"},

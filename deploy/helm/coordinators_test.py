@@ -32,7 +32,7 @@ class CoordinatorsTest(Case):
         drain = manifests.container(manifests.named(objects, "StatefulSet", WORKER), "drain")
         return {one["name"]: one.get("value") for one in drain["env"]}
 
-    def test_each_has_a_configuration_with_its_own_address(self):
+    def test_each_coordinator_has_a_configuration_with_its_address(self):
         files = self.files(render(**SEVERAL))
         self.assertEqual({key: one["advertise"] for key, one in files.items()},
                          {f"djinn-coordinator-{i}.yaml": f"djinn-coordinator-{i}.{_HOST}:7070"
@@ -41,7 +41,7 @@ class CoordinatorsTest(Case):
             del one["advertise"]
         self.assertEqual(len({str(one) for one in files.values()}), 1)
 
-    def test_each_reads_its_own(self):
+    def test_each_coordinator_reads_its_own_configuration(self):
         container = self.container(render(**SEVERAL))
         self.assertEqual(container["args"], ["--config=/etc/djinn/config/$(POD_NAME).yaml"])
         self.assertEqual(container["env"], [
@@ -125,7 +125,7 @@ class CoordinatorsTest(Case):
         dns = manifests.named(objects, "Certificate", COORDINATOR)["spec"]["dnsNames"]
         self.assertNotIn("*." + _HOST, dns)
 
-    def test_one_of_several_may_be_away(self):
+    def test_one_of_several_coordinators_may_be_away(self):
         budget = manifests.named(render(**SEVERAL), "PodDisruptionBudget", COORDINATOR)["spec"]
         self.assertEqual(budget["maxUnavailable"], 1)
         self.assertNotIn("minAvailable", budget)

@@ -296,7 +296,7 @@ class ServiceTest(Case):
             # Annotations, such as those of a cloud's load balancer, are for the other one.
             self.assertNotIn("annotations", internal["metadata"])
 
-    def test_both_lead_to_the_coordinator(self):
+    def test_both_services_select_the_coordinator(self):
         objects = render()
         labels = manifests.named(objects, "StatefulSet", COORDINATOR)["spec"]["template"][
             "metadata"]["labels"]

@@ -14,7 +14,7 @@ class ManifestsTest(unittest.TestCase):
             with self.subTest(name):
                 yield name, manifests.read(render.path(name))
 
-    def test_are_valid_on_every_version(self):
+    def test_manifests_are_valid_on_every_version(self):
         for _, objects in self.each():
             for version in manifests.VERSIONS:
                 self.assertEqual(manifests.errors(objects, version), [], version)
@@ -32,7 +32,7 @@ class ManifestsTest(unittest.TestCase):
                 if manifests.pod_of(one):
                     self.assertEqual(manifests.insecurities(manifests.pod_of(one)), [])
 
-    def test_standard_finds_what_it_refuses(self):
+    def test_the_checker_finds_violations_of_the_standard(self):
         pod = manifests.pod_of(manifests.named(manifests.read(render.path("cpu")), "StatefulSet",
                                                "djinn-worker-cpu"))
         pod["volumes"].append({"name": "x", "hostPath": {"path": "/"}})
@@ -50,7 +50,7 @@ class ManifestsTest(unittest.TestCase):
             "coordinator.yaml"]
         self.assertIn("lissen", programs.refusal("coordinator", text.replace("listen:", "lissen:", 1)))
 
-    def test_no_secret_is_in_them(self):
+    def test_manifests_contain_no_secret(self):
         for _, objects in self.each():
             self.assertNotIn("Secret", [one["kind"] for one in objects])
 

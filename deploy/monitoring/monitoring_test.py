@@ -107,7 +107,7 @@ class AlertsTest(unittest.TestCase):
         self.assertEqual(fires, names)
         self.assertEqual(silent, names)
 
-    def test_they_name_what_exists(self):
+    def test_alerts_name_existing_metrics_and_labels(self):
         metrics = documented()
         for rule in rules():
             with self.subTest(rule["alert"]):
@@ -202,7 +202,7 @@ class DashboardsTest(unittest.TestCase):
                 stderr=subprocess.STDOUT, universal_newlines=True, timeout=120)
         self.assertEqual(done.returncode, 0, done.stdout)
 
-    def test_they_name_what_exists(self):
+    def test_dashboards_name_existing_metrics_and_labels(self):
         metrics = documented()
         for name, title, target in self.targets():
             with self.subTest((name, title)):

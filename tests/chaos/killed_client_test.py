@@ -29,7 +29,7 @@ sys.stdin.read()
 
 @unittest.mock.patch.dict(os.environ, DJINN_SHARED_MEMORY="0")
 class KilledClientTest(unittest.TestCase):
-    def test_the_next_program_gets_the_memory(self):
+    def test_the_next_program_gets_the_memory_of_a_killed_client(self):
         # Time does not free the memory.
         cluster = start_cluster(
             self, ("w0",), worker_extra="resume_timeout: 1h\n",

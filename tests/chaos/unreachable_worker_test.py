@@ -20,7 +20,7 @@ djinn.close()
 
 
 class UnreachableWorkerTest(unittest.TestCase):
-    def test_the_second_program_does_not_try_it(self):
+    def test_the_second_program_avoids_an_unreachable_worker(self):
         # Nothing listens there.
         cluster = start_cluster(
             self, ("w0",), extra_of={"w0": "advertise: 127.0.0.1:1\n"})

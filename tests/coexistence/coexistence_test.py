@@ -149,7 +149,7 @@ class PythonTest(RemoteCase):
         done = run_program(before + _COMPUTE + after, **self.session, **environment)
         self.assertEqual(done.stdout, "computed\n")
 
-    def test_nothing_outside_is_called_in_place_of_what_is_inside(self):
+    def test_djinn_calls_its_own_libraries_and_not_the_programs(self):
         self.assert_computes(**preload(self.poison))
 
     def test_the_poison_library_ends_a_program_that_calls_it(self):

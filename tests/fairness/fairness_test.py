@@ -160,7 +160,7 @@ class FairnessTest(unittest.TestCase):
     def test_weights_are_honoured(self):
         self.compare_until_telling((1, 3))
 
-    def test_bills_are_what_the_worker_was_at_work_for(self):
+    def test_bills_equal_the_execution_time_of_the_worker(self):
         self.start(_tenants("fairSharing: {weight: 3}", ""))
         programs = [self.issue(tenant, 40, "read")
                     for tenant in ("greedy", "modest") for _ in range(3)]

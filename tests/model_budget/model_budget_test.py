@@ -73,7 +73,7 @@ class ModelBudgetTest(unittest.TestCase):
         module = kind().to(djinn.device())
         return module, djinn.compile(module)
 
-    def test_one_that_is_too_large(self):
+    def test_a_model_that_is_too_large_is_refused(self):
         small, compiled_small = self.compiled(Small)
         statistics = self.call(small, compiled_small, 6)
         self.assertEqual(statistics, {"replays": 5, "captures": 1, "refusal": ""})
@@ -108,7 +108,7 @@ class ModelBudgetTest(unittest.TestCase):
         self.assertEqual(head.split()[-2:], ["MODELS", "MODEL-BYTES"])
         self.assertEqual(row.split()[-2:], ["1", "1.1kB"])
 
-    def test_one_too_many(self):
+    def test_a_model_over_the_count_waits_until_another_is_removed(self):
         first, compiled_first = self.compiled(Small)
         second, compiled_second = self.compiled(Small)
         third, compiled_third = self.compiled(Small)
@@ -150,7 +150,7 @@ class ModelBudgetTest(unittest.TestCase):
         self.assertEqual(self.use()["model_bytes"], str(3 * Small.BYTES))
         self.assertIn("step", self.use()["models"][0]["name"])
 
-    def test_a_new_budget(self):
+    def test_a_new_budget_admits_a_refused_model(self):
         large, compiled = self.compiled(Large)
         self.assertIn("MODEL_BYTES", self.call(large, compiled, 3)["refusal"])
         self.cluster.configure(self.cluster.coordinator, TENANTS % (2, "1MB"))

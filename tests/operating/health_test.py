@@ -171,7 +171,7 @@ class WalledHealthTest(HealthTest):
 
     isolation = "{mode: process, executors: 1}"
 
-    def test_an_executors_port_says_what_its_workers_does(self):
+    def test_an_executors_port_reports_the_health_of_its_worker(self):
         with tempfile.TemporaryFile("w+") as log:
             self.start(("w0",), log=log)
             self.becomes("w0", "SERVING")

@@ -254,7 +254,7 @@ class TableTest(unittest.TestCase):
         self.maxDiff = None
         self.assertEqual(sorted(moved | set(elsewhere)), sorted(_documented()))
 
-    def test_the_tests_that_move_the_others_name_them(self):
+    def test_each_named_test_mentions_its_family(self):
         for families in _ELSEWHERE.values():
             for name, path in families.items():
                 with self.subTest(name):

@@ -158,7 +158,7 @@ class MonitoringTest(unittest.TestCase):
                 keys = set(re.findall(r'(\w+)="', labels)) - {"le"}
                 self.assertEqual(keys, documented[name][0], name)
 
-    def test_numbers_are_those_of_what_happened(self):
+    def test_metrics_count_the_events_of_the_program(self):
         coordinator, worker = self.texts["coordinator"], self.texts["w0"]
         self.assertIn('djinn_rejections_total{tenant="",reason="TOKEN_UNKNOWN"} 1\n',
                       coordinator)

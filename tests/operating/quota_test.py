@@ -76,7 +76,7 @@ class QuotaTest(unittest.TestCase):
         # Leases that are held stay.
         self.assertEqual(self.tenant()["lease_count"], 2)
 
-    def test_it_outlives_a_reload_and_a_crash(self):
+    def test_a_quota_outlives_a_reload_and_a_crash(self):
         done = self.ctl("quota", "set", "dev", "memory_bytes=300MiB")
         self.assertEqual(done.returncode, 0, done.stderr)
         # The answer promises that the store has it: no time is given.

@@ -47,7 +47,7 @@ class RecipesTest(unittest.TestCase):
         self.assertFalse(recipes.matches("a\nb\n", "a\n"))
         self.assertTrue(recipes.matches("  a\n", "a"))
 
-    def test_dots_stand_for_text(self):
+    def test_an_ellipsis_matches_any_text(self):
         self.assertTrue(recipes.matches('"id": "…",', '  "id": "w0",'))
         self.assertFalse(recipes.matches('"id": "…"', '"id": "a\nb"'))
         self.assertTrue(recipes.matches("{\n…\nx\n…\n}", "{\ny\nx\n}"))

@@ -116,7 +116,7 @@ worker_silence: 50s
             other.result()
         self.await_active(worker, other_than=before)
 
-    def test_no_program_notices(self):
+    def test_programs_run_on_through_a_rolling_restart(self):
         try:
             self.roll()
         except BaseException:

@@ -73,7 +73,7 @@ class RunsTest(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertIn("not the admin token", done.stderr)
 
-    def test_a_worker_that_stands_still_is_named(self):
+    def test_a_suspended_worker_is_named(self):
         worker = self.cluster.process("w0")
         worker.send_signal(signal.SIGSTOP)
         self.addCleanup(worker.send_signal, signal.SIGCONT)

@@ -35,7 +35,7 @@ class ChildTest(unittest.TestCase):
         finally:
             tester.stop()
 
-    def test_hands_on_what_the_checker_says(self):
+    def test_a_task_returns_the_result_of_the_checker(self):
         self.assertEqual(self.run_task()["equal"], 3)
 
     def test_a_death_counts_against_its_sample_alone(self):

@@ -83,7 +83,7 @@ class SummaryTest(unittest.TestCase):
         worse = [record(f"bad{i}", equal=0) for i in range(2)]
         self.assertFalse(report.Summary(good + worse, []).passed())
 
-    def test_nothing_at_all_does_not_pass(self):
+    def test_an_empty_report_does_not_pass(self):
         self.assertFalse(report.Summary([], []).passed())
 
     def test_adds_up_synchronous_executions(self):

@@ -20,7 +20,7 @@ class HintsTest(unittest.TestCase):
             return {graphs.get(one)["meaning"].get("phase")
                     for one in graphs.fingerprints()}
 
-    def test_they_decide_what_graphs_leave_open(self):
+    def test_a_hint_decides_a_phase_that_the_graph_leaves_open(self):
         x = torch.randn(4, 4)
 
         def plain(device):
@@ -33,7 +33,7 @@ class HintsTest(unittest.TestCase):
         self.assertNotIn("PHASE_LLM_PREFILL", self._phases(plain))
         self.assertEqual(self._phases(said), {"PHASE_LLM_PREFILL"})
 
-    def test_wrong_ones_change_nothing_certain(self):
+    def test_a_wrong_hint_does_not_override_the_graph(self):
         def encode(device):
             with djinn.phase("llm_decode"), torch.no_grad():
                 image = torch.randn(1, 3, 8, 8).to(device)

@@ -29,12 +29,12 @@ class CheckDependenciesTest(unittest.TestCase):
              "in common, torch is known to common/torch alone: "
              "//common:thing -> @torch//:headers"])
 
-    def test_sideways_and_backwards_fail(self):
+    def test_sideways_and_backward_dependencies_fail(self):
         self.assertEqual(len(broken(("//gpu_worker:w", "//coordinator:c"))), 1)
         self.assertEqual(len(broken(("//common:e", "//client_lib/session/model:call"))), 1)
         self.assertEqual(len(broken(("//gpu_worker/plan:executor", "@sys//:grpc"))), 1)
 
-    def test_a_room_of_the_worker_knows_those_below_it(self):
+    def test_a_worker_folder_depends_on_lower_folders_only(self):
         self.assertEqual(broken(("//gpu_worker/executor:executor", "//gpu_worker/session:session"),
                                 ("//gpu_worker/session:runs_test", "//gpu_worker/core:core")), [])
         self.assertEqual(broken(("//gpu_worker/store:memory", "//gpu_worker/plan:plan")),

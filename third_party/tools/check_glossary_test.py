@@ -8,7 +8,7 @@ class CheckGlossaryTest(unittest.TestCase):
     RULES = check_glossary.read_table(
         "# a comment\n\n\\bold_name\\b => new_name except kept/*.cc\n")
 
-    def test_names_place_and_word(self):
+    def test_the_report_names_the_place_and_the_word(self):
         self.assertEqual(
             check_glossary.retired_in(self.RULES, "a/b.cc", "x\ny old_name z\n"),
             ['a/b.cc:2: "old_name", use: new_name'])

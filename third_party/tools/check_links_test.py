@@ -6,7 +6,7 @@ from third_party.tools import check_links
 
 
 class CheckLinksTest(unittest.TestCase):
-    def test_says_what_leads_nowhere(self):
+    def test_links_that_lead_nowhere_are_reported(self):
         pages = {
             "README.md": "[a](docs/a.md) [b](docs/b.md) [s](docs/a.md#one-two) [x](src/x.h)",
             "docs/a.md": "# One, `two`\n[up](../README.md) [self](#one-two) [no](#three)\n"

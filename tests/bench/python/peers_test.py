@@ -6,7 +6,7 @@ from tests.bench.python.peers import runner
 
 
 class TableTest(unittest.TestCase):
-    def test_shows_times_ratios_and_reasons(self):
+    def test_the_table_shows_times_ratios_and_reasons(self):
         table = runner.table({
             "quick": {"version": "1.2", "workloads": {
                 "op": {"peer": [2e-3, 4e-3], "local": [1e-3, 1e-3], "error": ""},
