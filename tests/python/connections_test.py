@@ -22,7 +22,7 @@ class ConnectionsTest(RemoteCase):
             for event in ("created", "reused", "closed", "failed")
         }
 
-    def test_the_next_session_finds_them(self):
+    def test_the_next_session_reuses_connections(self):
         # One connection for Control, and two for Bulk.
         self.assertEqual(
             self.session(), {"created": 3, "reused": 0, "closed": 0, "failed": 0}

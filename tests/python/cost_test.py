@@ -35,6 +35,6 @@ class CostTest(RemoteCase):
                 raise KeyError
         self.assertEqual(cost.runs, 0)
 
-    def test_no_figure_without_a_block(self):
+    def test_reading_a_cost_before_its_block_raises(self):
         with self.assertRaisesRegex(RuntimeError, "enter the block first"):
             djinn.cost().runs

@@ -162,7 +162,7 @@ class FromTheEnvironmentTest(RemoteCase):
         self.assertNotIn("aten::mul", program.stderr)
         self.assertNotIn("msg=sent", program.stderr)
 
-    def test_a_wrong_level_is_said(self):
+    def test_an_unknown_level_is_ignored_with_a_warning(self):
         program = run_program("import djinn", DJINN_DEBUG="loud")
         self.assertIn("DJINN_DEBUG is ignored", program.stderr)
 

@@ -49,7 +49,7 @@ class DeviceCopiesTest(RemoteCase):
         for i, copy in enumerate(copies):
             self.assertTrue(torch.equal(copy.cpu(), value + i))
 
-    def test_there_and_back(self):
+    def test_a_tensor_copied_back_and_forth_keeps_its_bytes(self):
         value = torch.randn(300, 300)
         x = value.to(self.here)
         for _ in range(10):
@@ -148,7 +148,7 @@ class LostWorkerTest(unittest.TestCase):
         os.kill(victim, signal.SIGKILL)
         return source, copy, there_already
 
-    def test_a_killed_source_is_a_pause(self):
+    def test_copies_survive_the_death_of_their_source(self):
         with djinn.local(workers=2, worker_threads=1) as cluster:
             source, copy, there_already = self.copy_from_killed_worker(cluster)
             for tensor in (copy, there_already, source, source.to(djinn.device(1))):

@@ -247,7 +247,7 @@ class SessionErrorsTest(RemoteCase):
 
 
 class LostWorkerTest(RemoteCase):
-    def test_its_tensors_raise(self):
+    def test_tensors_of_a_lost_worker_raise(self):
         djinn.close()
         djinn.connect(
             self.cluster.coordinator,

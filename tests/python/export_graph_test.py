@@ -13,7 +13,7 @@ def _operators(piece):
 
 
 class ExportGraphTest(RemoteCase):
-    def test_only_what_the_function_calls(self):
+    def test_an_export_has_only_the_calls_of_the_function(self):
         x = torch.ones(2, 3).to(self.device)
         before = x + 1
         found = djinn.export_graph(lambda a, b: torch.relu(a @ b), before, x.t())
@@ -57,6 +57,6 @@ class ExportGraphTest(RemoteCase):
         [piece] = djinn.export_graph(torch.neg, x)["pieces"]
         self.assertEqual(_operators(piece), ["aten::neg"])
 
-    def test_one_at_a_time(self):
+    def test_an_export_within_another_is_refused(self):
         with self.assertRaisesRegex(djinn.Error, "being exported already"):
             djinn.export_graph(lambda: djinn.export_graph(lambda: None))

@@ -53,7 +53,7 @@ class MultiWorkerTest(unittest.TestCase):
         self.assertEqual(len(djinn.where_is().worker_id.split("+")), 2)
 
     @torch.inference_mode()
-    def test_recordings_are_refused(self):
+    def test_captured_graphs_on_several_workers_are_refused(self):
         self.remote.eval()
         compiled = djinn.compile(self.remote)
         for _ in range(4):

@@ -212,7 +212,7 @@ class EndingTest(unittest.TestCase):
         program = run_program(source)
         self.assertEqual(program.stderr, "")
 
-    def test_with_live_tensors(self):
+    def test_a_program_ends_with_live_tensors(self):
         self.assert_ends_quietly(
             """
             import torch, djinn
@@ -222,7 +222,7 @@ class EndingTest(unittest.TestCase):
             """
         )
 
-    def test_with_an_upload_under_way(self):
+    def test_a_program_ends_during_an_upload(self):
         self.assert_ends_quietly(
             """
             import torch, djinn
@@ -231,7 +231,7 @@ class EndingTest(unittest.TestCase):
             """
         )
 
-    def test_with_a_thread_that_still_issues_calls(self):
+    def test_a_program_ends_while_a_thread_issues_calls(self):
         self.assert_ends_quietly(
             """
             import threading, torch, djinn
@@ -263,7 +263,7 @@ class EndingTest(unittest.TestCase):
         self.assertEqual(report(djinn.Error("closed")), 1)
         self.assertEqual(report(ValueError("other"), daemon=True), 1)
 
-    def test_by_an_exception(self):
+    def test_an_exception_ends_a_program_with_status_1(self):
         program = run_program(
             """
             import torch, djinn
@@ -275,7 +275,7 @@ class EndingTest(unittest.TestCase):
         self.assertEqual(program.returncode, 1)
         self.assertIn("shape '[7]' is invalid for input of size 3", program.stderr)
 
-    def test_with_a_failure_that_was_not_read(self):
+    def test_an_unread_failure_is_reported_at_exit(self):
         program = run_program(
             """
             import torch, djinn
@@ -287,7 +287,7 @@ class EndingTest(unittest.TestCase):
         self.assertIn("closing the session at exit", program.stderr)
         self.assertIn("aten::take", program.stderr)
 
-    def test_without_having_connected(self):
+    def test_a_program_without_a_session_gets_a_typed_error(self):
         program = run_program(
             """
             import torch, djinn
@@ -301,7 +301,7 @@ class EndingTest(unittest.TestCase):
         )
         self.assertEqual(program.stdout, "NO_SESSION True\n")
 
-    def test_connected_by_the_environment(self):
+    def test_environment_variables_connect_a_program(self):
         with djinn.local(worker_threads=1) as cluster:
             djinn.close()
             program = run_program(

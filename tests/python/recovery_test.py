@@ -104,7 +104,7 @@ class RecoveryTest(unittest.TestCase):
             self._results(encode, (5,))
         self.assertEqual(raised.exception.reason, "WORKER_LOST")
 
-    def test_after_the_error_the_device_begins_anew(self):
+    def test_the_device_computes_new_tensors_after_a_lost_worker(self):
         os.environ["DJINN_RECOVERY"] = "off"
         double = djinn.compile(lambda x: x * 2 + 1)
         with djinn.local(workers=2, worker_threads=1) as cluster:

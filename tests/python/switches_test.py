@@ -137,7 +137,7 @@ class SwitchesTest(unittest.TestCase):
     def test_each_switch_is_warned_of_once_by_name(self):
         self.assertEqual(run_program(_PROGRAM.format(switches=_LOCAL)).stdout, "")
 
-    def test_a_switch_from_before_the_session_is_warned_of(self):
+    def test_a_switch_set_before_the_session_causes_a_warning(self):
         program = run_program(
             "import torch, djinn\ntorch.backends.cuda.preferred_blas_library('cublaslt')\nprint('-')\n"
             "djinn.local(worker_threads=1)")
@@ -280,7 +280,7 @@ class SwitchesTest(unittest.TestCase):
                         print(name, accumulate)
             """).stdout, "")
 
-    def test_nothing_is_said_without_a_session_or_for_defaults(self):
+    def test_switches_with_default_values_cause_no_warning(self):
         program = run_program(
             "import torch, djinn\ntorch.backends.mkldnn.enabled = False\n"
             "torch.backends.mkldnn.enabled = True\ndjinn.local(worker_threads=1)\n"

@@ -11,7 +11,7 @@ from tests.python.remote_case import RemoteCase, run_program
 
 
 class AsyncReadTest(RemoteCase):
-    def test_is_the_value_at_the_call(self):
+    def test_an_async_read_returns_the_value_at_the_call(self):
         x = torch.arange(4.0, device=self.device)
         early = djinn.read_async(x)
         x.add_(10)
@@ -58,7 +58,7 @@ class AsyncReadTest(RemoteCase):
                 read.result()
             self.assertEqual(raised.exception.reason, "OPERATOR_FAILED")
 
-    def test_a_value_that_is_not_here_in_time(self):
+    def test_a_read_raises_if_its_timeout_ends_first(self):
         # Some seconds of device time.
         x = torch.randn(1500, 1500, device=self.device)
         for _ in range(30):
@@ -141,7 +141,7 @@ class UploadProgressTest(RemoteCase):
         self.reports = []
         self.addCleanup(djinn.on_upload_progress, None)
 
-    def test_grows_to_the_whole(self):
+    def test_upload_progress_grows_to_the_total(self):
         djinn.on_upload_progress(
             lambda done, total: self.reports.append((done, total)), min_bytes=1 << 20
         )

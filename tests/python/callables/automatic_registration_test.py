@@ -338,7 +338,7 @@ class AutomaticRegistrationTest(RemoteCase):
             for module in (one, other) if kind is Configured else ():
                 self.assertGreater(self.statistics(module)["replays"], 0)
 
-    def test_with_gradients_nothing_is(self):
+    def test_a_module_with_gradients_is_not_registered(self):
         module = Silent().to(self.device)
         for _ in range(6):
             module(torch.randn(4, 8).to(self.device)).sum().backward()
@@ -407,7 +407,7 @@ class AutomaticRegistrationTest(RemoteCase):
             module(torch.randn(4, 9).to(self.device))
         self.check_calls(module, 2)
 
-    def test_the_environment_says_so(self):
+    def test_an_environment_variable_switches_registration_on(self):
         source = """
             import torch, djinn
             print(torch.nn.Module.__call__.__module__)

@@ -450,7 +450,7 @@ class BackendTest(RegisteredCase):
                 self.check(_Counted(function), function, lambda: [torch.randn(2, 3, 4)])
 
     @torch.no_grad()
-    def test_constants_of_other_sizes(self):
+    def test_constants_whose_sizes_vary_are_not_replayed(self):
         def by_size(x):
             return x[[0, x.shape[0] - 1]] * 2
 

@@ -450,7 +450,7 @@ class CachesAsArgumentsTest(RegisteredCase):
             self.assertIs(result["keys"], caches.remote.layers[1].keys)
         self.assertGreater(compiled.statistics()["replays"], 0, compiled.statistics())
 
-    def test_calls_that_raise_half_way(self):
+    def test_calls_are_right_after_others_raised_half_way(self):
         def function(cache, x, fails):
             keys, _ = cache.update(x, x, 0)
             if fails:

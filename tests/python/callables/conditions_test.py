@@ -37,7 +37,7 @@ class ConditionsTest(RegisteredCase):
 
     # Calls that are replayed --------------------------------------------------
 
-    def test_every_answer_has_its_recording(self):
+    def test_every_answer_has_its_captured_graph(self):
         compiled = djinn.compile(masked)
         whole = torch.ones(4).long()
         padded, other = torch.tensor([1, 1, 0, 0]), torch.tensor([0, 1, 1, 0])
@@ -79,9 +79,9 @@ class ConditionsTest(RegisteredCase):
         for steps in calls:
             self.check_replayed(compiled, function, torch.randn(3), torch.tensor(steps))
 
-    def test_in_inference_mode(self):
+    def test_every_answer_has_its_captured_graph_in_inference_mode(self):
         with torch.inference_mode():
-            self.test_every_answer_has_its_recording()
+            self.test_every_answer_has_its_captured_graph()
 
     def test_an_encoder_with_its_mask(self):
         config = transformers.BertConfig(
@@ -253,7 +253,7 @@ class ConditionsTest(RegisteredCase):
                 compiled(torch.randn(2).to(self.device), half)
         self.check_replayed(compiled, function, torch.randn(2), torch.zeros(2).long())
 
-    def test_modules_that_see_who_looks_on(self):
+    def test_modules_that_detect_tracing_are_not_replayed(self):
         layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval().to(self.device)
 
         def function(x, mask):

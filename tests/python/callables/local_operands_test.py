@@ -189,7 +189,7 @@ class LocalOperandsTest(RegisteredCase):
                     actual = compiled(operand.to(self.device), number)
                     self.assert_same(actual, operand * number + number)
 
-    def test_autocast_converts_what_it_converts_without_compiling(self):
+    def test_autocast_converts_the_same_with_and_without_compiling(self):
         def function(x, number, whole, double):
             return torch.addcmul(x @ x.t(), x @ x.t(), number) + (x * number).sum()
 

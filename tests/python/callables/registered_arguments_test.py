@@ -60,7 +60,7 @@ class RegisteredArgumentsTest(RegisteredCase):
             self.assertEqual(compiled.statistics()["replays"], before + 1, compiled.statistics())
             torch.testing.assert_close(result.cpu(), function(*args, **kwargs).cpu())
 
-    def test_numbers_that_are_not_read_tell_nothing(self):
+    def test_unread_numbers_cause_no_capture(self):
         self.assert_is_alike(unread, *[((self.on(3), i), {}) for i in range(10)])
         self.assert_is_alike(written, *[((self.on(3), i), {}) for i in range(10)])
         self.assert_is_alike(unread, *[((self.on(3),), {"count": i}) for i in range(10)])
@@ -119,7 +119,7 @@ class RegisteredArgumentsTest(RegisteredCase):
             with self.subTest(function.__name__):
                 self.assert_tells_apart(function)
 
-    def test_frames_lead_to_all_that_was_given(self):
+    def test_arguments_read_through_frames_tell_calls_apart(self):
         look = locals
 
         def by_another_name(x, count):
@@ -163,7 +163,7 @@ class RegisteredArgumentsTest(RegisteredCase):
         for count in (True, True, True, False):
             torch.testing.assert_close(compiled(count, x).cpu(), function(count, x.cpu()))
 
-    def test_one_name_for_two(self):
+    def test_a_keyword_may_have_the_name_of_a_positional_argument(self):
         def function(x, count, /, **others):
             return x * others["count"]
 
@@ -183,7 +183,7 @@ class RegisteredArgumentsTest(RegisteredCase):
         with_numbers = torch.autocast("cpu")(torch.inference_mode()(lambda x, count: x * count))
         self.assert_tells_apart(with_numbers)
 
-    def test_things_that_are_not_read_tell_nothing(self):
+    def test_unread_objects_cause_no_capture(self):
         calls = [
             ((self.on(3), {"path": f"{i}.png", "sizes": [i, (i, None)]}), {}) for i in range(10)
         ]

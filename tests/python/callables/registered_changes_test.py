@@ -150,7 +150,7 @@ class RegisteredChangesTest(RegisteredCase):
         with torch.autocast(self.device.type, dtype=torch.bfloat16), torch.no_grad():
             self.assertTrue(torch.equal(changed, net(x).cpu()))
 
-    def test_which_argument_is_the_gradient_of_another(self):
+    def test_an_argument_that_is_the_gradient_of_another_is_seen(self):
         compiled = djinn.compile(lambda x, g: x.grad * 2 if x.grad is g else x.grad * 3)
         x = torch.zeros(3, device=self.device)
 

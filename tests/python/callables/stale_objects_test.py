@@ -278,7 +278,7 @@ class StaleObjectsTest(StaleAnswersCase):
 
         self.check(function, lambda: setattr(holder, "scale", Pair(3.0, slice(1, 3))))
 
-    def test_a_hook_in_another_ones_place(self):
+    def test_a_hook_that_replaces_another_is_seen(self):
         weight = torch.nn.Parameter(torch.ones(4, device=self.device))
         handles = [weight.register_hook(lambda gradient: gradient * 2)]
 

@@ -88,7 +88,7 @@ class StepsTest(RegisteredCase):
         self.check(
             lambda p: torch.optim.LBFGS(p, 0.1, max_iter=3), closure=True, is_replayed=False)
 
-    def test_a_batch_norm_whose_average_is_over_all_calls(self):
+    def test_a_cumulative_batch_norm_is_not_replayed(self):
         self.check(lambda p: _SGD(p, 0.1), model=_averaging, is_replayed=False)
 
     @torch.no_grad()

@@ -72,7 +72,7 @@ class UnwatchableTest(RemoteCase):
         self.assertEqual(compiled.statistics()["replays"], 0)
         self.assertIn("set", compiled.statistics()["refusal"])
 
-    def test_forget_begins_anew(self):
+    def test_a_forgotten_function_is_replayed_again(self):
         with torch.no_grad():
             compiled = self.check(lambda model, x: model(x).relu())
             before = compiled.statistics()["captures"]

@@ -26,7 +26,7 @@ class WarmUpTest(RegisteredCase):
 
         return net, step
 
-    def test_every_call_is_one_in_earnest(self):
+    def test_calls_of_a_warm_up_train_the_model(self):
         x, y = torch.randn(4, 5), torch.randint(3, (4,))
         net, step = self.trainer(self.device)
         local, local_step = self.trainer("cpu")
@@ -51,7 +51,7 @@ class WarmUpTest(RegisteredCase):
         self.assertEqual(after["captures"], before["captures"])
         self.assertEqual(after["replays"], before["replays"] + 1)
 
-    def test_it_says_why_it_is_of_no_use(self):
+    def test_warm_up_says_why_a_function_cannot_be_registered(self):
         numbers = iter(range(100))
         for function, why in (
             (lambda x: x * x.sum().item(), "it reads a value from the device: aten::item, called at"),

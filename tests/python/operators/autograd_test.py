@@ -135,7 +135,7 @@ class AutogradTest(RemoteCase):
         with self.assertRaisesRegex(KeyError, "from a hook"):
             (x * 2).sum().backward()
 
-    def test_writes_to_lists_are_seen_by_who_saved_what_they_write(self):
+    def test_list_writes_to_saved_tensors_are_detected(self):
         def backward_after(write):
             x = torch.ones(3, device=self.device, requires_grad=True)
             y = x.exp()
@@ -189,7 +189,7 @@ class AutogradTest(RemoteCase):
             self.assertEqual(actual.dtype, dtype)
             self.assert_close(actual, expected, atol=0.05, rtol=0.05)
 
-    def test_autocast_casts_the_parts_of_what_is_otherwise_sent_whole(self):
+    def test_autocast_casts_the_parts_of_operators_sent_whole(self):
         rows = torch.randn(4, 4, generator=torch.Generator().manual_seed(3)) * 3
         lstm = torch.nn.LSTM(4, 3)
         targets = torch.arange(4)

@@ -45,7 +45,7 @@ class DataTypesTest(RemoteCase):
         self.assertIn(torch.uint4, _PLAIN)
         self.assertIn(torch.float4_e2m1fn_x2, _PLAIN)
 
-    def test_moved_there_and_back(self):
+    def test_every_dtype_survives_a_round_trip(self):
         for dtype in _PLAIN:
             with self.subTest(dtype):
                 values = sample(dtype)
@@ -83,7 +83,7 @@ class DataTypesTest(RemoteCase):
                 self.assertEqual(
                     self.outcome(lambda: values.to(self.device, target)), expected)
 
-    def test_handed_to_operators(self):
+    def test_operators_treat_every_dtype_as_the_cpu_does(self):
         for dtype in _PLAIN:
             for call in (
                 lambda x: x + x,

@@ -91,7 +91,7 @@ class DefaultDtypeTest(RemoteCase):
     def test_half_precision(self):
         self.check(torch.bfloat16)
 
-    def test_one_after_the_other(self):
+    def test_a_later_default_replaces_an_earlier_one(self):
         for default in (torch.float32, torch.float64, torch.float32, torch.bfloat16):
             self.check(default)
 

@@ -48,7 +48,7 @@ class ListsTest(RemoteCase):
         return [t for each in (returned, *lists) for t in each or ()
                 if isinstance(t, torch.Tensor)]
 
-    def test_there_are_as_many_as_expected(self):
+    def test_pytorch_has_over_100_foreach_functions(self):
         self.assertGreater(len(_FUNCTIONS), 100)
 
     def test_tensors_lie_on_several_devices(self):
@@ -116,7 +116,7 @@ class LongListsTest(RemoteCase):
         self.assertEqual(norms[0], norms[2])
         self.assertEqual(norms[1], norms[3])
 
-    def test_more_is_refused_at_the_call_and_harms_nothing_else(self):
+    def test_longer_lists_are_refused_at_the_call_and_harm_nothing(self):
         x = torch.arange(70000.0, device=self.device)
         before = x + 1
         with self.assertRaisesRegex(djinn.Error, r"aten::stack has 70001 list entries, results "
@@ -133,7 +133,7 @@ class LongListsTest(RemoteCase):
 class ErrorsWithoutElementsTest(RemoteCase):
     """A call that fails, and whose result has no elements, is told when the result is read."""
 
-    def test_each_way_to_read(self):
+    def test_every_way_of_reading_raises_the_error(self):
         ways = {
             "cpu": lambda t: t.cpu(),
             "to": lambda t: t.to("cpu", torch.complex128),

@@ -81,7 +81,7 @@ class SparseTest(RemoteCase):
                     expected == "NotImplementedError" or
                     isinstance(expected, tuple) and isinstance(expected[0], str), expected)
 
-    def test_made_there(self):
+    def test_sparse_tensors_are_made_on_the_device(self):
         indices, values = torch.tensor([[0, 2, 1, 2], [1, 0, 1, 0]]), randn(4)
         self.assert_all_as_cpu((
             lambda i, v: torch.sparse_coo_tensor(i, v, (3, 4)),
