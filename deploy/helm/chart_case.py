@@ -28,7 +28,7 @@ def render(**values):
 
 
 def worker(**values):
-    """What the chart makes of one group with these values."""
+    """Renders the chart with one group of these values."""
     return render(workerGroups={"cpu": values})
 
 

@@ -40,7 +40,7 @@ def documented():
 
 
 def complaints(expression, metrics, templates=""):
-    """What an expression, or a text with its labels, names and does not exist."""
+    """Returns the names in an expression and its texts that do not exist."""
     found, labels = [], set(_OF_SCRAPES)
     for name, matchers in _SELECTOR.findall(_LABEL_LISTS.sub("", expression)):
         if name not in metrics:
@@ -65,7 +65,7 @@ def rules():
 
 
 class CheckerTest(unittest.TestCase):
-    """The checker itself can fail."""
+    """Shows that the checker finds faults."""
 
     METRICS = {"djinn_x_total": {"tenant", "instance"}, "djinn_y_bucket": {"le", "instance"}}
 

@@ -121,7 +121,7 @@ def configured(name, **values):
 
 
 def place_binary(arguments, root, name):
-    """Beside PyTorch, which it finds from where it lies."""
+    """Lays the library beside PyTorch, which it finds by its own path."""
     with tempfile.TemporaryDirectory() as temporary:
         made = stripped(find(arguments.programs, name), temporary, arguments.patchelf,
                         "$ORIGIN/torch/lib:$ORIGIN/lib")

@@ -173,7 +173,7 @@ class ArchiveTest(unittest.TestCase):
         text = (self.prefix / "share/doc/djinn-server/copyright").read_text(encoding="utf-8")
         for name in ("libgrpc29", "libsqlite3-0", "libcli11-dev"):
             self.assertTrue(f"\n{name}\n====" in text, name)
-        # Elsewhere there is no /usr/share/common-licenses, to which Debian's texts refer.
+        # Only Debian has /usr/share/common-licenses, to which its texts refer.
         self.assertTrue("END OF TERMS AND CONDITIONS" in text)
 
     def test_cmake_project_builds_against_it_and_runs(self):
@@ -226,7 +226,7 @@ class PortsTest(unittest.TestCase):
             checked("chmod", "-R", "u+w", self.place)
 
     def test_port_of_vcpkg_installs_what_a_project_builds_with(self):
-        # vcpkg is in no registry: these stand in for its functions that the port calls.
+        # These functions replace vcpkg's, which no registry offers.
         (self.place / "vcpkg.cmake").write_text("""
             function(vcpkg_check_linkage)
             endfunction()
@@ -393,7 +393,7 @@ class DebianTest(unittest.TestCase):
         with self.subTest("Python"):
             self.inside("DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "
                         "--no-install-recommends python3-venv")
-            # PyTorch is there already.
+            # The root has PyTorch already.
             self.mount("--bind", "-o", "ro", _SITE_PACKAGES, self.make("site"))
             wheel = shutil.copy(self.build_wheel(), self.make("wheel"))
             self.inside("python3 -m venv /venv && "
@@ -417,7 +417,7 @@ class DebianTest(unittest.TestCase):
 
     def test_2_removed_package_leaves_no_daemon_and_no_enabled_unit(self):
         self.start_units()
-        # An instance that nobody enabled.
+        # This instance was started but not enabled.
         config = (self.root / "etc/djinn/workers/w0.yaml").read_text(encoding="utf-8")
         (self.root / "etc/djinn/workers/w1.yaml").write_text(
             config.replace("w0", "w1"), encoding="utf-8")
@@ -440,7 +440,7 @@ class DebianTest(unittest.TestCase):
                 for unit in ("djinn-coordinator", "djinn-worker@w0"):
                     self.assertNotEqual(after[unit][0], before[unit][0])
                     self.assertFalse(after[unit][1].endswith("(deleted)"), after)
-                # Nothing has restarted this one: it has the programs of before.
+                # w1 was not restarted, so it runs the earlier programs.
                 self.assertEqual(after["djinn-worker@w1"][0], before["djinn-worker@w1"][0])
                 self.assertTrue(after["djinn-worker@w1"][1].endswith("(deleted)"), after)
         self.beside_systemd("apt-get remove -y -qq djinn-server")

@@ -27,7 +27,7 @@ _ETCD = [f"etcd-{index}.etcd.etcd.svc" for index in range(_COUNT)]
 
 
 def _metrics(pod):
-    """What a pod's monitoring port answers; nothing while it changes its role."""
+    """Returns a pod's metrics; an empty string while the pod changes its role."""
     # No proxy of the environment is meant for pods.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
@@ -90,7 +90,7 @@ class CoordinatorsTest(unittest.TestCase):
         return self.workers[0].execute("drain", ["/usr/bin/djinnctl", *arguments])
 
     def active(self):
-        """How many workers the coordinator that leads knows."""
+        """Returns the number of workers that the leading coordinator knows."""
         return self.ctl("get", "workers").stdout.count("ACTIVE")
 
     def test_another_one_leads_when_the_leader_stops(self):

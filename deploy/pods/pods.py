@@ -116,7 +116,7 @@ class Pod:
     # --- network and volumes ---
 
     def _make_network(self):
-        """A process holds the namespace open; a pair of devices joins it to the bridge."""
+        """Starts a process that holds the namespace, and joins that to the bridge."""
         self._pause = subprocess.Popen(["unshare", "--net", "sleep", "infinity"])
         eventually(lambda: os.readlink(f"/proc/{self._pause.pid}/ns/net")
                    != os.readlink("/proc/self/ns/net"), "a network")
@@ -151,7 +151,7 @@ class Pod:
         return folder
 
     def _write_files(self, volume, folder):
-        """Writes what the source of a volume has by now; returns the names of the files."""
+        """Writes the contents of a volume's source; returns the files' names."""
         if "secret" in volume:
             source = self.node.find("Secret", volume["secret"]["secretName"])
             data = {key: base64.b64decode(value) for key, value in source["data"].items()}

@@ -68,7 +68,7 @@ class Case(unittest.TestCase):
 
 
 class PlainTest(Case):
-    """Without encryption, which is the chart's default."""
+    """Runs pods without encryption, which is the chart's default."""
 
     def test_program_connects_with_what_the_page_gives_it(self):
         spec = yaml.safe_load(on_the_page(r"\n## Programs\n.*?```yaml\n(.*?)```"))
@@ -90,7 +90,7 @@ class PlainTest(Case):
 
 
 class PodsTest(Case):
-    """With certificates on both sides."""
+    """Runs pods with certificates on both sides."""
 
     @classmethod
     def setUpClass(cls):

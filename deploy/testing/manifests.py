@@ -74,7 +74,7 @@ def configuration(objects, name, key):
 
 
 def errors(objects, version):
-    """What the schemas of a Kubernetes version, in strict form, refuse."""
+    """Returns what the strict schemas of a Kubernetes version refuse, as lines."""
     import kubernetes_validate  # pylint: disable=import-outside-toplevel
     found = []
     for one in objects:
@@ -88,7 +88,7 @@ def errors(objects, version):
 
 
 def insecurities(pod):
-    """What the pod security standard `restricted` refuses about a pod, as lines."""
+    """Returns what the pod security standard `restricted` refuses, as lines."""
     found = []
     security = pod.get("securityContext", {})
     for key in ("hostNetwork", "hostPID", "hostIPC"):

@@ -24,7 +24,7 @@ def path(name):
 
 
 def refusals(objects, taken=None):
-    """What the servers refuse in the ConfigMaps of a cluster, by key.
+    """Returns the servers' reasons to refuse configurations in ConfigMaps, by key.
 
     `taken` is a set of the texts that they took before, which it extends.
     """

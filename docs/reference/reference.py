@@ -219,7 +219,7 @@ def reasons(texts):
 
 
 def _best(said):
-    """Of the texts of a reason, the first that is not the middle of one."""
+    """Returns the first text of a reason that is not the middle of a sentence."""
     return next((text for text in said if re.match("[A-Za-z0-9…]", text)),
                 "… " + said[0].removeprefix('\\"').strip() if said else "")
 
@@ -340,7 +340,7 @@ def pages(root, keys_program):
 
 
 def differences(root, keys_program):
-    """What the committed pages lack, as lines to print."""
+    """Returns the differences of the committed pages from the code, as lines."""
     made, missing = pages(root, keys_program)
     found = [f"no explanation in docs/reference/configuration.md of {key}" for key in missing]
     for path, text in sorted(made.items()):

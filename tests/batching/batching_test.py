@@ -51,7 +51,7 @@ class BatchingTest(unittest.TestCase):
         self.assertEqual(program.stdout.readline(), answer + "\n")
 
     def metric(self, process, name, labels=""):
-        """What a metric's lines with these labels add up to."""
+        """Returns the sum of a metric's lines with these labels."""
         url = "http://%s/metrics" % self.cluster.monitoring[process]
         with urllib.request.urlopen(url, timeout=PATIENCE) as answer:
             lines = re.findall(r"^%s(?:\{.*%s.*\})? (\S+)$" % (name, labels),
@@ -59,12 +59,12 @@ class BatchingTest(unittest.TestCase):
         return sum(float(line) for line in lines)
 
     def times(self):
-        """How long the device was busy, and what tenants are billed."""
+        """Returns the device's busy seconds, and the seconds billed to tenants."""
         return (self.metric("w0", "djinn_worker_device_busy_seconds_total"),
                 self.metric("coordinator", "djinn_tenant_device_seconds_total"))
 
     def await_reports(self, count):
-        """Until the coordinator has heard from the worker so often since."""
+        """Waits until the worker has reported `count` times to the coordinator."""
         for _ in range(count):
             begin = time.monotonic()
 

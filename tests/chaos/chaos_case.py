@@ -58,7 +58,7 @@ def _shared_memory():
 
 @dataclasses.dataclass
 class Effect:
-    """What a fault leads to."""
+    """Undoes a fault, and names the count that the fault must increase."""
 
     # Undoes it.
     undo: Callable[[], None] = lambda: None
@@ -145,7 +145,7 @@ class ChaosCase(unittest.TestCase):
         cls.spill = tempfile.TemporaryDirectory()
         cls.addClassCleanup(cls.spill.cleanup)
         os.environ["TMPDIR"] = cls.spill.name
-        # The least that there is.
+        # The least value that connect() accepts.
         os.environ["DJINN_WORKER_SILENCE"] = "2s"
         cls.shared_before = _shared_memory()
         cls.log = open(os.path.join(cls.folder, "log"), "ab+")

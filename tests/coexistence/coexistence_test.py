@@ -82,7 +82,7 @@ sys.setdlopenflags(os.RTLD_NOW | os.RTLD_GLOBAL)
 
 
 def preload(*libraries):
-    """With what is loaded first anyway, which is a sanitizer's runtime."""
+    """Returns the LD_PRELOAD of the libraries, after a sanitizer's runtime if any."""
     return {"LD_PRELOAD": " ".join(filter(None, (os.environ.get("LD_PRELOAD"), *libraries)))}
 
 
@@ -119,7 +119,7 @@ def make_poison(folder):
 class CppTest(unittest.TestCase):
 
     def assert_both_work(self, *first):
-        """The C++ program does, with these libraries first in the search for names."""
+        """Runs the C++ program with these libraries first in the search for names."""
         done = subprocess.run([_HOST], capture_output=True, text=True, timeout=280,
                               env={**os.environ, **preload(*first)}, check=False)
         self.assertEqual((done.returncode, done.stdout), (0, "both worked\n"), done.stderr)

@@ -19,7 +19,7 @@ torch.ops.load_library(str(_LIBRARY.resolve()))
 
 @torch.library.custom_op("written_here::parts", mutates_args=())
 def parts(x: torch.Tensor, scale: float) -> torch.Tensor:
-    """For every device: PyTorch runs it here, part by part."""
+    """Serves every device: PyTorch runs it in this process, part by part."""
     return torch.sin(x) * scale
 
 
@@ -43,7 +43,7 @@ parts.register_autograd(_backward, setup_context=_save)
 
 @torch.library.custom_op("written_here::on_cpu", mutates_args=(), device_types="cpu")
 def on_cpu(x: torch.Tensor) -> torch.Tensor:
-    """For the CPU only: a worker would need a library with it."""
+    """Serves the CPU only: a worker would need a library with it."""
     return torch.from_numpy(x.numpy() * 2)
 
 

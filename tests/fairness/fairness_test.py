@@ -78,7 +78,7 @@ class FairnessTest(unittest.TestCase):
         return used, min(tenants[name]["use"]["queued_runs"] for name in used)
 
     def turns(self):
-        """How many turns on the device took no longer than each bound, in order."""
+        """Returns, for each bound in order, how many turns took no longer than it."""
         url = "http://%s/metrics" % self.cluster.monitoring["w0"]
         with urllib.request.urlopen(url, timeout=PATIENCE) as answer:
             return [(float(bound), int(count)) for bound, count in re.findall(
@@ -86,13 +86,13 @@ class FairnessTest(unittest.TestCase):
                 answer.read().decode())]
 
     def longest_turn_since(self, before):
-        """No turn since took longer."""
+        """Returns the least bound that no turn since `before` exceeded."""
         since = [(bound, count - earlier)
                  for (bound, count), (_, earlier) in zip(self.turns(), before)]
         return next(bound for bound, count in since if count == since[-1][1])
 
     def metric(self, process, name):
-        """What a metric's lines add up to."""
+        """Returns the sum of a metric's lines."""
         url = "http://%s/metrics" % self.cluster.monitoring[process]
         with urllib.request.urlopen(url, timeout=PATIENCE) as answer:
             lines = re.findall(r"^%s(?:\{.*\})? (\S+)$" % name, answer.read().decode(),

@@ -100,7 +100,7 @@ class _Graphed:
 
 
 class _Work:
-    """Work on a device; `how` is "plain", "registered" or "graph"."""
+    """Does work on a device; `how` is "plain", "registered" or "graph"."""
 
     def __init__(self, sizes, device, how, register):
         self.sizes, self.device, self.how, self.register = sizes, device, how, register
@@ -376,7 +376,7 @@ def random_program(seed, device):
 
 
 class Runner:
-    """All of this on one device; what the two processes have in common."""
+    """Runs the workloads on one device, in either of the two processes."""
 
     def __init__(self, device, sizes, register=None):
         self.device, self.sizes, self.register = device, sizes, register

@@ -1,4 +1,4 @@
-"""Which device libraries choose by themselves, and what is said where it is the CPU."""
+"""Tests which device libraries choose by themselves, and the warning for the CPU."""
 
 import unittest
 
@@ -35,7 +35,8 @@ def fit(**options):
 """
 
 
-# What makes something of a library, which chooses its device unless it is given one, and the warning.
+# Maps a library to code whose make() lets the library choose a device, and to the
+# warning.
 _SILENT = {
     "sentence_transformers": ("""
 import sentence_transformers
@@ -130,7 +131,7 @@ print(trainer.model.device)
 """,
             "djinn OptimizedModule remote_accelerator:0", "remote_accelerator:0")
 
-    def test_training_that_goes_on_from_a_checkpoint_draws_what_it_would_have_drawn(self):
+    def test_training_resumed_from_a_checkpoint_draws_the_same_numbers(self):
         self.assert_prints(
             _LOCAL + """
 import tempfile, transformers

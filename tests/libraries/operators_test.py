@@ -100,7 +100,7 @@ class OperatorsTest(RemoteCase):
         ops = torchvision.ops
 
         def compare(function, *tensors):
-            """With float32 on the CPU, where torchvision has two kernels for autocast."""
+            """Uses float32 on the CPU: torchvision has two kernels for autocast."""
 
             def call(*placed):
                 if placed[0].device.type == "cpu":

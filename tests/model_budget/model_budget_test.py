@@ -55,7 +55,7 @@ class ModelBudgetTest(unittest.TestCase):
         self.addCleanup(djinn.close)
 
     def use(self):
-        """What the coordinator was told last."""
+        """Returns the tenant's last usage report."""
         return self.cluster.json("get", "tenants", "dev")["use"]
 
     def call(self, module, compiled, times):

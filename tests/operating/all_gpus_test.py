@@ -27,7 +27,7 @@ class _Port:
 
 
 def _adjacent_ports(count):
-    """So many ports with adjacent numbers, taken."""
+    """Takes `count` ports with adjacent numbers, and returns them."""
 
     def take():
         taken = [_Port()]

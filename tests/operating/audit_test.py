@@ -121,7 +121,7 @@ class AuditTest(unittest.TestCase):
         return done.stdout + done.stderr, lines
 
     def state(self):
-        """All that operators change."""
+        """Returns all state that operators change."""
         return {
             "workers": [(one["worker_id"], one.get("cordoned"), one.get("draining"))
                         for one in self.cluster.json("get", "workers")["workers"]],

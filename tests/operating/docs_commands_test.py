@@ -44,7 +44,7 @@ def _variants(call):
 
 
 def calls(text):
-    """What follows `djinnctl` in the blocks and in the prose of a page."""
+    """Returns the arguments of each call of `djinnctl` in a page's blocks and prose."""
     found = set()
     for block in re.findall(r"^```\w*\n(.*?)^```$", text, re.DOTALL | re.MULTILINE):
         for line in block.replace("\\\n", " ").splitlines():

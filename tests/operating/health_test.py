@@ -31,7 +31,7 @@ class HealthTest(unittest.TestCase):
                           **dict(zip(workers, self.cluster.workers))}
 
     def health(self, name, service=""):
-        """What grpc.health.v1 says."""
+        """Returns the status that grpc.health.v1 answers, or the printed error."""
         done = subprocess.run(
             [_grpcurl(), "-plaintext", "-d", json.dumps({"service": service}),
              self.addresses[name], "grpc.health.v1.Health/Check"],

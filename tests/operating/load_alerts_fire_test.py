@@ -20,7 +20,7 @@ from tests.operating.cluster import PATIENCE, Cluster, eventually
 from tests.operating.prometheus import Faults, Prometheus
 
 _HURRY = int(os.environ.get("ALERTS_HURRY", "1"))
-# Each of these has a worker of its name to itself, and all others have theirs.
+# Each of these tenants has a worker of its name, which no other tenant uses.
 _TENANTS = ("slow", "late", "full", "thrash", "doomed")
 # Programs of one tenant use the quota of the other, whose programs take it back.
 _COHORT = """
@@ -167,7 +167,7 @@ device: {{memory: {memory}, threads: 1}}
         while not stop.wait(5):
             before = billed()
             self.step(borrower)
-            # What is not billed yet cannot be lost.
+            # Only billed work can count as lost.
             eventually(lambda: billed() > before + 1, "the work is billed")
             self.step(lender)
             if self.metric("djinn_preemption_lost_device_seconds_total", "coordinator") > 1:

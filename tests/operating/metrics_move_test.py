@@ -21,7 +21,7 @@ _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file_
 _ROW = re.compile(r"^\| `(\w+)(?:\{[\w,]*\})?` \| (\w+) \|", re.MULTILINE)
 _ENDED = "grpc_server_call_duration_seconds"
 
-# By the step that moves them: families, each with what a sample's labels contain.
+# Maps a step to the families that it moves, each with a part of the sample's labels.
 _MOVED = {
     "start": {
         "djinn_build_info": "",
@@ -143,7 +143,7 @@ _MOVED = {
     },
 }
 
-# Families that nothing moves here: why, and the test that moves each.
+# Maps a reason to the families that no step moves, each with the test that moves it.
 _CHANCE = "it takes runs that meet, or a moment that no scrape hits"
 _GPU = "only GPUs have it"
 _ELSEWHERE = {
@@ -217,7 +217,7 @@ tenants:
 """
 _NAMES = ("blue", "full", "red", "green", "borrower", "lender")
 _EVERYWHERE = "monitoring: {listen: '127.0.0.1:0'}\n"
-# By name: capability, memory, and what else the configuration says. Only the first worker finds
+# Maps a worker to its capability, memory and further configuration. Only w0 finds
 # the collector of traces.
 _WORKERS = {
     "w0": ("general", "1GiB", "content_disk: {directory: contents, limit: 64MiB}\n"
@@ -304,7 +304,7 @@ device: {{memory: {memory}, threads: 1}}
         return found
 
     def total(self, samples, name, part):
-        """What the family's samples whose labels contain this part add up to."""
+        """Returns the sum of the family's samples whose labels contain this part."""
         if self.types[name] == "histogram":
             name += "_count"
         return sum(value for sample, labels, value in samples
@@ -380,7 +380,7 @@ device: {{memory: {memory}, threads: 1}}
         self.cluster.said("uncordon", "worker", worker)
 
     def hog(self):
-        """One tenant's turn takes long while the other one has work."""
+        """Makes one tenant's turn long while the other tenant has work."""
         self.processes["red"].stdin.write("step\n")
         self.processes["red"].stdin.flush()
         self.step("green", 3)
@@ -446,7 +446,7 @@ device: {{memory: {memory}, threads: 1}}
             self, "tests/operating/hold_session", str(PATIENCE), tenant="blue")
 
     def share_behind_walls(self):
-        """The second tenant is lent what the supervisor has of the first one."""
+        """Makes the supervisor lend the second tenant contents of the first."""
         self.run_program("red", "share", 2)
         eventually(lambda: self.total(self.scrape(), "djinn_worker_kept_content_bytes", ""),
                    "the supervisor has the content")

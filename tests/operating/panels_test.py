@@ -139,7 +139,7 @@ class PanelsTest(unittest.TestCase):
         missing = set(prometheus.empty_panels())
 
         def look():
-            """What happened once is seen for a minute."""
+            """Drops panels that show a number now; an event is shown for a minute."""
             missing.intersection_update(
                 query for query in prometheus.empty_panels()
                 if not set(re.findall(r"djinn_\w+", query)) & (_OF_GPUS | _BY_CHANCE))

@@ -177,6 +177,6 @@ class Faults:
             self._case.assertLess(self.fired[name], due(name), name)
 
     def assert_no_others(self):
-        """Nothing that has no fault has fired."""
+        """Checks that no alert without a fault has fired."""
         self.note()
         self._case.assertEqual(set(self.fired), set(self.at))

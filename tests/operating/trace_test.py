@@ -55,7 +55,7 @@ def _spans(request):
 
 
 class Collector:
-    """A collector process, and what it received."""
+    """Runs a collector process, and keeps the spans that it received."""
 
     def __init__(self, case, folder):
         self._path = os.path.join(folder, "spans")
@@ -94,7 +94,7 @@ def _adds_up(whole, parts):
 
 
 def _covered(spans):
-    """How long at least one of the spans lasts."""
+    """Returns the length of the union of the spans."""
     total, end = 0, 0
     for span in sorted(spans, key=lambda span: span["start"]):
         total += max(0, span["end"] - max(span["start"], end))
@@ -186,7 +186,7 @@ class TraceTest(unittest.TestCase):
         root = children.pop(_PARENT.split("-")[2])
         self.assertEqual(set(root), {"request"})
         requests = sorted(root["request"], key=lambda span: span["start"])
-        # By request, what is covered by which parts.
+        # Each entry has the wholes of one request, each with its parts.
         sums = []
         for took, request in zip(times, requests):
             below = children.pop(request["span"])

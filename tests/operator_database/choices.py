@@ -29,7 +29,7 @@ def _in_mode(mode):
     return run
 
 
-# How a sample is run: with operands that require gradients or not.
+# Maps a mode to whether operands require gradients, and to the function that runs.
 _MODES = {
     "gradients": (True, variants.differentiate),
     "no_grad with parameters": (True, _in_mode(torch.no_grad)),

@@ -75,7 +75,7 @@ def outcome_of(case, device):
 
 
 def _text(error):
-    """Without the device's name."""
+    """Returns the error's text without the device's name."""
     return re.sub(r"remote_accelerator(:\d+)?|PrivateUse1", "cpu", str(error))
 
 

@@ -10,7 +10,7 @@ OVERLOADS_NEEDED = 0.98
 
 
 def read_exceptions(page):
-    """What docs/user/operator-coverage.md lists: (operator, dtype, variant) -> reason.
+    """Reads docs/user/operator-coverage.md: (operator, dtype, variant) -> reason.
 
     Rows of the table below "## Not covered": operator, dtypes, variants, reason;
     `*` stands for all.
@@ -51,12 +51,12 @@ class Summary:
         ]
 
     def samples(self, records=None):
-        """How many samples are equal, and of how many."""
+        """Returns the number of equal samples, and of all samples."""
         records = self._records if records is None else records
         return sum(r["equal"] for r in records), sum(r["samples"] for r in records)
 
     def overloads(self, records=None):
-        """How many overloads pass fully, and of how many.
+        """Returns the number of overloads that pass fully, and of all overloads.
 
         An overload is an entry of the database in one variant, with all dtypes.
         """

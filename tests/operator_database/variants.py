@@ -63,7 +63,7 @@ class Case:
 
     @functools.cached_property
     def cpu_result(self):
-        """What the CPU returns, not to be written."""
+        """Returns the CPU's result, which the caller must not write."""
         return self.run("forward", Mirror("cpu"))
 
 

@@ -1,4 +1,4 @@
-"""What pieces of a program cost."""
+"""Tests the figures of djinn.cost() for blocks of a program."""
 
 import torch
 

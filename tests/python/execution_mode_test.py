@@ -1,4 +1,4 @@
-"""How strict workers are about bits."""
+"""Tests the strict and the fast execution mode, which differ in bits."""
 
 import copy
 import random
@@ -71,7 +71,7 @@ class WholeAttentionTest(RemoteCase):
 
 
 class PackedWeightsTest(RemoteCase):
-    """A worker in fast mode keeps packed copies of weights: none may be an old one."""
+    """A worker in fast mode keeps packed copies of weights, and drops outdated ones."""
 
     # Smaller weights are not packed.
     ROWS, WIDTH = 16, 384

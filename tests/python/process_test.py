@@ -20,7 +20,7 @@ class Squares(torch.utils.data.Dataset):
 
 
 class CpuTest(unittest.TestCase):
-    """What works without djinn works with it."""
+    """PyTorch's functions for the CPU work after djinn is imported."""
 
     def test_data_parallel(self):
         module = torch.nn.Linear(2, 1)
@@ -206,7 +206,7 @@ class ThreadsTest(RemoteCase):
 
 
 class EndingTest(unittest.TestCase):
-    """Each program ends by itself, with status 0 and without a word."""
+    """A program ends by itself, and prints only errors that it did not read."""
 
     def assert_ends_quietly(self, source):
         program = run_program(source)

@@ -1,4 +1,4 @@
-"""Where a program's time goes."""
+"""Tests how the profile divides a program's time."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What leaves the device: printing, scalars, lists, copies."""
+"""Tests the ways to read from the device: printing, scalars, lists, copies."""
 
 import warnings
 

@@ -47,7 +47,7 @@ _HERE = frozenset("""
     math_sdp_allow_fp16_bf16_reduction multithreading_enabled neg qengine sdp_use_cudnn sdp_use_flash
     sdp_use_math sdp_use_mem_efficient tensor_metadata torch_function_state tracing_state view_replay_enabled
     """.split())
-# Those on which no result depends, or only results of devices that no worker has.
+# No result depends on these setters, or only results of devices that no worker has.
 _HARMLESS = frozenset("""
     backcompat_broadcast_warn backcompat_keepdim_warn cached_tensors_enabled cudnn_benchmark
     default_mobile_cpu_allocator dispatch_mode dtensor_allow_implicit_replication graph_exec_group
@@ -127,7 +127,7 @@ for begin, end in change.items():
 
 class SwitchesTest(unittest.TestCase):
     def test_every_setter_of_pytorch_is_known(self):
-        """Those of another version of PyTorch may be missing."""
+        """The lists may name setters that only another version of PyTorch has."""
         setters = {name[len("_set_"):] for name in dir(torch._C) if name.startswith("_set_")}
         followed = {*_switches._FOLLOWED, *_switches._LOCAL.values()}
         self.assertEqual(setters - followed - _HERE - _HARMLESS, set())

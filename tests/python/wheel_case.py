@@ -1,4 +1,4 @@
-"""What the tests of wheels share: building one, and installing it into an environment."""
+"""Builds a wheel and installs it into an environment, for the tests of wheels."""
 
 import os
 import pathlib

@@ -49,7 +49,7 @@ class WheelTest(WheelCase):
             text = wheel.read(name).decode()
             bundled = {one.split("/")[1].split("-")[0].split(".")[0] for one in wheel.namelist()
                        if one.startswith("djinn.libs/")}
-        # What auditwheel bundles, and what is compiled in.
+        # auditwheel bundles some of the libraries; others are compiled in.
         self.assertIn("libgrpc", bundled)
         for part in ("libgrpc29", "libprotobuf32", "libabsl-dev", "libcli11-dev", "pybind11"):
             self.assertTrue(part in text, part)

@@ -62,7 +62,7 @@ class ScalerTest(unittest.TestCase):
         process.wait(PATIENCE)
         process.stdout.close()
 
-    def test_a_scaler_that_knows_not_all_workers_answers_unavailable(self):
+    def test_a_scaler_without_full_knowledge_answers_unavailable(self):
         # While workers may still come back, all of them count.
         self.start("worker_timeout: 10m\nlease_valid_for: 20m\n")
         for rpc in ("IsActive", "GetMetrics"):

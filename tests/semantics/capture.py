@@ -21,7 +21,7 @@ transformers.logging.set_verbosity_error()
 
 
 class Graphs:
-    """What a coordinator keeps."""
+    """Asks a coordinator for the graphs that it keeps."""
 
     def __init__(self, djinnctl, cluster):
         self._command = [

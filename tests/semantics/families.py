@@ -1,4 +1,4 @@
-"""How models of languages are made: transformers' own, small, from configurations."""
+"""Makes small language models of transformers from configurations."""
 
 import transformers
 

@@ -1,4 +1,4 @@
-"""What a program says of its calls, beside what the coordinator finds of them."""
+"""Compares a program's phase hints with the phases that the coordinator finds."""
 
 import unittest
 
@@ -12,7 +12,7 @@ DJINNCTL = "coordinator/ctl/djinnctl"
 
 class HintsTest(unittest.TestCase):
     def _phases(self, use):
-        """What the graphs of a program are shown to be."""
+        """Returns the phases that the coordinator shows for a program's graphs."""
         with djinn.local(workers=1, worker_threads=1) as cluster:
             use(djinn.device())
             djinn.synchronize()

@@ -245,7 +245,7 @@ class Labels:
             self._phase = outer
 
     def generating(self, phase):
-        """From the next forward of a language model on."""
+        """Sets the phase from the next forward of a language model on."""
         self._generating = phase
         self._tell()
 
@@ -268,7 +268,7 @@ class Labels:
         return contextlib.nullcontext() if part is None else self.part(part)
 
     def _around_mean(self, operand, dimensions=None, *_):
-        """Over an image's rows and columns it is pooling, whatever calls it."""
+        """Labels a mean over an image's rows and columns as pooling."""
         pools = (operand.dim() == 4 and isinstance(dimensions, (list, tuple))
                  and sorted(k % 4 for k in dimensions) == [2, 3])
         return self.part("ImagePooling") if pools else contextlib.nullcontext()
@@ -323,7 +323,7 @@ class Labels:
         if (not self._modules
                 or type(self._modules[-1]).__module__ in ACTIVATION_MODULES):
             return False
-        # Some pass the other term of the sum as a second argument.
+        # Some modules pass the other term of the sum as a second argument.
         return any(
             one() is term
             for begun in self._begun for one in begun for term in (first, second)

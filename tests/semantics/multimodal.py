@@ -1,4 +1,4 @@
-"""As families, for models of several modalities."""
+"""Makes small models of several modalities, as families.py does of languages."""
 
 import transformers
 

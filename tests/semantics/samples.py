@@ -1,4 +1,4 @@
-"""What programs of the zoo are given, made anew each time from the same seeds."""
+"""Makes the inputs of the zoo's programs, each time from the same seeds."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""As families, for models of images, and of sounds."""
+"""Makes small models of images and of sounds, as families.py does of languages."""
 
 import transformers
 

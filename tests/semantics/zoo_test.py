@@ -1,4 +1,4 @@
-"""What the analysis finds of the zoo's programs, beside what their modules say."""
+"""Compares the analysis of the zoo's programs with the labels of their modules."""
 
 import pathlib
 import subprocess

@@ -21,7 +21,7 @@ def headings(text):
 
 
 def broken(pages):
-    """Of {path: text}, the links to pages or sections that are not there.
+    """Returns the links of pages {path: text} that lead to no page or section.
 
     Links to anything but pages are not looked at.
     """
@@ -44,7 +44,7 @@ def broken(pages):
 
 
 def missing_files(pages, root="."):
-    """Of {path: text}, the files and folders of the checkout that a page names or links to
+    """Returns the files and folders that pages {path: text} name or link to
     and that are not there.
 
     A name is a word in backticks that begins with a top-level folder of the checkout and
@@ -72,14 +72,14 @@ def missing_files(pages, root="."):
 
 
 def missing_pages(sources, root="."):
-    """Of {path: text}, the pages of docs that a source file names and that are not there."""
+    """Returns the missing pages of docs that the source files {path: text} name."""
     return [f"{path}: no page {page}" for path, text in sorted(sources.items())
             for page in re.findall(r"\bdocs/[\w./-]+\.md\b", text)
             if not os.path.exists(os.path.join(root, page))]
 
 
 def missing_functions(pages, root="."):
-    """Of {path: text}, where a page says "`NAME` in `FILE`" and the file has no such word."""
+    """Returns each "`NAME` in `FILE`" of {path: text} whose file lacks the name."""
     found = []
     for path, text in sorted(pages.items()):
         for name, file in re.findall(r"`([\w:.]+)`\s+in\s+`([\w./-]+/[\w.-]+\.\w+)`", text):
@@ -93,7 +93,7 @@ def missing_functions(pages, root="."):
 
 
 def unclaimed_commands(pages, root="."):
-    """Of {path: text}, the commands of pages for operators and users whose section does not say
+    """Returns the commands of operators' and users' pages whose section does not say
     which test runs them.
 
     The last comment above a block of commands, in its section or in the text before the first
@@ -120,7 +120,7 @@ def unclaimed_commands(pages, root="."):
 
 
 def _problem_of(claim, path, root):
-    """What is wrong with a comment that claims that a page's commands are run."""
+    """Returns the fault of a comment that says which test runs a page's commands."""
     if re.search(r"Not run by a test: \w", claim):
         return ""
     test = re.search(r"run by ([\w/]+_test)\b", claim, flags=re.IGNORECASE)

@@ -50,7 +50,7 @@ def commands_of(graph, clang, external, out):
             continue
         kept, skip = [], False
         for argument in arguments[1:]:
-            # Where outputs go, and what only GCC knows.
+            # Drops the options for outputs, and those that only GCC has.
             if skip:
                 skip = False
             elif argument in ("-MF", "-o"):

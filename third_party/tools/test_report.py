@@ -34,7 +34,7 @@ def count_cases(path):
 
 
 class Report:
-    """What the build events say about one run."""
+    """Collects the results of one run from its build events."""
 
     def __init__(self):
         self.unbuilt = []

@@ -37,7 +37,7 @@ def _run(model, sentences, tokens, number):
 
 
 def _twice(model):
-    """With weights of its own for each of the layers."""
+    """Returns the model with twice the layers; the copies have their own weights."""
     layers = model.encoder.layer
     layers.extend([copy.deepcopy(layer) for layer in layers])
     return model

@@ -1,4 +1,4 @@
-"""What the table of peers says."""
+"""Tests the table of peers."""
 
 import unittest
 

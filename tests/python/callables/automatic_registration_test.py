@@ -1,4 +1,4 @@
-"""Modules that are registered by themselves: that they are replayed, and nothing is lost by it."""
+"""Tests automatic registration: modules are replayed, and keep their side effects."""
 
 import contextlib
 import enum
@@ -166,7 +166,7 @@ class Reads(Silent):
 
 
 class Configured(Silent):
-    """Those of one configuration are equal."""
+    """Equals other modules of the same configuration."""
 
     def __eq__(self, other):
         return type(self) is type(other) and self.scale == other.scale

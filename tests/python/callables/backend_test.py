@@ -64,7 +64,7 @@ class _Counted(TracedCalls):
         return self._function
 
     def __call__(self, *args, **kwargs):
-        # The callable calls what it is given with the arguments after it.
+        # The callable calls its first argument with the others.
         first, *rest = args
         return self.call(first, rest, kwargs)
 

@@ -31,7 +31,7 @@ def configure(**changes):
 
 
 class Caches:
-    """A cache here, and one like it on the device."""
+    """Holds a local cache, and an equal one on the device."""
 
     def __init__(self, make):
         self.local, self.remote = make(), make()
@@ -153,7 +153,7 @@ class CachesAsArgumentsTest(RegisteredCase):
         self.assertEqual(self.replays(), before)
 
     def test_more_lengths_than_are_captured_at_once(self):
-        """Captures of new lengths are as many as there were calls executed again, and some."""
+        """The replays so far bound the captures of new lengths."""
 
         def function(cache, x):
             return cache.update(x, x, 0)[0].sum(-1)

@@ -16,7 +16,7 @@ def masked(x, mask):
 
 class ConditionsTest(RegisteredCase):
     def check(self, compiled, function, *args, times=1):
-        """As the function itself, here."""
+        """Compares the results with those of the function on the CPU."""
         for _ in range(times):
             with torch.no_grad():
                 result = compiled(*[arg.to(self.device) for arg in args])

@@ -1,4 +1,4 @@
-"""What this process knows of whole numbers on the device, and answers by itself."""
+"""Tests which integers on the device this process knows without asking the worker."""
 
 import random
 import threading
@@ -11,7 +11,7 @@ from tests.python.remote_case import RemoteCase
 
 class HostValuesTest(RemoteCase):
     def asked(self, read):
-        """What the read says, and whether the worker was asked."""
+        """Returns the value of the read, and whether the worker was asked."""
         before = djinn.statistics()
         value = read()
         after = djinn.statistics()

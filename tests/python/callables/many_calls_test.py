@@ -27,7 +27,7 @@ class ManyCallsTest(RemoteCase):
 
     @classmethod
     def call(cls, number):
-        """The result, and whether the call was executed again."""
+        """Returns the result, and whether the call was replayed."""
         before = cls.compiled.statistics()["replays"]
         result = cls.compiled(cls.there, number)
         return result, cls.compiled.statistics()["replays"] > before

@@ -149,7 +149,7 @@ class NumbersTest(RemoteCase):
         for number in range(40):
             x = torch.randn(5, 6)
             with torch.no_grad():
-                # A learning rate without bound must not end in nothing but nan.
+                # The reset keeps a growing learning rate from making all values nan.
                 for model in (here, there):
                     for i, parameter in enumerate(model.parameters()):
                         parameter.copy_(torch.full(parameter.shape, 0.25 * (i + 1)))
@@ -164,7 +164,7 @@ class NumbersTest(RemoteCase):
         def change(optimizer, number):
             if number in (8, 15, 18):
                 for state in optimizer.state.values():
-                    # The last way to write has no version.
+                    # A write through .data does not change the tensor's version.
                     step = state["step"].data if number == 18 else state["step"]
                     step.fill_(number * 100.0)
             elif number == 20:
@@ -230,7 +230,7 @@ class NumbersTest(RemoteCase):
         self.assertGreaterEqual(step.statistics()["replays"], 2)
 
     def check_alike(self, make, between=lambda parts, number: None, count=14):
-        """Compares steps that make(device) makes, each (step, whatever `between` needs)."""
+        """Compares the steps of make(device): (step, the argument of `between`)."""
         here, there = make("cpu"), make(self.device)
         step = djinn.compile(there[0])
         for number in range(count):
@@ -549,7 +549,7 @@ class TapeTest(unittest.TestCase):
     def test_a_number_of_unknown_origin_has_no_program(self):
         function = lambda rate: [math.sqrt(rate)]
         self.assertIsNone(self.learned(function, (0.1,), (0.2,)))
-        # With equal captures it is a constant, until the rate is another one.
+        # Equal captures make the number a constant, which holds for this rate only.
         program = self.learned(function, (0.1,), (0.1,))
         self.assertIsNotNone(program.calculate((0.1,)))
         self.assertIsNone(program.calculate((0.2,)))
@@ -563,7 +563,7 @@ class TapeTest(unittest.TestCase):
 
     def test_zeros_with_signs_differ(self):
         program = self.learned(lambda rate: [0.0 * rate, -0.0 + rate], (1.0,), (2.0,))
-        # The first number may be a constant or the product, which differ here.
+        # A constant 0.0 and the product differ in sign for a negative rate.
         self.assertIsNone(program.calculate((-3.0,)))
         self.assertIsNotNone(program.calculate((3.0,)))
 

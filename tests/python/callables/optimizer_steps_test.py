@@ -1,4 +1,4 @@
-"""What steps of optimisers cost in graphs, and that their values are the CPU's."""
+"""Optimizer steps need few graphs, and compute the CPU's values."""
 
 import copy
 

@@ -41,7 +41,7 @@ def _keeping_arguments(function):
 
 class RegisteredArgumentsTest(RegisteredCase):
     def assert_tells_apart(self, function):
-        """With a number as the second argument."""
+        """Checks that another number as the second argument is no replay."""
         compiled = djinn.compile(function)
         x = self.on(3)
         for _ in range(4):

@@ -80,7 +80,7 @@ class RegisteredGradientsTest(RegisteredCase):
         self.run_alike(self.trainers(), between, 80)
 
     def test_gradients_that_share_memory(self):
-        """With each other, a parameter, an argument, or with what the function keeps."""
+        """Gradients share memory with each other or with a parameter."""
 
         def in_one_buffer(trainer, i):
             if i % 4 == 0:
@@ -218,7 +218,7 @@ class RegisteredGradientsTest(RegisteredCase):
             compiled(self.on(3, 4))
         self.assertGreater(compiled.statistics()["replays"], 10, compiled.statistics())
 
-    def test_whole_steps_and_accumulating_steps_may_alternate(self):
+    def test_complete_steps_and_accumulating_steps_may_alternate(self):
         trainers = self.trainers()
         for trainer in trainers:
 

@@ -1,4 +1,4 @@
-"""djinn.compile() of a method: what of its object calls depend on."""
+"""djinn.compile() of a method: which attributes of its object are watched."""
 
 import abc
 import copy
@@ -84,7 +84,7 @@ class Regularised(abc.ABC):
 
     @abc.abstractmethod
     def scaled(self, x):
-        """Of a trainer."""
+        """Returns the scaled input."""
 
     @torch.no_grad()
     def regularised(self, x):

@@ -13,7 +13,7 @@ class StaleArgumentsTest(StaleAnswersCase):
     # Kinds of arguments -----------------------------------------------------------
 
     def check_arguments(self, function, first, second):
-        """Warmed with one argument, called with another; no gradients."""
+        """Warms the function with one argument and calls it with another."""
         with torch.no_grad():
             compiled = djinn.compile(function)
             for _ in range(5):
@@ -86,7 +86,7 @@ class StaleArgumentsTest(StaleAnswersCase):
             step(x.to(self.device))
             torch.testing.assert_close(weights[replaced].grad.cpu(), x)
             torch.testing.assert_close(weights[1 - replaced].grad.cpu(), x * 11)
-            # Sets it back to share the memory, as a second tensor.
+            # The gradient shares the memory again, as a second tensor.
             weights[replaced].grad = weights[1 - replaced].grad.view(4)
             step(x.to(self.device))
             torch.testing.assert_close(p.grad.cpu(), x * 13)

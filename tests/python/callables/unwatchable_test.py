@@ -7,7 +7,7 @@ from tests.python.remote_case import RemoteCase
 
 
 class _Kind:
-    """Not hashable by its contents."""
+    """Has the hash of its identity, not of its contents."""
 
 
 class UnwatchableTest(RemoteCase):

@@ -13,7 +13,7 @@ def _tensor(*sizes, seed=0):
 
 class ForwardModeTest(RemoteCase):
     def assert_same_tangents(self, function, *inputs):
-        """Those of a function of its first argument; the others are constants."""
+        """Compares tangents by the first argument; the others are constants."""
         tangent = _tensor(*inputs[0].shape, seed=9)
         found = []
         for device in ("cpu", self.device):

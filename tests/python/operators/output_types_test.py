@@ -1,4 +1,4 @@
-"""What a given output makes of a call, and what calls make of types, as on the CPU."""
+"""Calls with given outputs, and with mixed types, return what the CPU returns."""
 
 import itertools
 import warnings

@@ -33,7 +33,7 @@ def describe(value):
 
 
 def coo(*size, seed=0, repeated=False, dtype=torch.float32, dense=()):
-    """A sparse tensor; `repeated`: some indices twice, in no order."""
+    """Returns a sparse tensor; `repeated` gives it unsorted, repeated indices."""
     generator = torch.Generator().manual_seed(seed)
     count = 7
     indices = torch.stack([torch.randint(0, n, (count,), generator=generator) for n in size])

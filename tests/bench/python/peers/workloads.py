@@ -1,4 +1,4 @@
-"""What every peer is asked to do: the same programs on the same values.
+"""Defines the workloads of every peer: the same programs on the same values.
 
 A Workloads object lives on a device: Djinn's, another device that PyTorch knows, or
 the CPU of a process that is reached by calls. Its methods take tensors of the CPU and
