@@ -20,6 +20,8 @@ package(default_visibility = ["//visibility:public"])
 # of thousands.
 cc_library(
     name = "headers",
+    # Selects a precompiled header, in this target and all that depend on it.
+    defines = ["DJINN_USES_TORCH"],
     hdrs = glob(["include/*"], exclude_directories = 0),
     includes = ["include", "include/torch/csrc/api/include"],
 )

