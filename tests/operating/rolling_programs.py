@@ -13,6 +13,7 @@ import hashlib
 import itertools
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -132,6 +133,17 @@ class RunningPrograms:
             eventually(
                 lambda name=name, steps=steps: self._steps(name) >= steps + count,
                 name + " goes on")
+
+    @contextlib.contextmanager
+    def paused(self):
+        """Stops the programs' processes for a while, wherever they are."""
+        for process in self._processes.values():
+            process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for process in self._processes.values():
+                process.send_signal(signal.SIGCONT)
 
     def finish(self, timeout=PATIENCE):
         """Stops the programs; returns what each of them says."""
