@@ -318,9 +318,15 @@ class ChaosCase(unittest.TestCase):
         return self.cluster.json("get", kind).get(kind + "s", [])
 
     def check_nothing_left(self):
-        eventually(lambda: not self.get("session"), "no session is left")
+        eventually(self._has_no_session, "no session is left")
         for name in WORKERS:
             eventually(lambda name=name: self._is_free(name), name + " is free")
+
+    def _has_no_session(self):
+        done = self.cluster.ctl("get", "sessions", "-o", "json")
+        if done.returncode:
+            return False  # The leader of a moment ago may no longer lead.
+        return not json.loads(done.stdout).get("sessions")
 
     def _is_free(self, name):
         done = self.cluster.ctl("get", "worker", name, "-o", "json")
