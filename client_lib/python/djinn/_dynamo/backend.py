@@ -23,6 +23,7 @@ from torch.utils._python_dispatch import (
 )
 
 from djinn import _djinn
+from djinn._autocast import begin_in_this_thread
 from djinn._debug import LIBRARY_FOLDERS
 from djinn._dynamo import configuration
 from djinn._dynamo.division import CAPTURED, LATE, divide, name_of_part
@@ -168,6 +169,7 @@ class Graph:
         self._captures = Captures(place.name)
 
     def __call__(self, args):
+        begin_in_this_thread()
         call = thread.call
         if torch._C._len_torch_dispatch_stack():
             if not _must_be_seen():
