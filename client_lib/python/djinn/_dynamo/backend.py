@@ -24,13 +24,13 @@ from torch.utils._python_dispatch import (
 
 from djinn import _djinn
 from djinn._autocast import begin_in_this_thread
-from djinn._debug import LIBRARY_FOLDERS
+from djinn._debug import DJINN_FOLDER, LIBRARY_FOLDERS
 from djinn._dynamo import configuration
 from djinn._dynamo.division import CAPTURED, LATE, divide, name_of_part
 from djinn._dynamo.nodes import is_remote, is_tensor, name_of, tensors_of, value_of
 from djinn._dynamo.rewrites import rewrite
 from djinn._operators import is_of_pytorch, kernels_in_python, qualified_name_of
-from djinn._refusals import NEVER_ALIKE, Differences, is_passing, is_silent, warn
+from djinn._refusals import NEVER_ALIKE, Differences, describe, is_passing, is_silent, warn
 
 # The packages whose functions in graphs do nothing but call operators. Dynamo does not trace
 # those of einops.
@@ -135,12 +135,14 @@ class Place:
             for node in graph.graph.nodes
             if node.op.startswith("call") and (line := _line_of(node))
         ]
-        self.name = self._lines[0][1][2] if self._lines else "a graph"
+        # The name of the whole, in case that all of its lines are Djinn's.
+        self._whole = "a graph" if thread.call is None else describe(thread.call.called)
+        self.name = self._lines[0][1][2] if self._lines else self._whole.partition(" (")[0]
 
     def describe(self, refusal):
         """Returns the function and the line that a refusal concerns, or those of the beginning."""
         if not self._lines:
-            return self.name
+            return self._whole
         named = re.search(r"(?:aten|prims?)::(\w+)", refusal)
         lines = [line for name, line in self._lines if named and _is_called(name, named[1])]
         file, number, function = lines[0] if lines else self._lines[0][1]
@@ -473,6 +475,8 @@ def _is_called(name, operator_name):
 
 def _line_of(node):
     """Returns (file, line, function) of the program's line from which a node comes, or None."""
-    found = re.findall(r'File "([^"]+)", line (\d+), in (\S+)', node.meta.get("stack_trace") or "")
+    lines = re.findall(r'File "([^"]+)", line (\d+), in (\S+)', node.meta.get("stack_trace") or "")
+    # A call of djinn.compile() begins in Djinn's code.
+    found = [line for line in lines if not line[0].startswith(DJINN_FOLDER)]
     own = [line for line in found if not line[0].startswith(LIBRARY_FOLDERS)]
     return (own or found or [None])[-1]
