@@ -20,6 +20,7 @@ from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.utils._python_dispatch import (
     _disable_current_modes,
     _get_current_dispatch_mode_stack,
+    is_traceable_wrapper_subclass,
 )
 
 from djinn import _djinn
@@ -100,7 +101,7 @@ def djinn(graph, example_inputs, mode=None, **options):
     if thread.call is not None:
         thread.call.codes.update(torch._guards.TracingContext.get_traced_code() or ())
     place = Place(graph)
-    if not _needs_gradients(graph):
+    if not _needs_gradients(graph) and not _has_wrapped_inputs(graph):
         execute = _executor(graph, _static_inputs(graph), place, False)
         return lambda *args: execute(list(args))
 
@@ -416,6 +417,15 @@ def _needs_gradients(graph):
         if node.op not in ("placeholder", "get_attr", "output")
         for tensor in tensors_of(node)
     )
+
+
+def _has_wrapped_inputs(graph):
+    """Returns whether an input is a tensor that consists of others, such as a quantized weight.
+
+    AOTAutograd makes a graph of the others.
+    """
+    inputs = graph.graph.find_nodes(op="placeholder")
+    return any(is_traceable_wrapper_subclass(value_of(node)) for node in inputs)
 
 
 def _is_view_without_gradients(tensor):
