@@ -14,6 +14,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include "absl/container/flat_hash_map.h"
+#include "client_lib/capture/device/lane.h"
 #include "client_lib/capture/device/remote_tensor.h"
 #include "client_lib/session/model/execution_flag.h"
 
@@ -52,6 +53,9 @@ const void* MemoryOf(const at::Tensor& tensor) {
 
 // Appends the thread's modes and settings on which calls depend.
 void PutThreadState(std::string* out) {
+  // A thread's first captured call gives it a lane, which changes the thread's
+  // state. Its guard must be that of later calls.
+  CurrentLane();
   const c10::AutogradState& autograd = c10::AutogradState::get_tls_state();
   for (const bool on :
        {autograd.get_grad_mode(), autograd.get_inference_mode(),

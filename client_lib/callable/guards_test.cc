@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -40,6 +41,17 @@ TEST_F(CallGuardTest, KeyMetadataAndModesAreParts) {
   EXPECT_NE(guard, CallGuard("key", {x, x}, {}));
   const at::NoGradGuard no_grad;
   EXPECT_NE(guard, CallGuard("key", {x}, {}));
+}
+
+TEST_F(CallGuardTest, FirstCallOfThreadHasGuardOfLaterCalls) {
+  const at::Tensor x = Remote({3});
+  std::string first, later;
+  std::thread([&] {
+    first = CallGuard("", {x}, {});
+    CurrentLane();
+    later = CallGuard("", {x}, {});
+  }).join();
+  EXPECT_EQ(first, later);
 }
 
 TEST_F(CallGuardTest, SharedMemoryAndSharedTensorsAreParts) {

@@ -50,3 +50,18 @@ class MemoryTest(unittest.TestCase):
             except torch.OutOfMemoryError:
                 pass
         self.assertEqual(fitting, [3 << 10] * 2)
+
+    def test_parameters_are_kept_if_the_failure_is_raised_before_the_step(self):
+        layer = torch.nn.Linear(64, 64).to(self.device)
+        optimizer = torch.optim.SGD(layer.parameters(), 0.1)
+
+        def step(rows):
+            layer(torch.ones(rows, 64, device=self.device)).square().mean().backward()
+            djinn.synchronize()
+            optimizer.step()
+
+        with self.assertRaises(torch.OutOfMemoryError):
+            step(1 << 18)
+        optimizer.zero_grad()
+        step(16)
+        self.assertTrue(torch.isfinite(layer.weight).all())

@@ -14,17 +14,33 @@ _NAME = torch._C._get_privateuse1_backend_name()
 _KEY = torch._C.DispatchKey.AutocastPrivateUse1
 _libraries = []
 _dtypes = {}
-_thread = threading.local()
+_set_autocast_dtype = torch.set_autocast_dtype
+
+
+class _Thread(threading.local):
+    """Sets the dtype of a thread, which is float16 in a new one, when the thread first uses it."""
+
+    begun = True
+
+    def __init__(self):
+        _set_autocast_dtype(_NAME, torch.bfloat16)
+
+
+_thread = _Thread()
+
+
+def begin_in_this_thread():
+    """Gives a new thread the dtype that other threads have. Guards compare it."""
+    return _thread.begun
 
 
 def _in_bfloat16(original):
-    """For torch.autocast.__init__, which takes the thread's dtype: float16 in a new thread."""
+    """For torch.autocast.__init__, which takes the thread's dtype."""
 
     @functools.wraps(original)
     def __init__(self, device_type, dtype=None, *args, **kwargs):
-        if device_type == _NAME and not hasattr(_thread, "seen"):
-            _thread.seen = True
-            torch.set_autocast_dtype(_NAME, torch.bfloat16)
+        if device_type == _NAME:
+            begin_in_this_thread()
         original(self, device_type, dtype, *args, **kwargs)
 
     return __init__
@@ -36,7 +52,7 @@ def _noting_the_choice(original):
     @functools.wraps(original)
     def set_autocast_dtype(device_type, dtype):
         if device_type == _NAME:
-            _thread.seen = True
+            begin_in_this_thread()
         original(device_type, dtype)
 
     return set_autocast_dtype
@@ -88,7 +104,7 @@ def _also_for_the_device_by_name(original):
 
 
 def teach():
-    _thread.seen = True  # The library has set this thread's dtype.
+    begin_in_this_thread()
     torch.set_autocast_dtype = _noting_the_choice(torch.set_autocast_dtype)
     torch.autocast.__init__ = _in_bfloat16(torch.autocast.__init__)
     definition = custom_ops.CustomOpDef

@@ -2,6 +2,7 @@
 
 import copy
 import io
+import warnings
 
 import torch
 import transformers
@@ -287,6 +288,18 @@ class CompiledModulesTest(RegisteredCase):
         for _ in range(3):
             self.assert_same(compiled.generate(ids.to(self.device), **options), expected)
         self.assertGreaterEqual(compiled.statistics()["replays"], 6)
+
+    @torch.no_grad()
+    def test_a_warning_names_a_model_that_consists_of_pytorchs_modules(self):
+        compiled = djinn.compile(torch.nn.Sequential(torch.nn.Linear(2, 2)).to(self.device))
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            # Each number of rows is another capture.
+            for rows in range(2, 72):
+                compiled(torch.ones(rows, 2, device=self.device))
+        (warning,) = [str(one.message) for one in caught if "djinn" in str(one.message)]
+        self.assertIn("does not replay Sequential (", warning)
+        self.assertIn("other sizes", warning)
 
 
 if __name__ == "__main__":

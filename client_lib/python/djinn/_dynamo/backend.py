@@ -20,16 +20,18 @@ from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.utils._python_dispatch import (
     _disable_current_modes,
     _get_current_dispatch_mode_stack,
+    is_traceable_wrapper_subclass,
 )
 
 from djinn import _djinn
-from djinn._debug import LIBRARY_FOLDERS
+from djinn._autocast import begin_in_this_thread
+from djinn._debug import DJINN_FOLDER, LIBRARY_FOLDERS
 from djinn._dynamo import configuration
 from djinn._dynamo.division import CAPTURED, LATE, divide, name_of_part
 from djinn._dynamo.nodes import is_remote, is_tensor, name_of, tensors_of, value_of
 from djinn._dynamo.rewrites import rewrite
 from djinn._operators import is_of_pytorch, kernels_in_python, qualified_name_of
-from djinn._refusals import NEVER_ALIKE, Differences, is_passing, is_silent, warn
+from djinn._refusals import NEVER_ALIKE, Differences, describe, is_passing, is_silent, warn
 
 # The packages whose functions in graphs do nothing but call operators. Dynamo does not trace
 # those of einops.
@@ -99,7 +101,7 @@ def djinn(graph, example_inputs, mode=None, **options):
     if thread.call is not None:
         thread.call.codes.update(torch._guards.TracingContext.get_traced_code() or ())
     place = Place(graph)
-    if not _needs_gradients(graph):
+    if not _needs_gradients(graph) and not _has_wrapped_inputs(graph):
         execute = _executor(graph, _static_inputs(graph), place, False)
         return lambda *args: execute(list(args))
 
@@ -134,12 +136,14 @@ class Place:
             for node in graph.graph.nodes
             if node.op.startswith("call") and (line := _line_of(node))
         ]
-        self.name = self._lines[0][1][2] if self._lines else "a graph"
+        # The name of the whole, in case that all of its lines are Djinn's.
+        self._whole = "a graph" if thread.call is None else describe(thread.call.called)
+        self.name = self._lines[0][1][2] if self._lines else self._whole.partition(" (")[0]
 
     def describe(self, refusal):
         """Returns the function and the line that a refusal concerns, or those of the beginning."""
         if not self._lines:
-            return self.name
+            return self._whole
         named = re.search(r"(?:aten|prims?)::(\w+)", refusal)
         lines = [line for name, line in self._lines if named and _is_called(name, named[1])]
         file, number, function = lines[0] if lines else self._lines[0][1]
@@ -168,6 +172,7 @@ class Graph:
         self._captures = Captures(place.name)
 
     def __call__(self, args):
+        begin_in_this_thread()
         call = thread.call
         if torch._C._len_torch_dispatch_stack():
             if not _must_be_seen():
@@ -414,6 +419,15 @@ def _needs_gradients(graph):
     )
 
 
+def _has_wrapped_inputs(graph):
+    """Returns whether an input is a tensor that consists of others, such as a quantized weight.
+
+    AOTAutograd makes a graph of the others.
+    """
+    inputs = graph.graph.find_nodes(op="placeholder")
+    return any(is_traceable_wrapper_subclass(value_of(node)) for node in inputs)
+
+
 def _is_view_without_gradients(tensor):
     metas = torch._C._autograd.CreationMeta
     return tensor._is_view() and torch._C._autograd._get_creation_meta(tensor) == metas.NO_GRAD_MODE
@@ -471,6 +485,8 @@ def _is_called(name, operator_name):
 
 def _line_of(node):
     """Returns (file, line, function) of the program's line from which a node comes, or None."""
-    found = re.findall(r'File "([^"]+)", line (\d+), in (\S+)', node.meta.get("stack_trace") or "")
+    lines = re.findall(r'File "([^"]+)", line (\d+), in (\S+)', node.meta.get("stack_trace") or "")
+    # A call of djinn.compile() begins in Djinn's code.
+    found = [line for line in lines if not line[0].startswith(DJINN_FOLDER)]
     own = [line for line in found if not line[0].startswith(LIBRARY_FOLDERS)]
     return (own or found or [None])[-1]

@@ -16,6 +16,7 @@ from torch.utils import _pytree
 from torch.utils._device import DeviceContext
 
 from djinn import _capture, _djinn
+from djinn._autocast import begin_in_this_thread
 from djinn._errors import Error
 from djinn._recording import recording
 from djinn._refusals import MAX_WARM_UP_CALLS, NEVER_ALIKE, Differences, is_silent, warn
@@ -116,6 +117,7 @@ class CompiledCallable:
         self._traced = None
 
     def __call__(self, /, *args, **kwargs):
+        begin_in_this_thread()
         prepared = None if self._traced else self._prepare(args, kwargs)
         if prepared is None:
             # Another thread may forget it in the meantime.
