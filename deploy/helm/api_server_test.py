@@ -158,6 +158,7 @@ class ApiServerTest(unittest.TestCase):
     def test_deployer_has_no_other_rights(self):
         self.namespace("mine")
         secrets = [one for one in manifests.render(namespace="mine") if one["kind"] == "Secret"]
+        self.assertTrue(secrets)
         for secret in secrets:
             self.taken(self.server.apply(secret, "mine", _DEPLOYER), secret["metadata"]["name"])
         for path in ("/api/v1/namespaces/kube-system/secrets", "/api/v1/nodes",

@@ -455,7 +455,7 @@ class DebianTest(unittest.TestCase):
             self.assertEqual(self.links(), [])
 
     def test_3_archive_in_usr_starts_the_same_units(self):
-        # apt knows none that was purged already; dpkg does.
+        # apt-get fails for a package that is purged already; dpkg ignores it.
         self.inside("dpkg --purge djinn-server djinn-torch djinn-torch-dev libdjinn-client "
                     "libdjinn-client-dev")
         self.assertFalse((self.root / "usr/lib/djinn").exists())

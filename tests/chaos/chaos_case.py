@@ -325,7 +325,7 @@ class ChaosCase(unittest.TestCase):
     def _has_no_session(self):
         done = self.cluster.ctl("get", "sessions", "-o", "json")
         if done.returncode:
-            return False  # The leader of a moment ago may no longer lead.
+            return False  # The coordinator that was asked may have lost the leadership.
         return not json.loads(done.stdout).get("sessions")
 
     def _is_free(self, name):

@@ -54,10 +54,10 @@ class PoisonTest(unittest.TestCase):
         return other
 
     def between(self, others):
-        """Keeps the other programs from having runs at both workers when these end.
+        """Pauses the other programs, so that none has a run on its way to both workers.
 
-        Of a worker that tenants share, nothing tells which run ended it: a run that was on its way
-        to both is given up, too (docs/operator/recover.md).
+        Every run on its way to a lost shared worker is a suspect, and one that was on its way to
+        both is given up (docs/operator/recover.md).
         """
         return others.paused()
 

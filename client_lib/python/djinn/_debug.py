@@ -14,7 +14,7 @@ from torch.nn.modules.module import (
 from djinn import _djinn
 
 # The folders with code that is not the program's own.
-LIBRARY_FOLDERS = TORCH_FOLDER, DJINN_FOLDER = tuple(
+LIBRARY_FOLDERS = _, DJINN_FOLDER = tuple(
     f"{pathlib.Path(file).parent}{os.sep}" for file in (torch.__file__, __file__)
 )
 _djinn.set_library_folders(LIBRARY_FOLDERS)

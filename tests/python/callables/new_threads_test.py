@@ -62,4 +62,3 @@ class NewThreadsTest(RegisteredCase):
         for _ in range(3):
             in_a_new_thread(step, x)
         self.assertEqual(step.statistics()["replays"], before + 3)
-

@@ -136,7 +136,7 @@ class Place:
             for node in graph.graph.nodes
             if node.op.startswith("call") and (line := _line_of(node))
         ]
-        # The name of the whole, in case that all of its lines are Djinn's.
+        # Names the called function if no line of the graph is the program's.
         self._whole = "a graph" if thread.call is None else describe(thread.call.called)
         self.name = self._lines[0][1][2] if self._lines else self._whole.partition(" (")[0]
 
@@ -422,7 +422,7 @@ def _needs_gradients(graph):
 def _has_wrapped_inputs(graph):
     """Returns whether an input is a tensor that consists of others, such as a quantized weight.
 
-    AOTAutograd makes a graph of the others.
+    AOTAutograd replaces such an input by its inner tensors.
     """
     inputs = graph.graph.find_nodes(op="placeholder")
     return any(is_traceable_wrapper_subclass(value_of(node)) for node in inputs)
